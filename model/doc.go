@@ -1,0 +1,29 @@
+// Package model is the node-local view of Kubernetes services: what one node has to do with service traffic, as plain
+// values. Package localstate computes them from cluster objects; a test, or a program that has nothing to do with
+// Kubernetes, builds them by hand. Backends read them and write rules.
+//
+// # What is in it
+//
+//   - A [Service] has addresses, ports, and for every port a decision for each kind of traffic: a [Route].
+//   - An [Endpoint] is one destination, an address and port, of one service port. Its [EndpointSets] say which of the
+//     port's two candidate sets it belongs to on this node.
+//   - A [Node] is what a backend needs to know of the node and of the cluster around it.
+//
+// # The decision table
+//
+// A backend never looks at traffic policies. For every port and family it reads [Routes], which holds one [Route] for
+// each kind of traffic, and writes three things for each: balance over the endpoints of the set Route.Endpoints;
+// masquerade as Route.Masquerade says; when the set is empty, do what Route.Empty says. [NewRoutes] is the table.
+// Everything that depends on readiness, topology hints and termination has already happened: it decided which sets an
+// endpoint is in.
+//
+// # Ownership
+//
+// Values are immutable once they have been handed over: whoever receives a *Service, *Endpoint or *Node may keep it for
+// ever and read it from any goroutine, and nobody may write to it. A change is a new value.
+//
+// # Compatibility
+//
+// The types are structs, so that a new field breaks nobody: use field names in literals. The JSON names are stable.
+// The package imports the standard library only.
+package model

@@ -1,0 +1,63 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+)
+
+// EndpointKey identifies an endpoint: a destination of a service port. One pod is as many endpoints as it has
+// addresses, times the ports that reach it, so a dual-stack pod is two.
+type EndpointKey struct {
+	Port   PortName       `json:"port"`
+	Target netip.AddrPort `json:"target"`
+}
+
+// String returns "namespace/name:port/protocol -> address:port".
+func (k EndpointKey) String() string { return k.Port.String() + " -> " + k.Target.String() }
+
+// Compare orders by port name, then by address and port number. IPv4 comes before IPv6.
+func (k EndpointKey) Compare(o EndpointKey) int {
+	if c := k.Port.Compare(o.Port); c != 0 {
+		return c
+	}
+	return CompareTargets(k.Target, o.Target)
+}
+
+// CompareTargets orders by address, IPv4 first, then by port number (S18).
+func CompareTargets(a, b netip.AddrPort) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Port(), b.Port())
+}
+
+// Endpoint is one destination of one service port. Two endpoints are equal if they are == as structs.
+type Endpoint struct {
+	Port PortName `json:"port"`
+	// Target is where the traffic goes; named target ports are already resolved.
+	Target netip.AddrPort `json:"target"`
+	// Node is the name of the node that the endpoint is on, "" if it is on none.
+	Node string `json:"node,omitempty"`
+	// Sets are the candidate sets that the endpoint belongs to. It may be none: a serving endpoint of a UDP port that
+	// this node sends nothing new to is handed over all the same, so that flows that it already has are left alone
+	// when stale ones are cleaned up (S40).
+	Sets EndpointSets `json:"sets"`
+	// Local: the endpoint is on this node.
+	Local bool `json:"local"`
+	// Ready, Serving and Terminating are the endpoint's conditions, for people to read and for what is not routing
+	// (weights, statistics, conntrack). Routing looks at Sets alone.
+	Ready       bool `json:"ready"`
+	Serving     bool `json:"serving"`
+	Terminating bool `json:"terminating"`
+}
+
+// Key returns what identifies the endpoint.
+func (e *Endpoint) Key() EndpointKey { return EndpointKey{Port: e.Port, Target: e.Target} }
+
+// Family returns the family of the endpoint's address.
+func (e *Endpoint) Family() Family { return FamilyOf(e.Target.Addr()) }
+
+// Equal tells whether two endpoints say the same.
+func (e *Endpoint) Equal(o *Endpoint) bool {
+	return e == o || e != nil && o != nil && *e == *o
+}

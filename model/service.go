@@ -1,0 +1,223 @@
+package model
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// ServiceName names a service.
+type ServiceName struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// String returns "namespace/name".
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders by namespace, then by name.
+func (n ServiceName) Compare(o ServiceName) int {
+	if c := cmp.Compare(n.Namespace, o.Namespace); c != 0 {
+		return c
+	}
+	return cmp.Compare(n.Name, o.Name)
+}
+
+// PortName names one port of a service. Port is "" for the only port of a service that does not name it; the protocol
+// is part of the name because ports of several protocols may share theirs (S4).
+type PortName struct {
+	Service  ServiceName `json:"service"`
+	Port     string      `json:"port"`
+	Protocol Protocol    `json:"protocol"`
+}
+
+// String returns "namespace/name:port/protocol", or "namespace/name/protocol" for a port without a name.
+func (n PortName) String() string {
+	if n.Port == "" {
+		return n.Service.String() + "/" + n.Protocol.String()
+	}
+	return n.Service.String() + ":" + n.Port + "/" + n.Protocol.String()
+}
+
+// Compare orders by service, port name and protocol number.
+func (n PortName) Compare(o PortName) int {
+	if c := n.Service.Compare(o.Service); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(n.Port, o.Port); c != 0 {
+		return c
+	}
+	return cmp.Compare(n.Protocol, o.Protocol)
+}
+
+// ServicePort is one port of a service.
+type ServicePort struct {
+	Name     string   `json:"name"`
+	Protocol Protocol `json:"protocol"`
+	// Port is the number at the cluster IP, the external IPs and the load-balancer VIPs, 1 to 65535.
+	Port uint16 `json:"port"`
+	// NodePort is the number at the node's addresses, or 0: none.
+	NodePort uint16 `json:"nodePort,omitempty"`
+	// RoutesIPv4 and RoutesIPv6 say what to do with traffic to the port, by family. They are zero for a family in which
+	// the service has no cluster IP.
+	RoutesIPv4 Routes `json:"routesIPv4,omitzero"`
+	RoutesIPv6 Routes `json:"routesIPv6,omitzero"`
+}
+
+// Routes returns the routes of one family.
+func (p ServicePort) Routes(f Family) Routes {
+	switch f {
+	case IPv4:
+		return p.RoutesIPv4
+	case IPv6:
+		return p.RoutesIPv6
+	}
+	return Routes{}
+}
+
+// HealthCheck is the health check that a cloud load balancer asks of the node (S38): it sends traffic only to nodes
+// with local endpoints.
+type HealthCheck struct {
+	// NodePort is the TCP port to serve it on.
+	NodePort uint16 `json:"nodePort"`
+	// LocalEndpointsIPv4 and LocalEndpointsIPv6 count the distinct addresses of ready endpoints on this node over all
+	// ports. They are not the sizes of local sets: those may hold terminating endpoints, and several ports an address.
+	LocalEndpointsIPv4 int `json:"localEndpointsIPv4"`
+	LocalEndpointsIPv6 int `json:"localEndpointsIPv6"`
+}
+
+// LocalEndpoints returns the count of one family.
+func (h HealthCheck) LocalEndpoints(f Family) int {
+	switch f {
+	case IPv4:
+		return h.LocalEndpointsIPv4
+	case IPv6:
+		return h.LocalEndpointsIPv6
+	}
+	return 0
+}
+
+// Service is one service as this node has to provide it. Its endpoints are values of their own, see [Endpoint].
+type Service struct {
+	Name ServiceName `json:"name"`
+	// Labels and Annotations are the object's own, for backends with extensions. Treat them as read-only.
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// ClusterIPs holds at most one address of each family, the service's primary family first.
+	ClusterIPs []netip.Addr `json:"clusterIPs"`
+	// ExternalIPs and LoadBalancerIPs are of the families of ClusterIPs only, sorted, without duplicates.
+	// LoadBalancerIPs are those that the node itself has to answer: VIPs, never the addresses of a proxy (S7).
+	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
+	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
+	// LoadBalancerSourceRanges are the sources that may use LoadBalancerIPs, pods and the node included; external IPs
+	// and node ports are open to all (S26). A family without any range here is not restricted: see SourceRanges.
+	// Where a VIP itself must be an allowed source because the node is, it is in the list.
+	LoadBalancerSourceRanges []netip.Prefix `json:"loadBalancerSourceRanges,omitempty"`
+	// InternalTrafficPolicy and ExternalTrafficPolicy are the policies in effect (S9), for people to read: the ports'
+	// Routes hold what follows from them.
+	InternalTrafficPolicy TrafficPolicy `json:"internalTrafficPolicy"`
+	ExternalTrafficPolicy TrafficPolicy `json:"externalTrafficPolicy"`
+	// SessionAffinityTimeout is how long after its last connection a client stays with its endpoint, per port and over
+	// all of the port's addresses (S32). 0: no affinity. In JSON it is a text like "3h0m0s".
+	SessionAffinityTimeout time.Duration `json:"sessionAffinityTimeout,omitempty"`
+	// HealthCheck is nil for services that have none.
+	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// Ports is in the order of the object. Names are unique per protocol, and so are numbers.
+	Ports []ServicePort `json:"ports"`
+}
+
+// PortName returns the full name of one of the service's ports.
+func (s *Service) PortName(p ServicePort) PortName {
+	return PortName{Service: s.Name, Port: p.Name, Protocol: p.Protocol}
+}
+
+// Port returns the port with that name and protocol, or nil.
+func (s *Service) Port(name string, protocol Protocol) *ServicePort {
+	for i := range s.Ports {
+		if p := &s.Ports[i]; p.Name == name && p.Protocol == protocol {
+			return p
+		}
+	}
+	return nil
+}
+
+// ClusterIP returns the cluster IP of a family, or the zero Addr.
+func (s *Service) ClusterIP(f Family) netip.Addr {
+	for _, a := range s.ClusterIPs {
+		if FamilyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// SourceRanges returns the source ranges of a family. No range means that every source of the family is allowed (S8).
+func (s *Service) SourceRanges(f Family) []netip.Prefix {
+	var ranges []netip.Prefix
+	for _, p := range s.LoadBalancerSourceRanges {
+		if FamilyOf(p.Addr()) == f {
+			ranges = append(ranges, p)
+		}
+	}
+	return ranges
+}
+
+// Equal tells whether two services say the same. A nil and an empty list or map are equal.
+func (s *Service) Equal(o *Service) bool {
+	if s == o || s == nil || o == nil {
+		return s == o
+	}
+	return s.Name == o.Name &&
+		maps.Equal(s.Labels, o.Labels) &&
+		maps.Equal(s.Annotations, o.Annotations) &&
+		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
+		slices.Equal(s.ExternalIPs, o.ExternalIPs) &&
+		slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs) &&
+		slices.Equal(s.LoadBalancerSourceRanges, o.LoadBalancerSourceRanges) &&
+		s.InternalTrafficPolicy == o.InternalTrafficPolicy &&
+		s.ExternalTrafficPolicy == o.ExternalTrafficPolicy &&
+		s.SessionAffinityTimeout == o.SessionAffinityTimeout &&
+		(s.HealthCheck == o.HealthCheck || s.HealthCheck != nil && o.HealthCheck != nil && *s.HealthCheck == *o.HealthCheck) &&
+		slices.Equal(s.Ports, o.Ports)
+}
+
+// plainService is Service without its methods, so that encoding/json does not call them again.
+type plainService Service
+
+// MarshalJSON writes the session affinity timeout as text, everything else as the fields' tags say.
+func (s Service) MarshalJSON() ([]byte, error) {
+	timeout := ""
+	if s.SessionAffinityTimeout != 0 {
+		timeout = s.SessionAffinityTimeout.String()
+	}
+	return json.Marshal(struct {
+		plainService
+		SessionAffinityTimeout string `json:"sessionAffinityTimeout,omitempty"`
+	}{plainService(s), timeout})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Service) UnmarshalJSON(b []byte) error {
+	var in struct {
+		plainService
+		SessionAffinityTimeout string `json:"sessionAffinityTimeout"`
+	}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*s = Service(in.plainService)
+	s.SessionAffinityTimeout = 0
+	if in.SessionAffinityTimeout == "" {
+		return nil
+	}
+	timeout, err := time.ParseDuration(in.SessionAffinityTimeout)
+	if err != nil {
+		return fmt.Errorf("service %v: session affinity timeout: %w", s.Name, err)
+	}
+	s.SessionAffinityTimeout = timeout
+	return nil
+}
