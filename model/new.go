@@ -1,0 +1,328 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// NewService returns a checked copy of a service that somebody built by hand. Nothing of s is kept: the caller may go on
+// using its slices and maps.
+//
+// The copy is in the form that the fields promise: IPv4-mapped addresses and ranges are IPv4; external and load-balancer
+// IPs and source ranges are sorted, without duplicates; a source range that lies within another one is gone, and so are
+// all of a family if one of them is the whole family, which is no restriction (S8). Routes that are wholly zero in a family
+// that has a cluster IP are computed with [NewRoutes] from the policies and addresses of the service, for a node that cannot
+// detect local pods and a port that has endpoints; fill them in before if more is known.
+//
+// The error joins everything that is wrong, each with the service's name and the field, as it is called in JSON:
+// something unnamed, an address that is none or that no single host can have, no cluster IP or two of one family, an
+// external address of another family than the cluster IPs, ports that cannot be told apart, and so on.
+func NewService(s Service) (*Service, error) {
+	p := problems{object: "service " + s.Name.String()}
+	p.serviceName("name", s.Name)
+	s.Labels, s.Annotations = maps.Clone(s.Labels), maps.Clone(s.Annotations)
+	if len(s.ClusterIPs) == 0 {
+		p.add("clusterIPs", "there is none")
+	}
+	s.ClusterIPs = p.addresses("clusterIPs", s.ClusterIPs)
+	p.onePerFamily("clusterIPs", s.ClusterIPs)
+	s.ExternalIPs = p.externalAddresses("externalIPs", s.ExternalIPs, &s)
+	s.LoadBalancerIPs = p.externalAddresses("loadBalancerIPs", s.LoadBalancerIPs, &s)
+	s.LoadBalancerSourceRanges = sourceRanges(p.prefixes("loadBalancerSourceRanges", s.LoadBalancerSourceRanges))
+	p.known("internalTrafficPolicy", s.InternalTrafficPolicy)
+	p.known("externalTrafficPolicy", s.ExternalTrafficPolicy)
+	if s.SessionAffinityTimeout < 0 {
+		p.add("sessionAffinityTimeout", "%v is negative", s.SessionAffinityTimeout)
+	}
+	if s.HealthCheck != nil {
+		h := *s.HealthCheck
+		s.HealthCheck = &h
+		p.healthCheck(h)
+	}
+	s.Ports = slices.Clone(s.Ports)
+	p.distinctPorts(s.Ports)
+	for i := range s.Ports {
+		p.servicePort(fmt.Sprintf("ports[%d]", i), &s, &s.Ports[i])
+	}
+	return result(&s, p)
+}
+
+// NewEndpoint returns a checked copy of an endpoint, with its target unmapped if it is an IPv4-mapped address. The error
+// joins everything that is wrong, each with the endpoint's key and the field.
+func NewEndpoint(e Endpoint) (*Endpoint, error) {
+	e.Target = netip.AddrPortFrom(e.Target.Addr().Unmap(), e.Target.Port())
+	p := problems{object: "endpoint " + e.Key().String()}
+	p.serviceName("port.service", e.Port.Service)
+	p.known("port.protocol", e.Port.Protocol)
+	p.address("target", e.Target.Addr())
+	if e.Target.Port() == 0 {
+		p.add("target", "the port is 0")
+	}
+	p.known("sets", e.Sets)
+	if e.Sets.Has(LocalSet) && !e.Local {
+		p.add("sets", "in the Local set, but not local")
+	}
+	return result(&e, p)
+}
+
+// NewNode returns a checked copy of a node. Nothing of n is kept. Addresses and ranges are unmapped, masked and without
+// duplicates; ServiceCIDRs and LocalPods.CIDRs, whose order means nothing, are sorted, IPs and PodCIDRs keep theirs. The
+// error joins everything that is wrong, each with the node's name and the field.
+func NewNode(n Node) (*Node, error) {
+	p := problems{object: "node " + n.Name}
+	if n.Name == "" {
+		p.add("name", "is empty")
+	}
+	n.IPs = unique(p.addresses("ips", n.IPs))
+	n.PodCIDRs = unique(p.prefixes("podCIDRs", n.PodCIDRs))
+	n.ServiceCIDRs = sortedPrefixes(p.prefixes("serviceCIDRs", n.ServiceCIDRs))
+	l := &n.LocalPods
+	l.CIDRs = sortedPrefixes(p.prefixes("localPods.cidrs", l.CIDRs))
+	ways := 0
+	for _, set := range []bool{len(l.CIDRs) > 0, l.Bridge != "", l.InterfacePrefix != ""} {
+		if set {
+			ways++
+		}
+	}
+	if ways > 1 {
+		p.add("localPods", "only one of cidrs, bridge and interfacePrefix can be set")
+	}
+	return result(&n, p)
+}
+
+// problems collects what is wrong with one object.
+type problems struct {
+	object string
+	errs   []error
+}
+
+func (p *problems) add(field, format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf("%s: %s: %s", p.object, field, fmt.Sprintf(format, args...)))
+}
+
+func result[T any](v *T, p problems) (*T, error) {
+	if len(p.errs) > 0 {
+		return nil, errors.Join(p.errs...)
+	}
+	return v, nil
+}
+
+func (p *problems) serviceName(field string, n ServiceName) {
+	if n.Namespace == "" {
+		p.add(field+".namespace", "is empty")
+	}
+	if n.Name == "" {
+		p.add(field+".name", "is empty")
+	}
+}
+
+// known reports a value of one of this package's enumerations that has no text.
+func (p *problems) known(field string, v interface{ MarshalText() ([]byte, error) }) {
+	if _, err := v.MarshalText(); err != nil {
+		p.add(field, "%v", err)
+	}
+}
+
+// address tells whether an address can be the destination of a connection to one host.
+func (p *problems) address(field string, a netip.Addr) bool {
+	switch {
+	case !a.IsValid():
+		p.add(field, "is not an address")
+	case a.Zone() != "":
+		p.add(field, "%v has a zone", a)
+	case a.IsUnspecified(), a.IsMulticast():
+		p.add(field, "%v is not the address of a host", a)
+	default:
+		return true
+	}
+	return false
+}
+
+// addresses returns the good ones of a list, unmapped, in the list's order, as a new list.
+func (p *problems) addresses(field string, list []netip.Addr) []netip.Addr {
+	var good []netip.Addr
+	for i, a := range list {
+		if a = a.Unmap(); p.address(fmt.Sprintf("%s[%d]", field, i), a) {
+			good = append(good, a)
+		}
+	}
+	return good
+}
+
+// prefixes returns the good ones of a list, unmapped and masked, in the list's order, as a new list.
+func (p *problems) prefixes(field string, list []netip.Prefix) []netip.Prefix {
+	var good []netip.Prefix
+	for i, x := range list {
+		if !x.IsValid() {
+			p.add(fmt.Sprintf("%s[%d]", field, i), "is not an address range")
+			continue
+		}
+		if x.Addr().Is4In6() && x.Bits() >= 96 {
+			x = netip.PrefixFrom(x.Addr().Unmap(), x.Bits()-96)
+		}
+		good = append(good, x.Masked())
+	}
+	return good
+}
+
+func (p *problems) onePerFamily(field string, list []netip.Addr) {
+	for i, a := range list {
+		if slices.ContainsFunc(list[:i], func(b netip.Addr) bool { return FamilyOf(a) == FamilyOf(b) }) {
+			p.add(field, "%v is a second %v address", a, FamilyOf(a))
+		}
+	}
+}
+
+func (p *problems) externalAddresses(field string, list []netip.Addr, s *Service) []netip.Addr {
+	list = p.addresses(field, list)
+	for _, a := range list {
+		if f := FamilyOf(a); !s.ClusterIP(f).IsValid() {
+			p.add(field, "%v, but there is no %v cluster IP", a, f)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+func (p *problems) healthCheck(h HealthCheck) {
+	if h.NodePort == 0 {
+		p.add("healthCheck.nodePort", "is 0")
+	}
+	for _, f := range Families() {
+		if n := h.LocalEndpoints(f); n < 0 {
+			p.add(fmt.Sprintf("healthCheck.localEndpoints%v", f), "%d is negative", n)
+		}
+	}
+}
+
+// distinctPorts reports ports that have the name, the number or the node port of an earlier one with their protocol.
+func (p *problems) distinctPorts(ports []ServicePort) {
+	type name struct {
+		name     string
+		protocol Protocol
+	}
+	type number struct {
+		number   uint16
+		protocol Protocol
+		node     bool
+	}
+	names, numbers := map[name]int{}, map[number]int{}
+	for i, port := range ports {
+		field := fmt.Sprintf("ports[%d]", i)
+		if first, taken := names[name{port.Name, port.Protocol}]; taken {
+			p.add(field+".name", "%q/%v is that of ports[%d]", port.Name, port.Protocol, first)
+		} else {
+			names[name{port.Name, port.Protocol}] = i
+		}
+		for _, n := range []struct {
+			field string
+			number
+		}{
+			{".port", number{port.Port, port.Protocol, false}},
+			{".nodePort", number{port.NodePort, port.Protocol, true}},
+		} {
+			if n.number.number == 0 {
+				continue
+			}
+			if first, taken := numbers[n.number]; taken {
+				p.add(field+n.field, "%d/%v is that of ports[%d]", n.number.number, port.Protocol, first)
+			} else {
+				numbers[n.number] = i
+			}
+		}
+	}
+}
+
+// servicePort checks a port and computes the routes that are missing.
+func (p *problems) servicePort(field string, s *Service, port *ServicePort) {
+	p.known(field+".protocol", port.Protocol)
+	if port.Port == 0 {
+		p.add(field+".port", "is 0")
+	}
+	for _, f := range Families() {
+		routes := &port.RoutesIPv4
+		if f == IPv6 {
+			routes = &port.RoutesIPv6
+		}
+		routesField := fmt.Sprintf("%s.routes%v", field, f)
+		if !s.ClusterIP(f).IsValid() {
+			if *routes != (Routes{}) {
+				p.add(routesField, "there is no %v cluster IP", f)
+			}
+			continue
+		}
+		policy := RoutePolicy{
+			Internal: s.InternalTrafficPolicy, External: s.ExternalTrafficPolicy,
+			ClusterIP: true, ExternalAddresses: s.hasExternalAddress(*port, f),
+		}
+		if *routes == (Routes{}) {
+			*routes = NewRoutes(policy)
+			continue
+		}
+		p.routes(routesField, *routes, policy)
+	}
+}
+
+// hasExternalAddress tells whether a port can be reached from outside in a family (S10).
+func (s *Service) hasExternalAddress(p ServicePort, f Family) bool {
+	ofFamily := func(a netip.Addr) bool { return FamilyOf(a) == f }
+	return p.NodePort != 0 || slices.ContainsFunc(s.ExternalIPs, ofFamily) || slices.ContainsFunc(s.LoadBalancerIPs, ofFamily)
+}
+
+// routes checks routes that the caller filled in: each has to be understood, and none may be missing.
+func (p *problems) routes(field string, r Routes, policy RoutePolicy) {
+	for _, k := range []struct {
+		name     string
+		route    Route
+		required bool
+	}{
+		{".clusterIP", r.ClusterIP, policy.ClusterIP},
+		{".external", r.External, policy.ExternalAddresses},
+		{".externalFromPod", r.ExternalFromPod, policy.ExternalAddresses},
+		{".externalFromNode", r.ExternalFromNode, policy.ExternalAddresses},
+	} {
+		switch {
+		case k.route.IsZero() && k.required:
+			p.add(field+k.name, "is missing: the port has such addresses")
+		case k.route.IsZero():
+		case k.route.Endpoints != ClusterSet && k.route.Endpoints != LocalSet:
+			p.add(field+k.name+".endpoints", "%v is not one endpoint set", k.route.Endpoints)
+		}
+		p.known(field+k.name+".masquerade", k.route.Masquerade)
+		p.known(field+k.name+".empty", k.route.Empty)
+	}
+}
+
+// sourceRanges sorts the ranges and drops those that say nothing.
+func sourceRanges(list []netip.Prefix) []netip.Prefix {
+	var kept []netip.Prefix
+	for _, x := range sortedPrefixes(list) {
+		// The range that holds x, if there is one, is sorted before it, and so is everything that that one holds.
+		if n := len(kept); n == 0 || !kept[n-1].Contains(x.Addr()) {
+			kept = append(kept, x)
+		}
+	}
+	return slices.DeleteFunc(kept, func(x netip.Prefix) bool { return x.Bits() == 0 })
+}
+
+// sortedPrefixes orders by address, IPv4 first, the wider of two ranges that begin alike first, and drops duplicates.
+func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return slices.Compact(list)
+}
+
+// unique drops what has been in the list before, and keeps the order.
+func unique[T comparable](list []T) []T {
+	seen := make(map[T]bool, len(list))
+	return slices.DeleteFunc(list, func(v T) bool {
+		again := seen[v]
+		seen[v] = true
+		return again
+	})
+}
