@@ -1,0 +1,77 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// SourceKind says where a flow really comes from. Backends cannot always tell; the oracle takes that into account.
+// The zero value is no source.
+type SourceKind uint8
+
+const (
+	LocalPod  SourceKind = iota + 1 // a pod of this node, in a network namespace of its own
+	Node                            // the node: a host process, or a pod in the host's network
+	RemotePod                       // a pod of another node; its address was not translated on the way
+	External                        // anything else, other nodes included
+)
+
+// String returns "local pod", "node", "remote pod" or "external".
+func (k SourceKind) String() string {
+	switch k {
+	case LocalPod:
+		return "local pod"
+	case Node:
+		return "node"
+	case RemotePod:
+		return "remote pod"
+	case External:
+		return "external"
+	}
+	return fmt.Sprintf("SourceKind(%d)", uint8(k))
+}
+
+// Flow is the first packet of a new connection, as it arrives on the node or leaves a process of it.
+type Flow struct {
+	// From is the truth about the source.
+	From SourceKind
+	// Source is the client's address, which a backend may or may not recognise.
+	Source      netip.Addr
+	Destination netip.AddrPort
+	Protocol    model.Protocol
+}
+
+// String returns a readable form, for example "local pod 10.244.1.5 -> 10.96.0.10:80/TCP".
+func (f Flow) String() string {
+	return fmt.Sprintf("%v %v -> %v/%v", f.From, f.Source, f.Destination, f.Protocol)
+}
+
+// Family returns the family of the flow's addresses.
+func (f Flow) Family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
+
+// Validate tells why f is not a flow.
+func (f Flow) Validate() error {
+	var errs []error
+	if f.From < LocalPod || f.From > External {
+		errs = append(errs, fmt.Errorf("unknown source kind %d", uint8(f.From)))
+	}
+	if !f.Source.IsValid() || f.Source.Is4In6() {
+		errs = append(errs, fmt.Errorf("source address %v is not valid", f.Source))
+	}
+	if to := f.Destination; !to.IsValid() || to.Addr().Is4In6() || to.Port() == 0 {
+		errs = append(errs, fmt.Errorf("destination %v is not valid", to))
+	}
+	if model.FamilyOf(f.Source) != f.Family() {
+		errs = append(errs, errors.New("source and destination are of different families"))
+	}
+	if _, err := f.Protocol.MarshalText(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return fmt.Errorf("flow %v: %w", f, errors.Join(errs...))
+}

@@ -1,0 +1,280 @@
+package oracle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Oracle answers for one state and configuration. It may be used by several goroutines at once.
+type Oracle struct {
+	state     State
+	config    Config
+	endpoints map[model.PortName][]*model.Endpoint
+}
+
+// New returns the oracle for a state, which it keeps and does not change. It fails if the state contradicts itself.
+func New(state State, config Config) (*Oracle, error) {
+	if state.Node == nil {
+		return nil, errors.New("oracle: the state has no node")
+	}
+	if err := state.validate(); err != nil {
+		return nil, fmt.Errorf("oracle: %w", err)
+	}
+	if len(config.HostAddresses) == 0 {
+		config.HostAddresses = state.Node.IPs
+	}
+	o := &Oracle{state: state, config: config, endpoints: map[model.PortName][]*model.Endpoint{}}
+	for _, ep := range state.Endpoints {
+		o.endpoints[ep.Port] = append(o.endpoints[ep.Port], ep)
+	}
+	for _, eps := range o.endpoints {
+		slices.SortFunc(eps, func(a, b *model.Endpoint) int { return model.CompareTargets(a.Target, b.Target) })
+	}
+	return o, nil
+}
+
+// Expect says what must happen to a new flow. The error is that of Flow.Validate.
+func (o *Oracle) Expect(f Flow) (Outcome, error) {
+	if err := f.Validate(); err != nil {
+		return Outcome{}, err
+	}
+	claims := o.claims(f)
+	if len(claims) == 0 {
+		return o.unclaimed(f), nil
+	}
+	out := o.decide(f, claims[0])
+	for _, c := range claims[1:] {
+		if c.kind.rank() == claims[0].kind.rank() {
+			other := o.decide(f, c)
+			also := other.AlsoAllowed
+			other.AlsoAllowed = nil
+			out.AlsoAllowed = append(append(out.AlsoAllowed, other), also...)
+		}
+	}
+	return out, nil
+}
+
+// addressKind is what a destination address is to a service port.
+type addressKind uint8
+
+const (
+	clusterIP addressKind = iota
+	externalIP
+	loadBalancerIP
+	nodePort
+)
+
+func (k addressKind) String() string {
+	return [...]string{"cluster IP", "external IP", "load-balancer VIP", "node port"}[k]
+}
+
+// rank orders the kinds where one destination is several: a cluster IP is nobody else's, and service addresses come
+// before node ports. Nothing says which of two services has an external IP or VIP that both of them list.
+func (k addressKind) rank() int { return [...]int{0, 1, 1, 2}[k] }
+
+// claim is a service port that a flow's destination belongs to.
+type claim struct {
+	service *model.Service
+	port    model.ServicePort
+	kind    addressKind
+}
+
+// claims returns the service ports that a flow may be for, the one that should have it first.
+func (o *Oracle) claims(f Flow) []claim {
+	var claims []claim
+	for _, svc := range o.state.Services {
+		for _, port := range svc.Ports {
+			if port.Protocol != f.Protocol {
+				continue
+			}
+			for _, kind := range o.kinds(svc, port, f.Destination) {
+				claims = append(claims, claim{svc, port, kind})
+			}
+		}
+	}
+	slices.SortStableFunc(claims, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), a.service.Name.Compare(b.service.Name))
+	})
+	return claims
+}
+
+// kinds tells what a destination is to a service port: as a rule one thing or nothing.
+func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.AddrPort) []addressKind {
+	var kinds []addressKind
+	routes := port.Routes(model.FamilyOf(to.Addr()))
+	if to.Port() == port.Port {
+		if routes.ClusterIP.Endpoints != 0 && slices.Contains(svc.ClusterIPs, to.Addr()) {
+			kinds = append(kinds, clusterIP)
+		}
+		if routes.External.Endpoints != 0 && slices.Contains(svc.ExternalIPs, to.Addr()) {
+			kinds = append(kinds, externalIP)
+		}
+		if routes.External.Endpoints != 0 && slices.Contains(svc.LoadBalancerIPs, to.Addr()) {
+			kinds = append(kinds, loadBalancerIP)
+		}
+	}
+	if routes.External.Endpoints != 0 && to.Port() == port.NodePort && o.servesNodePorts(to.Addr()) {
+		kinds = append(kinds, nodePort)
+	}
+	return kinds
+}
+
+// servesNodePorts tells whether node ports are served on an address (S35, S36).
+func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
+	switch {
+	case !slices.Contains(o.config.HostAddresses, addr):
+		return false
+	case addr.IsLoopback():
+		return addr.Is4() && o.config.LocalhostNodePorts && o.inNodePortCIDRs(addr)
+	case o.config.NodePortPrimary:
+		return slices.Contains(o.state.Node.IPs, addr)
+	}
+	return o.inNodePortCIDRs(addr)
+}
+
+func (o *Oracle) inNodePortCIDRs(addr netip.Addr) bool {
+	none := true
+	for _, cidr := range o.config.NodePortCIDRs {
+		if cidr.Contains(addr) {
+			return true
+		}
+		none = none && model.FamilyOf(cidr.Addr()) != model.FamilyOf(addr)
+	}
+	return none
+}
+
+// unclaimed decides about flows that no service port is the destination of.
+func (o *Oracle) unclaimed(f Flow) Outcome {
+	to := f.Destination.Addr()
+	leftAlone := Outcome{Flow: f, Verdict: NotOurs, Why: "backends need not guard the service CIDRs (S33)"}
+	for _, svc := range o.state.Services {
+		if slices.Contains(svc.ClusterIPs, to) {
+			why := fmt.Sprintf("%v is the cluster IP of %v, which has no port %d/%v (S33)", to, svc.Name, f.Destination.Port(), f.Protocol)
+			return Outcome{Flow: f, Verdict: Reject, Why: why, AlsoAllowed: []Outcome{leftAlone}}
+		}
+	}
+	for _, cidr := range o.state.Node.ServiceCIDRs {
+		if cidr.Contains(to) {
+			why := fmt.Sprintf("%v is in the service CIDR %v and no service has it as its cluster IP (S33)", to, cidr)
+			return Outcome{Flow: f, Verdict: Drop, Why: why, AlsoAllowed: []Outcome{leftAlone}}
+		}
+	}
+	return Outcome{Flow: f, Verdict: NotOurs, Why: fmt.Sprintf("no service has %v/%v", f.Destination, f.Protocol)}
+}
+
+// decide says what happens to a flow that is for a service port.
+func (o *Oracle) decide(f Flow, c claim) Outcome {
+	traffic, route := o.route(f, c)
+	out := Outcome{Flow: f, Port: c.service.PortName(c.port), Route: route, AffinityTimeout: c.service.SessionAffinityTimeout}
+	why := fmt.Sprintf("%v of %v", c.kind, out.Port)
+
+	for _, ep := range o.endpoints[out.Port] {
+		if ep.Family() == f.Family() && ep.Sets.Has(route.Endpoints) {
+			out.Endpoints = append(out.Endpoints, Destination{Endpoint: ep.Target, SourceNAT: o.masquerades(f, route, ep)})
+		}
+	}
+	switch {
+	case len(out.Endpoints) > 0:
+		out.Verdict = Deliver
+	case route.Empty == model.Drop:
+		out.Verdict = Drop
+	default:
+		out.Verdict = Reject
+	}
+	out.Why = fmt.Sprintf("%s, %s: %v", why, traffic, route)
+	if out.Verdict != Deliver {
+		out.Why += ", and the set is empty (S25)"
+	}
+
+	if c.kind == loadBalancerIP && !allowed(c.service.SourceRanges(f.Family()), f.Source) {
+		blocked := out
+		blocked.Verdict, blocked.Endpoints = Drop, nil
+		blocked.Why = fmt.Sprintf("%s, and %v is not in its source ranges (S26)", why, f.Source)
+		if out.Verdict == Reject {
+			out.Why += "; backends may find the set empty before they look at source ranges (S26)"
+			blocked.AlsoAllowed = []Outcome{out}
+		}
+		return blocked
+	}
+	return out
+}
+
+// route returns the route for a flow and its rules (S27, S28).
+func (o *Oracle) route(f Flow, c claim) (traffic string, r model.Route) {
+	routes := c.port.Routes(f.Family())
+	switch {
+	case c.kind == clusterIP:
+		return "from anywhere (S28)", routes.ClusterIP
+	case o.seenAsLocalPod(f):
+		return "from a local pod (S27)", routes.ExternalFromPod
+	case f.From == Node:
+		return "from the node (S27)", routes.ExternalFromNode
+	}
+	return "from outside the node (S27)", routes.External
+}
+
+// seenAsLocalPod tells whether the detector takes the source for a pod of this node (S30): an interface does not lie, a
+// CIDR goes by the address, whoever has it.
+func (o *Oracle) seenAsLocalPod(f Flow) bool {
+	d := o.state.Node.LocalPods
+	if d.Bridge != "" || d.InterfacePrefix != "" {
+		return f.From == LocalPod
+	}
+	return slices.ContainsFunc(d.CIDRs, func(p netip.Prefix) bool { return p.Contains(f.Source) })
+}
+
+// masquerades tells whether the endpoint must see an address of the node (S28, S29).
+func (o *Oracle) masquerades(f Flow, r model.Route, ep *model.Endpoint) bool {
+	switch {
+	case ep.Target.Addr() == f.Source:
+		return true // hairpin
+	case r.Masquerade == model.MasqueradeAlways:
+		return true
+	case r.Masquerade == model.MasqueradeUnlessLocalPod:
+		return !o.seenAsLocalPod(f)
+	}
+	return false
+}
+
+// allowed tells whether source ranges let a source pass. No ranges let everyone pass.
+func allowed(ranges []netip.Prefix, source netip.Addr) bool {
+	return len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(source) })
+}
+
+// Check compares what was seen with what must happen, alternatives included. The error says what was expected and why.
+func (o *Oracle) Check(want Outcome, seen Observation) error {
+	if o.matches(want, seen) {
+		return nil
+	}
+	for _, also := range want.AlsoAllowed {
+		if o.matches(also, seen) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%v\nseen: %v\nwant: %v", want.Flow, seen, want)
+}
+
+func (o *Oracle) matches(want Outcome, seen Observation) bool {
+	switch {
+	case want.Verdict == NotOurs && seen.Verdict == Deliver:
+		return seen.Endpoint == want.Flow.Destination && seen.Source == want.Flow.Source
+	case want.Verdict == NotOurs:
+		return seen.Verdict == Reject || seen.Verdict == Drop // the network's own doing
+	case want.Verdict != Deliver || seen.Verdict != Deliver:
+		return want.Verdict == seen.Verdict
+	}
+	for _, d := range want.Endpoints {
+		if d.Endpoint == seen.Endpoint {
+			if d.SourceNAT {
+				return slices.Contains(o.config.HostAddresses, seen.Source)
+			}
+			return seen.Source == want.Flow.Source
+		}
+	}
+	return false
+}

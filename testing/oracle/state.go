@@ -1,0 +1,61 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// State is the node-local state: all that a backend has been told.
+type State struct {
+	Node      *model.Node
+	Services  []*model.Service
+	Endpoints []*model.Endpoint
+}
+
+// Collect makes a State of anything that iterates, in any order.
+func Collect(node *model.Node, services iter.Seq[*model.Service], endpoints iter.Seq[*model.Endpoint]) State {
+	return State{Node: node, Services: slices.Collect(services), Endpoints: slices.Collect(endpoints)}
+}
+
+// validate tells what is contradictory about a state; nobody can say what must happen then.
+func (s State) validate() error {
+	var errs []error
+	services := map[model.ServiceName]*model.Service{}
+	for _, svc := range s.Services {
+		if services[svc.Name] != nil {
+			errs = append(errs, fmt.Errorf("service %v is there twice", svc.Name))
+		}
+		services[svc.Name] = svc
+	}
+	seen := map[model.EndpointKey]bool{}
+	for _, ep := range s.Endpoints {
+		key := ep.Key()
+		if seen[key] {
+			errs = append(errs, fmt.Errorf("endpoint %v is there twice", key))
+		}
+		seen[key] = true
+		if svc := services[key.Port.Service]; svc == nil || svc.Port(key.Port.Port, key.Port.Protocol) == nil {
+			errs = append(errs, fmt.Errorf("endpoint %v belongs to no service port", key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Config is how the backend and its node are set up, as far as packets can tell. What is decided before the backend
+// (the local-traffic detector, masquerade-all) is in the model.
+type Config struct {
+	// HostAddresses are all addresses of the host's network interfaces, loopback included; not the service addresses
+	// that some backends put on an interface of their own. Default: Node.IPs.
+	HostAddresses []netip.Addr
+	// NodePortCIDRs tells which host addresses serve node ports (S35). A family without any: all its addresses.
+	NodePortCIDRs []netip.Prefix
+	// NodePortPrimary: only Node.IPs serve node ports ("primary"), whatever NodePortCIDRs says.
+	NodePortPrimary bool
+	// LocalhostNodePorts: node ports are served on 127.0.0.0/8 as well (S36). On ::1 they never are.
+	LocalhostNodePorts bool
+}
