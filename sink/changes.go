@@ -1,0 +1,139 @@
+package sink
+
+import (
+	"iter"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Change is a service that differs between two snapshots, itself or in its endpoints.
+type Change struct {
+	Name model.ServiceName
+	// Old and New are the service with its endpoints before and after. Old is nil if it came, New if it went.
+	Old, New *ServiceEntry
+}
+
+// ChangesSince yields the services that are not the same in old and in s, in the order of their names. What changed and
+// changed back in between is the same.
+//
+// That old is nil or empty means that everything in s is new. An old one that is in fact newer gives the way back.
+// Compared with a snapshot of another [FullState] every service is looked at. Otherwise the cost is that of what
+// changed between the two, however large the cluster and however old the snapshot.
+func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
+	if old == nil {
+		old = &Snapshot{}
+	}
+	return func(yield func(Change) bool) {
+		if names, ok := s.namesSince(old); ok {
+			compareNames(old, s, names, yield)
+		} else {
+			compareAll(old, s, yield)
+		}
+	}
+}
+
+// namesSince returns the names of the entries that changed between two snapshots, whichever is older: sorted, among
+// them those that changed back. It returns false if that is not known.
+func (s *Snapshot) namesSince(old *Snapshot) (_ []model.ServiceName, ok bool) {
+	if s.origin != old.origin {
+		return nil, false
+	}
+	earlier, later := old, s
+	if earlier.changes > later.changes {
+		earlier, later = later, earlier
+	}
+	n := later.changes - earlier.changes
+	if n > uint64(len(later.history)) {
+		return nil, false
+	}
+	names := slices.Clone(later.history[len(later.history)-int(n):])
+	slices.SortFunc(names, model.ServiceName.Compare)
+	return slices.Compact(names), true
+}
+
+func compareNames(old, new *Snapshot, names []model.ServiceName, yield func(Change) bool) {
+	for _, name := range names {
+		o, n := old.Service(name), new.Service(name)
+		if !o.equal(n) && !yield(Change{name, o, n}) {
+			return
+		}
+	}
+}
+
+func compareAll(old, new *Snapshot, yield func(Change) bool) {
+	olds, news := old.services.Iter(), new.services.Iter()
+	hasOld, hasNew := olds.First(), news.First()
+	for hasOld || hasNew {
+		var o, n *ServiceEntry
+		if hasOld {
+			o = olds.Item()
+		}
+		if hasNew {
+			n = news.Item()
+		}
+		if o != nil && n != nil {
+			if c := o.name.Compare(n.name); c < 0 {
+				n = nil
+			} else if c > 0 {
+				o = nil
+			}
+		}
+		c := Change{Old: o, New: n}
+		if o != nil {
+			c.Name = o.name
+			hasOld = olds.Next()
+		}
+		if n != nil {
+			c.Name = n.name
+			hasNew = news.Next()
+		}
+		if !o.equal(n) && !yield(c) {
+			return
+		}
+	}
+}
+
+// ServiceChanged tells whether the service itself came, went or changed, not only its endpoints.
+func (c Change) ServiceChanged() bool {
+	return c.Old == nil || c.New == nil || !c.Old.Service.Equal(c.New.Service)
+}
+
+// Endpoints yields the endpoints that are not the same before and after, in [model.EndpointKey] order: the old one, nil
+// if it came, and the new one, nil if it went.
+func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
+	return func(yield func(old, new *model.Endpoint) bool) {
+		var olds, news []*model.Endpoint
+		if c.Old != nil {
+			olds = c.Old.Endpoints
+		}
+		if c.New != nil {
+			news = c.New.Endpoints
+		}
+		for len(olds) > 0 || len(news) > 0 {
+			var o, n *model.Endpoint
+			if len(olds) > 0 {
+				o = olds[0]
+			}
+			if len(news) > 0 {
+				n = news[0]
+			}
+			if o != nil && n != nil && o != n {
+				if c := compareEndpoints(o, n); c < 0 {
+					n = nil
+				} else if c > 0 {
+					o = nil
+				}
+			}
+			if o != nil {
+				olds = olds[1:]
+			}
+			if n != nil {
+				news = news[1:]
+			}
+			if !o.Equal(n) && !yield(o, n) {
+				return
+			}
+		}
+	}
+}

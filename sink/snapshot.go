@@ -1,0 +1,105 @@
+package sink
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/tidwall/btree"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Snapshot is the state at one Sync: all services, and the endpoints of each. It never changes: it may be kept for ever
+// and read from any goroutine. Snapshots share what is the same in them, so that one costs as much time and memory as
+// changed since the one before. The zero Snapshot is empty.
+type Snapshot struct {
+	origin     *origin
+	revision   uint64
+	fullResync bool
+	node       *model.Node
+	services   btree.BTreeG[*ServiceEntry] // only read: it shares its nodes with other snapshots
+	endpoints  int
+	changes    uint64 // entries that changed since the beginning
+	history    []model.ServiceName
+}
+
+// ServiceEntry is a service with its endpoints. Like the values that it holds it is immutable.
+type ServiceEntry struct {
+	Service *model.Service
+	// Endpoints are those of all ports and both families, in [model.EndpointKey] order: a port's are next to each
+	// other, the IPv4 ones first.
+	Endpoints []*model.Endpoint
+
+	name model.ServiceName // Service.Name
+}
+
+// Revision numbers the snapshots of one [FullState], from 1.
+func (s *Snapshot) Revision() uint64 { return s.revision }
+
+// FullResync tells that the dataplane is not to be trusted to be as it was left: read what it has and correct it, without
+// a gap in service. It is set for the first snapshot and after [FullState.ForceResync], until the callback succeeds.
+func (s *Snapshot) FullResync() bool { return s.fullResync }
+
+// Node returns the node, or nil if there was no SetNode.
+func (s *Snapshot) Node() *model.Node { return s.node }
+
+// NumServices returns the number of services.
+func (s *Snapshot) NumServices() int { return s.services.Len() }
+
+// NumEndpoints returns the number of endpoints of all services together.
+func (s *Snapshot) NumEndpoints() int { return s.endpoints }
+
+// Services yields all services in the order of their names.
+func (s *Snapshot) Services() iter.Seq[*ServiceEntry] {
+	return func(yield func(*ServiceEntry) bool) { s.services.Scan(yield) }
+}
+
+// Service returns a service with its endpoints, or nil if there is none with that name.
+func (s *Snapshot) Service(name model.ServiceName) *ServiceEntry {
+	e, _ := s.services.Get(&ServiceEntry{name: name})
+	return e
+}
+
+// String returns what the snapshot is in short, for example "revision 3: 2 services, 5 endpoints".
+func (s *Snapshot) String() string {
+	return fmt.Sprintf("revision %d: %d services, %d endpoints", s.Revision(), s.NumServices(), s.NumEndpoints())
+}
+
+// PortEndpoints returns the endpoints of one port, in whatever set, sorted by address (IPv4 first) and port number. It is
+// a part of e.Endpoints.
+func (e *ServiceEntry) PortEndpoints(port string, protocol model.Protocol) []*model.Endpoint {
+	of := model.PortName{Port: port, Protocol: protocol}
+	first, _ := slices.BinarySearchFunc(e.Endpoints, of, comparePort)
+	rest := e.Endpoints[first:]
+	n, _ := slices.BinarySearchFunc(rest, of, func(e *model.Endpoint, of model.PortName) int {
+		return cmp.Or(comparePort(e, of), -1) // equal ones are before what is looked for: the end of the port
+	})
+	return rest[:n:n]
+}
+
+// comparePort orders by port, within a service.
+func comparePort(e *model.Endpoint, of model.PortName) int {
+	return cmp.Or(cmp.Compare(e.Port.Port, of.Port), cmp.Compare(e.Port.Protocol, of.Protocol))
+}
+
+// SetEndpoints yields the endpoints of one port that are of one family and in a set, sorted by address and port number:
+// what a [model.Route] of that port and family balances over, if set is its Endpoints.
+func (e *ServiceEntry) SetEndpoints(port string, protocol model.Protocol, family model.Family, set model.EndpointSets) iter.Seq[*model.Endpoint] {
+	return func(yield func(*model.Endpoint) bool) {
+		for _, ep := range e.PortEndpoints(port, protocol) {
+			if ep.Family() == family && ep.Sets.Has(set) && !yield(ep) {
+				return
+			}
+		}
+	}
+}
+
+// equal tells whether two entries say the same.
+func (e *ServiceEntry) equal(o *ServiceEntry) bool {
+	if e == o || e == nil || o == nil {
+		return e == o
+	}
+	return e.Service.Equal(o.Service) && slices.EqualFunc(e.Endpoints, o.Endpoints, (*model.Endpoint).Equal)
+}

@@ -1,0 +1,243 @@
+package sink
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/tidwall/btree"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// state collects what a Sink is told and makes snapshots of it. Calls only note what is to change; apply puts the
+// changes of a wave into the tree, of which snapshot makes a copy that shares everything with it until it is written.
+//
+// The tree is never handed out: only copies of it are, and those are only read. That makes reading them from other
+// goroutines safe while the tree changes, because the tree copies a node that it shares before it writes to it.
+type state struct {
+	pending map[model.ServiceName]*pendingService
+	node    *model.Node
+
+	tree      *btree.BTreeG[*ServiceEntry]
+	endpoints int // in tree
+	// withoutService holds the endpoints of services that are not set.
+	withoutService map[model.ServiceName][]*model.Endpoint
+	appliedNode    *model.Node
+
+	origin   *origin
+	revision uint64
+	// changes counts the entries that changed since the beginning; history has the names of the last of them, at most
+	// as many as there are services: whoever is behind by more compares everything, which costs no more by then.
+	// Snapshots share history's array: it is appended to and cut at the front, and never written elsewhere.
+	changes uint64
+	history []model.ServiceName
+
+	merged []*model.Endpoint // scratch space of merge
+}
+
+// origin tells the snapshots of one state from those of others. It is not empty because pointers to empty values may
+// be equal.
+type origin struct{ _ byte }
+
+// pendingService is what is to change in one service at the next apply.
+type pendingService struct {
+	service        *model.Service // if serviceChanges: the service, or nil if it goes
+	serviceChanges bool
+	endpoints      []pendingEndpoint // in the order of the calls, later ones win
+	compactAt      int               // length of endpoints at which those that lost are dropped
+}
+
+// pendingEndpoint is an endpoint that comes, or goes: then only its key counts.
+type pendingEndpoint struct {
+	endpoint *model.Endpoint
+	goes     bool
+}
+
+func newState() state {
+	return state{
+		pending:        map[model.ServiceName]*pendingService{},
+		withoutService: map[model.ServiceName][]*model.Endpoint{},
+		tree: btree.NewBTreeGOptions(func(a, b *ServiceEntry) bool { return a.name.Compare(b.name) < 0 },
+			btree.Options{NoLocks: true}),
+		origin: &origin{},
+	}
+}
+
+// SetNode implements [NodeSetter].
+func (s *state) SetNode(node *model.Node) { s.node = node }
+
+// SetService implements [Sink].
+func (s *state) SetService(service *model.Service) {
+	if service != nil {
+		p := s.pendingFor(service.Name)
+		p.service, p.serviceChanges = service, true
+	}
+}
+
+// DeleteService implements [Sink].
+func (s *state) DeleteService(name model.ServiceName) {
+	p := s.pendingFor(name)
+	p.service, p.serviceChanges = nil, true
+}
+
+// SetEndpoint implements [Sink].
+func (s *state) SetEndpoint(endpoint *model.Endpoint) {
+	if endpoint != nil {
+		s.pendingFor(endpoint.Port.Service).add(pendingEndpoint{endpoint: endpoint})
+	}
+}
+
+// DeleteEndpoint implements [Sink].
+func (s *state) DeleteEndpoint(key model.EndpointKey) {
+	s.pendingFor(key.Port.Service).add(pendingEndpoint{&model.Endpoint{Port: key.Port, Target: key.Target}, true})
+}
+
+func (s *state) pendingFor(name model.ServiceName) *pendingService {
+	p := s.pending[name]
+	if p == nil {
+		p = &pendingService{}
+		s.pending[name] = p
+	}
+	return p
+}
+
+func (p *pendingService) add(e pendingEndpoint) {
+	p.endpoints = append(p.endpoints, e)
+	if len(p.endpoints) > p.compactAt {
+		p.compact()
+		p.compactAt = 2*len(p.endpoints) + 64
+	}
+}
+
+// compact sorts the endpoints by key and keeps the last call for each.
+func (p *pendingService) compact() {
+	order := func(a, b pendingEndpoint) int { return compareEndpoints(a.endpoint, b.endpoint) }
+	if !slices.IsSortedFunc(p.endpoints, order) {
+		slices.SortStableFunc(p.endpoints, order)
+	}
+	kept := p.endpoints[:0]
+	for i, e := range p.endpoints {
+		if i+1 == len(p.endpoints) || order(e, p.endpoints[i+1]) != 0 {
+			kept = append(kept, e)
+		}
+	}
+	p.endpoints = kept
+}
+
+// compareEndpoints orders endpoints of one service as their keys are ordered.
+func compareEndpoints(a, b *model.Endpoint) int {
+	if c := cmp.Compare(a.Port.Port, b.Port.Port); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Port.Protocol, b.Port.Protocol); c != 0 {
+		return c
+	}
+	return model.CompareTargets(a.Target, b.Target)
+}
+
+// apply puts what is pending into the tree and tells whether anything is now different.
+func (s *state) apply(ctx context.Context) (changed bool) {
+	before := s.changes
+	for name, p := range s.pending {
+		p.compact()
+		if s.applyService(ctx, name, p) {
+			s.changes++
+			s.history = append(s.history, name)
+		}
+	}
+	if tooMany := len(s.history) - s.tree.Len(); tooMany > 0 {
+		s.history = s.history[tooMany:]
+	}
+	if len(s.pending) > 64 {
+		s.pending = map[model.ServiceName]*pendingService{} // clearing costs as much as the map ever held
+	} else {
+		clear(s.pending)
+	}
+	nodeChanged := !s.node.Equal(s.appliedNode)
+	s.appliedNode = s.node
+	return nodeChanged || s.changes != before
+}
+
+func (s *state) applyService(ctx context.Context, name model.ServiceName, p *pendingService) (changed bool) {
+	old, _ := s.tree.Get(&ServiceEntry{name: name})
+	var service *model.Service
+	endpoints := s.withoutService[name]
+	if old != nil {
+		service, endpoints = old.Service, old.Endpoints
+	}
+	if p.serviceChanges {
+		service = p.service
+	}
+	endpoints, endpointsChanged := s.merge(endpoints, p.endpoints)
+
+	if service == nil {
+		if len(endpoints) > 0 {
+			klog.FromContext(ctx).Info("Endpoints are held back until their service is set", "service", name, "endpoints", len(endpoints))
+			s.withoutService[name] = endpoints
+		} else {
+			delete(s.withoutService, name)
+		}
+		if old != nil {
+			s.tree.Delete(old)
+			s.endpoints -= len(old.Endpoints)
+		}
+		return old != nil
+	}
+	if old != nil {
+		if !endpointsChanged && service.Equal(old.Service) {
+			return false
+		}
+		s.endpoints -= len(old.Endpoints)
+	}
+	s.tree.Set(&ServiceEntry{Service: service, Endpoints: endpoints, name: name})
+	s.endpoints += len(endpoints)
+	delete(s.withoutService, name)
+	return true
+}
+
+// merge returns the endpoints with the changes made to them, both sorted, and whether that made a difference.
+func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_ []*model.Endpoint, changed bool) {
+	merged, rest := s.merged[:0], endpoints
+	for _, c := range changes {
+		i, found := slices.BinarySearchFunc(rest, c.endpoint, compareEndpoints)
+		merged = append(merged, rest[:i]...)
+		rest = rest[i:]
+		var old *model.Endpoint
+		if found {
+			old, rest = rest[0], rest[1:]
+		}
+		switch {
+		case c.goes:
+			changed = changed || found
+		case c.endpoint.Equal(old):
+			merged = append(merged, old)
+		default:
+			merged = append(merged, c.endpoint)
+			changed = true
+		}
+	}
+	if changed {
+		merged = append(merged, rest...)
+		endpoints = append(make([]*model.Endpoint, 0, len(merged)), merged...)
+	}
+	clear(merged)
+	s.merged = merged
+	return endpoints, changed
+}
+
+// snapshot returns what has been applied.
+func (s *state) snapshot(fullResync bool) *Snapshot {
+	s.revision++
+	return &Snapshot{
+		origin:     s.origin,
+		revision:   s.revision,
+		fullResync: fullResync,
+		node:       s.appliedNode,
+		services:   *s.tree.Copy(),
+		endpoints:  s.endpoints,
+		changes:    s.changes,
+		history:    s.history,
+	}
+}
