@@ -48,12 +48,16 @@ func (o *Oracle) Expect(f Flow) (Outcome, error) {
 		return o.unclaimed(f), nil
 	}
 	out := o.decide(f, claims[0])
+	if claims[0].kind == nodePort && o.mayServeNodePorts(f.Destination.Addr()) {
+		out.AlsoAllowed = append(out.AlsoAllowed, Outcome{Flow: f, Verdict: NotOurs,
+			Why: "\"primary\" may mean the first address of the family alone (S35)"})
+	}
 	for _, c := range claims[1:] {
 		if c.kind.rank() == claims[0].kind.rank() {
 			other := o.decide(f, c)
-			also := other.AlsoAllowed
+			alternatives := other.AlsoAllowed
 			other.AlsoAllowed = nil
-			out.AlsoAllowed = append(append(out.AlsoAllowed, other), also...)
+			out.AlsoAllowed = append(append(out.AlsoAllowed, other), alternatives...)
 		}
 	}
 	return out, nil
@@ -124,30 +128,6 @@ func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.Addr
 	return kinds
 }
 
-// servesNodePorts tells whether node ports are served on an address (S35, S36).
-func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
-	switch {
-	case !slices.Contains(o.config.HostAddresses, addr):
-		return false
-	case addr.IsLoopback():
-		return addr.Is4() && o.config.LocalhostNodePorts && o.inNodePortCIDRs(addr)
-	case o.config.NodePortPrimary:
-		return slices.Contains(o.state.Node.IPs, addr)
-	}
-	return o.inNodePortCIDRs(addr)
-}
-
-func (o *Oracle) inNodePortCIDRs(addr netip.Addr) bool {
-	none := true
-	for _, cidr := range o.config.NodePortCIDRs {
-		if cidr.Contains(addr) {
-			return true
-		}
-		none = none && model.FamilyOf(cidr.Addr()) != model.FamilyOf(addr)
-	}
-	return none
-}
-
 // unclaimed decides about flows that no service port is the destination of.
 func (o *Oracle) unclaimed(f Flow) Outcome {
 	to := f.Destination.Addr()
@@ -164,7 +144,29 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 			return Outcome{Flow: f, Verdict: Drop, Why: why, AlsoAllowed: []Outcome{leftAlone}}
 		}
 	}
-	return Outcome{Flow: f, Verdict: NotOurs, Why: fmt.Sprintf("no service has %v/%v", f.Destination, f.Protocol)}
+	return Outcome{Flow: f, Verdict: NotOurs, Why: o.whyNotOurs(f)}
+}
+
+// whyNotOurs explains the cases in which one might have thought otherwise.
+func (o *Oracle) whyNotOurs(f Flow) string {
+	for _, svc := range o.state.Services {
+		for _, port := range svc.Ports {
+			if port.NodePort == f.Destination.Port() && port.Protocol == f.Protocol && o.isHostAddress(f.Destination.Addr()) {
+				return fmt.Sprintf("%v has a node port %d/%v, but none is served on %v (S35, S36)",
+					svc.PortName(port), port.NodePort, port.Protocol, f.Destination.Addr())
+			}
+		}
+	}
+	for _, ep := range o.state.Endpoints {
+		if ep.Target == f.Destination && ep.Port.Protocol == f.Protocol {
+			return fmt.Sprintf("%v/%v is an endpoint of %v itself", f.Destination, f.Protocol, ep.Port)
+		}
+	}
+	return fmt.Sprintf("no service has %v/%v", f.Destination, f.Protocol)
+}
+
+func (o *Oracle) isHostAddress(addr netip.Addr) bool {
+	return addr.IsLoopback() || slices.Contains(o.config.HostAddresses, addr)
 }
 
 // decide says what happens to a flow that is for a service port.
@@ -173,9 +175,14 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 	out := Outcome{Flow: f, Port: c.service.PortName(c.port), Route: route, AffinityTimeout: c.service.SessionAffinityTimeout}
 	why := fmt.Sprintf("%v of %v", c.kind, out.Port)
 
+	translated, sourceWhy := o.masquerades(f, route)
 	for _, ep := range o.endpoints[out.Port] {
 		if ep.Family() == f.Family() && ep.Sets.Has(route.Endpoints) {
-			out.Endpoints = append(out.Endpoints, Destination{Endpoint: ep.Target, SourceNAT: o.masquerades(f, route, ep)})
+			hairpin := ep.Target.Addr() == f.Source
+			if hairpin {
+				sourceWhy = ", an endpoint is the source itself (S29)"
+			}
+			out.Endpoints = append(out.Endpoints, Destination{Endpoint: ep.Target, SourceNAT: translated || hairpin})
 		}
 	}
 	switch {
@@ -187,7 +194,9 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 		out.Verdict = Reject
 	}
 	out.Why = fmt.Sprintf("%s, %s: %v", why, traffic, route)
-	if out.Verdict != Deliver {
+	if out.Verdict == Deliver {
+		out.Why += sourceWhy
+	} else {
 		out.Why += ", and the set is empty (S25)"
 	}
 
@@ -228,53 +237,20 @@ func (o *Oracle) seenAsLocalPod(f Flow) bool {
 	return slices.ContainsFunc(d.CIDRs, func(p netip.Prefix) bool { return p.Contains(f.Source) })
 }
 
-// masquerades tells whether the endpoint must see an address of the node (S28, S29).
-func (o *Oracle) masquerades(f Flow, r model.Route, ep *model.Endpoint) bool {
+// masquerades tells whether a route translates the source of a flow (S28), and why where it depends on the source.
+func (o *Oracle) masquerades(f Flow, r model.Route) (translated bool, why string) {
 	switch {
-	case ep.Target.Addr() == f.Source:
-		return true // hairpin
 	case r.Masquerade == model.MasqueradeAlways:
-		return true
-	case r.Masquerade == model.MasqueradeUnlessLocalPod:
-		return !o.seenAsLocalPod(f)
+		return true, ""
+	case r.Masquerade == model.MasqueradeNever:
+		return false, ""
+	case o.seenAsLocalPod(f):
+		return false, ", the source passes for a local pod (S30)"
 	}
-	return false
+	return true, ", the source does not pass for a local pod (S30)"
 }
 
 // allowed tells whether source ranges let a source pass. No ranges let everyone pass.
 func allowed(ranges []netip.Prefix, source netip.Addr) bool {
 	return len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(source) })
-}
-
-// Check compares what was seen with what must happen, alternatives included. The error says what was expected and why.
-func (o *Oracle) Check(want Outcome, seen Observation) error {
-	if o.matches(want, seen) {
-		return nil
-	}
-	for _, also := range want.AlsoAllowed {
-		if o.matches(also, seen) {
-			return nil
-		}
-	}
-	return fmt.Errorf("%v\nseen: %v\nwant: %v", want.Flow, seen, want)
-}
-
-func (o *Oracle) matches(want Outcome, seen Observation) bool {
-	switch {
-	case want.Verdict == NotOurs && seen.Verdict == Deliver:
-		return seen.Endpoint == want.Flow.Destination && seen.Source == want.Flow.Source
-	case want.Verdict == NotOurs:
-		return seen.Verdict == Reject || seen.Verdict == Drop // the network's own doing
-	case want.Verdict != Deliver || seen.Verdict != Deliver:
-		return want.Verdict == seen.Verdict
-	}
-	for _, d := range want.Endpoints {
-		if d.Endpoint == seen.Endpoint {
-			if d.SourceNAT {
-				return slices.Contains(o.config.HostAddresses, seen.Source)
-			}
-			return seen.Source == want.Flow.Source
-		}
-	}
-	return false
 }

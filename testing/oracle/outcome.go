@@ -111,20 +111,3 @@ func (o Outcome) After(contacts ...Contact) Outcome {
 	}
 	return o
 }
-
-// Observation is what was seen to happen to a flow.
-type Observation struct {
-	// Verdict is Deliver, Reject or Drop. That something was NotOurs cannot be seen.
-	Verdict Verdict
-	// Endpoint is who answered, and Source the client's address as it saw it. Only where Verdict is Deliver.
-	Endpoint netip.AddrPort
-	Source   netip.Addr
-}
-
-// String returns for example "delivered to 10.244.1.5:8080, which saw 192.0.2.1" or "reject".
-func (o Observation) String() string {
-	if o.Verdict == Deliver {
-		return fmt.Sprintf("delivered to %v, which saw %v", o.Endpoint, o.Source)
-	}
-	return o.Verdict.String()
-}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -44,18 +43,4 @@ func (s State) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Config is how the backend and its node are set up, as far as packets can tell. What is decided before the backend
-// (the local-traffic detector, masquerade-all) is in the model.
-type Config struct {
-	// HostAddresses are all addresses of the host's network interfaces, loopback included; not the service addresses
-	// that some backends put on an interface of their own. Default: Node.IPs.
-	HostAddresses []netip.Addr
-	// NodePortCIDRs tells which host addresses serve node ports (S35). A family without any: all its addresses.
-	NodePortCIDRs []netip.Prefix
-	// NodePortPrimary: only Node.IPs serve node ports ("primary"), whatever NodePortCIDRs says.
-	NodePortPrimary bool
-	// LocalhostNodePorts: node ports are served on 127.0.0.0/8 as well (S36). On ::1 they never are.
-	LocalhostNodePorts bool
 }

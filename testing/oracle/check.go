@@ -1,0 +1,59 @@
+package oracle
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Observation is what was seen to happen to a flow.
+type Observation struct {
+	// Verdict is Deliver, Reject or Drop. That something was NotOurs cannot be seen.
+	Verdict Verdict
+	// Endpoint is who answered, and Source the client's address as it saw it. Only where Verdict is Deliver.
+	Endpoint netip.AddrPort
+	Source   netip.Addr
+}
+
+// String returns for example "delivered to 10.244.1.5:8080, which saw 192.0.2.1" or "reject".
+func (o Observation) String() string {
+	if o.Verdict == Deliver {
+		return fmt.Sprintf("delivered to %v, which saw %v", o.Endpoint, o.Source)
+	}
+	return o.Verdict.String()
+}
+
+// Check compares what was seen with what must happen; every alternative will do. Where a flow is not ours, whatever the
+// network does to it is right, except that it ends somewhere else or with another source address. The error says what was
+// expected and why.
+func (o *Oracle) Check(want Outcome, seen Observation) error {
+	if o.matches(want, seen) {
+		return nil
+	}
+	for _, also := range want.AlsoAllowed {
+		if o.matches(also, seen) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%v\nseen: %v\nwant: %v", want.Flow, seen, want)
+}
+
+func (o *Oracle) matches(want Outcome, seen Observation) bool {
+	switch {
+	case want.Verdict == NotOurs && seen.Verdict == Deliver:
+		return seen.Endpoint == want.Flow.Destination && seen.Source == want.Flow.Source
+	case want.Verdict == NotOurs:
+		return seen.Verdict == Reject || seen.Verdict == Drop // the network's own doing
+	case want.Verdict != Deliver || seen.Verdict != Deliver:
+		return want.Verdict == seen.Verdict
+	}
+	for _, d := range want.Endpoints {
+		if d.Endpoint == seen.Endpoint {
+			if d.SourceNAT {
+				return slices.Contains(o.config.HostAddresses, seen.Source)
+			}
+			return seen.Source == want.Flow.Source
+		}
+	}
+	return false
+}
