@@ -1,0 +1,31 @@
+// Package localstate is the only place that knows what Kubernetes services mean. It takes cluster objects in and works
+// out, for one node, the services and endpoints of package model.
+//
+// A [State] is told of objects as they come and go, in any order ([State.SetService], [State.SetEndpointSlice],
+// [State.SetNode] and so on), and hands over what changed for this node when [State.Flush] is called:
+//
+//	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"})
+//	state.SetService(service)
+//	state.SetEndpointSlice(slice)
+//	state.Flush(sink) // sink.SetNode, SetService, SetEndpoint ...
+//
+// # Guarantees
+//
+//   - Both IP families, in one service: a dual-stack pod is two endpoints.
+//   - An event marks the services that it touches, and Flush works out those and no others. Only what differs from what
+//     was last handed over goes on: a change that does not alter this node's result is not seen by the receiver, and
+//     nor are changes that revert before the Flush.
+//   - The order of events does not matter: the same objects give the same result.
+//   - Bad input (an address that is none, a port out of range, a field that is missing) is skipped with a log line that
+//     names the object, and everything else goes on.
+//   - No API object is kept: what has to be remembered of it is.
+//
+// # Why is this endpoint not used?
+//
+// [State.Explain] lists every endpoint that is known for a service, with its sets and the reason.
+//
+// # Rules
+//
+// The behaviour is that of kube-proxy of Kubernetes 1.36, or deliberately better where the documentation of a function says
+// "unlike kube-proxy". Comments and tests name the rules by their number in the project's list of semantics: S1, S2 ...
+package localstate

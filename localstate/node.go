@@ -1,0 +1,181 @@
+package localstate
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// taintToBeDeleted is put on nodes that the cluster autoscaler is about to remove (S39a).
+const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+// nodeIntake is what is known of this node and of the cluster's address plan.
+type nodeIntake struct {
+	model  *model.Node // as it is to be handed over
+	handed *model.Node
+	cidrs  map[string][]netip.Prefix // by ServiceCIDR object
+}
+
+func (n *nodeIntake) init(opts Options) {
+	n.cidrs = map[string][]netip.Prefix{}
+	n.model = &model.Node{Name: opts.NodeName}
+	n.model.LocalPods = opts.DetectLocal.localPods(nil)
+}
+
+// localPods turns the way to detect local traffic into the model's form (S30).
+func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
+	local := model.LocalPods{Bridge: d.Bridge, InterfacePrefix: d.InterfacePrefix}
+	switch {
+	case d.NodeCIDR:
+		local.CIDRs = podCIDRs
+	case len(d.ClusterCIDRs) > 0:
+		for _, p := range d.ClusterCIDRs {
+			local.CIDRs = append(local.CIDRs, p.Masked())
+		}
+		local.CIDRs = sortedSet(local.CIDRs, netip.Prefix.Compare)
+	}
+	return local
+}
+
+// SetNode takes a new or changed Node; other nodes than this one are ignored. It returns whether there is anything new in
+// it.
+func (s *State) SetNode(obj *corev1.Node) bool {
+	if obj.Name != s.opts.NodeName || obj.Name == "" {
+		return false
+	}
+	bad := func(field string, err error) {
+		s.log.Info("Ignoring an invalid value of the Node", "node", klog.KObj(obj), "field", field, "reason", err.Error())
+	}
+	node := &model.Node{
+		Name:         s.opts.NodeName,
+		Zone:         obj.Labels[corev1.LabelTopologyZone],
+		ServiceCIDRs: s.node.model.ServiceCIDRs,
+		NotEligible:  obj.DeletionTimestamp != nil,
+	}
+	for _, taint := range obj.Spec.Taints {
+		node.NotEligible = node.NotEligible || taint.Key == taintToBeDeleted
+	}
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range obj.Status.Addresses {
+			if a.Type != kind {
+				continue
+			}
+			addr, err := parseAddr(a.Address)
+			if err != nil {
+				bad("status.addresses", err)
+			} else if !slices.Contains(node.IPs, addr) {
+				node.IPs = append(node.IPs, addr)
+			}
+		}
+	}
+	cidrs := obj.Spec.PodCIDRs
+	if len(cidrs) == 0 && obj.Spec.PodCIDR != "" {
+		cidrs = []string{obj.Spec.PodCIDR}
+	}
+	for _, text := range cidrs {
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			bad("spec.podCIDRs", err)
+			continue
+		}
+		node.PodCIDRs = append(node.PodCIDRs, prefix)
+	}
+	node.LocalPods = s.opts.DetectLocal.localPods(node.PodCIDRs)
+	return s.nodeChanged(node)
+}
+
+// DeleteNode takes the deletion of a Node. What is known of this one stays in force, as in kube-proxy (S24); it is no
+// longer eligible for load balancers' traffic. It returns whether that is new.
+func (s *State) DeleteNode(name string) bool {
+	if name != s.opts.NodeName || name == "" {
+		return false
+	}
+	node := *s.node.model
+	node.NotEligible = true
+	return s.nodeChanged(&node)
+}
+
+// nodeChanged replaces the node and marks the services that depend on what is different.
+func (s *State) nodeChanged(node *model.Node) bool {
+	old := s.node.model
+	if node.Equal(old) {
+		return false
+	}
+	s.node.model = node
+	s.pending.Node = true
+	for _, f := range s.families {
+		s.pending.touch(f)
+		if node.IP(f) != old.IP(f) { // S26
+			for svc := range s.ranged {
+				s.markService(svc)
+			}
+		}
+		if node.LocalPods.Detects(f) != old.LocalPods.Detects(f) { // S27, S28
+			for _, svc := range s.services {
+				if svc.intake != nil {
+					s.markService(svc)
+				}
+			}
+		}
+		if node.Zone != old.Zone { // S24
+			for svc := range s.hinted {
+				s.markEndpoints(svc, f)
+			}
+		}
+	}
+	return true
+}
+
+// SetServiceCIDR takes a new or changed ServiceCIDR (S47). It returns whether there is anything new in it.
+func (s *State) SetServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
+	var prefixes []netip.Prefix
+	for _, text := range obj.Spec.CIDRs {
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			s.log.Info("Ignoring an invalid value of a ServiceCIDR", "serviceCIDR", klog.KObj(obj), "field", "spec.cidrs", "reason", err.Error())
+			continue
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	s.node.cidrs[obj.Name] = prefixes
+	return s.serviceCIDRsChanged()
+}
+
+// DeleteServiceCIDR takes the deletion of a ServiceCIDR. Ranges that another object has as well stay (S47). It returns
+// whether that changes anything.
+func (s *State) DeleteServiceCIDR(name string) bool {
+	delete(s.node.cidrs, name)
+	return s.serviceCIDRsChanged()
+}
+
+func (s *State) serviceCIDRsChanged() bool {
+	node := *s.node.model
+	node.ServiceCIDRs = nil
+	for _, prefixes := range s.node.cidrs {
+		for _, p := range prefixes {
+			if slices.Contains(s.families, model.FamilyOf(p.Addr())) {
+				node.ServiceCIDRs = append(node.ServiceCIDRs, p)
+			}
+		}
+	}
+	node.ServiceCIDRs = sortedSet(node.ServiceCIDRs, netip.Prefix.Compare)
+	return s.nodeChanged(&node)
+}
+
+// flushNode hands the node over if it differs; the first time always.
+func (s *State) flushNode(r Receiver, changes *Changes) {
+	if s.node.handed != nil && s.node.handed.Equal(s.node.model) {
+		s.node.model = s.node.handed
+		return
+	}
+	s.node.handed = s.node.model
+	if r, ok := r.(NodeReceiver); ok {
+		r.SetNode(s.node.model)
+		changes.Node, changes.IPv4, changes.IPv6 = true, true, true
+	}
+}

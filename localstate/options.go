@@ -1,0 +1,78 @@
+package localstate
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Options configures a State. The zero value is usable: both families, no node, no local-traffic detector.
+type Options struct {
+	// NodeName is the name of this node's Node object. Without it no endpoint is local and no hint names this node.
+	NodeName string
+	// Families are the IP families to work out. Default: both.
+	Families []model.Family
+	// ServiceProxyName takes the services whose label service.kubernetes.io/service-proxy-name has this value, instead
+	// of those that do not have the label (S1).
+	ServiceProxyName string
+	// NoExternalIPs programs no spec.externalIPs, for clusters that do not trust who may write them (S6).
+	NoExternalIPs bool
+	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
+	MasqueradeAll bool
+	// DetectLocal says how to tell that traffic comes from a pod of this node (S30).
+	DetectLocal DetectLocal
+}
+
+// DetectLocal is how a node tells its own pods' traffic from other traffic (S30). Set one field at most; with none, it
+// cannot.
+type DetectLocal struct {
+	// ClusterCIDRs hold the addresses of the cluster's pods. A family without one has no detector.
+	ClusterCIDRs []netip.Prefix
+	// NodeCIDR takes the podCIDRs of the Node object, and follows them.
+	NodeCIDR bool
+	// Bridge is the name of the interface that all pods of the node are behind.
+	Bridge string
+	// InterfacePrefix is what the names of the pods' host interfaces start with.
+	InterfacePrefix string
+}
+
+func (o Options) validate() error {
+	var errs []error
+	for _, f := range o.Families {
+		if f != model.IPv4 && f != model.IPv6 {
+			errs = append(errs, fmt.Errorf("families: %v is none", f))
+		}
+	}
+	ways := 0
+	for _, set := range []bool{len(o.DetectLocal.ClusterCIDRs) > 0, o.DetectLocal.NodeCIDR, o.DetectLocal.Bridge != "", o.DetectLocal.InterfacePrefix != ""} {
+		if set {
+			ways++
+		}
+	}
+	if ways > 1 {
+		errs = append(errs, errors.New("detect local: more than one way is set"))
+	}
+	for _, p := range o.DetectLocal.ClusterCIDRs {
+		if !p.IsValid() {
+			errs = append(errs, errors.New("detect local: invalid cluster CIDR"))
+		}
+	}
+	if o.DetectLocal.NodeCIDR && o.NodeName == "" {
+		errs = append(errs, errors.New("detect local: NodeCIDR needs a node name"))
+	}
+	return errors.Join(errs...)
+}
+
+// families returns the families to work out, IPv4 first.
+func (o Options) families() []model.Family {
+	var families []model.Family
+	for _, f := range model.Families() {
+		if len(o.Families) == 0 || slices.Contains(o.Families, f) {
+			families = append(families, f)
+		}
+	}
+	return families
+}

@@ -1,0 +1,264 @@
+package localstate
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// State holds what is known of the cluster and what was last handed over. Its methods are not safe for concurrent use.
+type State struct {
+	opts     Options
+	families []model.Family
+	log      klog.Logger
+	started  time.Time // older trigger times are not recorded
+
+	services map[model.ServiceName]*service
+	slices   map[sliceKey]*sliceIntake
+	node     nodeIntake
+
+	skipped  map[model.ServiceName]string // Service objects that get no service proxy, and why
+	triggers map[*service][]trigger       // since the last Flush
+
+	dirty   []*service // services that changed since the last Flush
+	pending Pending
+	noLocal NoLocalEndpoints
+
+	// hinted and ranged are the services that depend on the node: on its zone, through hints, and on its addresses,
+	// through source ranges.
+	hinted, ranged map[*service]struct{}
+
+	wave waveBuffers
+}
+
+// service is what is known of one service name: its object, its slices, and what was handed over of it. It exists while
+// any of them does. There are as many as the cluster has services, so what is rare or short-lived is kept elsewhere.
+type service struct {
+	name   model.ServiceName
+	intake *serviceIntake // nil: no object, or a skipped one
+	slices []*sliceIntake // by name
+
+	// handed and endpoints are what was last handed over: the service, or nil, and a list for each port that has
+	// endpoints, ordered by port name, each in order of target.
+	handed    *model.Service
+	endpoints [][]*model.Endpoint
+	noLocal   noLocalPorts
+
+	// since the last Flush; the service is in State.dirty if one of them is set
+	serviceChanged, endpointsChanged bool
+}
+
+// trigger is the time at which somebody changed what led to a change of a slice (S19).
+type trigger struct {
+	family model.Family
+	at     time.Time
+}
+
+// New returns an empty State. The logger of ctx is kept.
+func New(ctx context.Context, opts Options) (*State, error) {
+	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("invalid options: %w", err)
+	}
+	s := &State{
+		opts:     opts,
+		families: opts.families(),
+		log:      klog.FromContext(ctx),
+		started:  time.Now(),
+		services: map[model.ServiceName]*service{},
+		slices:   map[sliceKey]*sliceIntake{},
+		skipped:  map[model.ServiceName]string{},
+		triggers: map[*service][]trigger{},
+		hinted:   map[*service]struct{}{},
+		ranged:   map[*service]struct{}{},
+	}
+	s.node.init(opts)
+	return s, nil
+}
+
+// Pending says what the next Flush has to look at. That something is pending does not mean that the result changes.
+type Pending struct {
+	// Services and Endpoints count the services with changes of their object and of their slices, or of what these
+	// depend on.
+	Services, Endpoints int
+	// Node: the node, or the service CIDRs, have changed.
+	Node bool
+	// IPv4 and IPv6 tell which families are concerned.
+	IPv4, IPv6 bool
+}
+
+// Any tells whether there is anything to look at.
+func (p Pending) Any() bool { return p.Services > 0 || p.Endpoints > 0 || p.Node }
+
+// Pending returns what the next Flush has to look at.
+func (s *State) Pending() Pending { return s.pending }
+
+// SetService takes a new or changed Service. It returns whether there is anything new in it.
+func (s *State) SetService(obj *corev1.Service) bool {
+	name := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
+	in, skip := intakeService(s.log, s.opts, s.families, obj)
+	if in == nil {
+		known := s.DeleteService(name.Namespace, name.Name) // it may have been of use before
+		s.skipped[name] = skip
+		return known
+	}
+	delete(s.skipped, name)
+	svc := s.service(name)
+	if svc.intake != nil && in.saysTheSameAs(svc.intake) {
+		return false
+	}
+	s.touchFamilies(svc) // those that it had
+	svc.intake = in
+	s.touchFamilies(svc)
+	if len(in.ranges) > 0 {
+		s.ranged[svc] = struct{}{}
+	} else {
+		delete(s.ranged, svc)
+	}
+	s.markService(svc)
+	return true
+}
+
+// DeleteService takes the deletion of a Service; one that is not known is ignored. It returns whether that may change
+// anything.
+func (s *State) DeleteService(namespace, name string) bool {
+	key := model.ServiceName{Namespace: namespace, Name: name}
+	delete(s.skipped, key)
+	svc := s.services[key]
+	if svc == nil || svc.intake == nil {
+		return false
+	}
+	s.touchFamilies(svc)
+	svc.intake = nil
+	delete(s.ranged, svc)
+	s.markService(svc)
+	return true
+}
+
+// SetEndpointSlice takes a new or changed EndpointSlice. It returns whether there is anything new in it.
+func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
+	if ignoredSlice(obj) != "" {
+		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been of use before
+	}
+	in := intakeSlice(s.log, s.opts.NodeName, obj)
+	in.service = s.service(model.ServiceName{Namespace: obj.Namespace, Name: obj.Labels[discoveryv1.LabelServiceName]})
+	old := s.slices[in.key]
+	if old != nil && old.sameContent(in) {
+		return false
+	}
+	if old != nil {
+		in.key = old.key // keep one copy of the strings
+		s.dropSlice(old)
+	}
+	s.slices[in.key] = in
+	svc := in.service
+	at, _ := slices.BinarySearchFunc(svc.slices, in.key.name, func(o *sliceIntake, name string) int { return strings.Compare(o.key.name, name) })
+	svc.slices = slices.Insert(svc.slices, at, in)
+	if in.hinted {
+		s.hinted[svc] = struct{}{}
+	}
+	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) {
+		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
+	}
+	s.markEndpoints(svc, in.family)
+	if old != nil && old.service != svc {
+		s.markEndpoints(old.service, old.family)
+	}
+	return true
+}
+
+// DeleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it was
+// known.
+func (s *State) DeleteEndpointSlice(namespace, name string) bool {
+	old := s.slices[sliceKey{namespace, name}]
+	if old == nil {
+		return false
+	}
+	delete(s.slices, old.key)
+	s.dropSlice(old)
+	delete(s.triggers, old.service) // S19
+	s.markEndpoints(old.service, old.family)
+	return true
+}
+
+// dropSlice takes a slice out of its service.
+func (s *State) dropSlice(old *sliceIntake) {
+	svc := old.service
+	svc.slices = slices.DeleteFunc(svc.slices, func(o *sliceIntake) bool { return o == old })
+	if !slices.ContainsFunc(svc.slices, func(o *sliceIntake) bool { return o.hinted }) {
+		delete(s.hinted, svc)
+	}
+}
+
+// service returns the record of a service, making it if need be.
+func (s *State) service(name model.ServiceName) *service {
+	svc := s.services[name]
+	if svc == nil {
+		svc = &service{name: name}
+		s.services[name] = svc
+	}
+	return svc
+}
+
+// forgetIfEmpty frees the record of a service of which nothing is left (S14).
+func (s *State) forgetIfEmpty(svc *service) {
+	if svc.intake == nil && len(svc.slices) == 0 && svc.handed == nil && !svc.changed() {
+		delete(s.services, svc.name)
+	}
+}
+
+func (svc *service) changed() bool { return svc.serviceChanged || svc.endpointsChanged }
+
+// markService notes that a service's object changed, or what it depends on.
+func (s *State) markService(svc *service) {
+	if !svc.changed() {
+		s.dirty = append(s.dirty, svc)
+	}
+	if !svc.serviceChanged {
+		svc.serviceChanged = true
+		s.pending.Services++
+	}
+}
+
+// markEndpoints notes that a service's slices changed, or what they depend on.
+func (s *State) markEndpoints(svc *service, f model.Family) {
+	if !svc.changed() {
+		s.dirty = append(s.dirty, svc)
+	}
+	if !svc.endpointsChanged {
+		svc.endpointsChanged = true
+		s.pending.Endpoints++
+	}
+	s.pending.touch(f)
+}
+
+func (p *Pending) touch(f model.Family) {
+	p.IPv4 = p.IPv4 || f == model.IPv4
+	p.IPv6 = p.IPv6 || f == model.IPv6
+}
+
+// touchFamilies notes that a change concerns the families of a service as it is known now.
+func (s *State) touchFamilies(svc *service) {
+	if svc.intake != nil {
+		for _, ip := range svc.intake.model.ClusterIPs {
+			s.pending.touch(model.FamilyOf(ip))
+		}
+	}
+}
+
+// saysTheSameAs tells whether two readings of a Service object agree, whatever was completed in their models.
+func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
+	plain := func(in *serviceIntake) *model.Service {
+		return in.complete(make([][2]model.Routes, len(in.model.Ports)), [2]int{}, func(model.Family) netip.Addr { return netip.Addr{} })
+	}
+	return in.externalIPv4 == o.externalIPv4 && in.externalIPv6 == o.externalIPv6 &&
+		slices.Equal(in.ranges, o.ranges) && plain(in).Equal(plain(o))
+}
