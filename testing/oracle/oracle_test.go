@@ -31,6 +31,9 @@ func check(t *testing.T, tests []expectation) {
 			require.NoError(t, err)
 			assert.Equal(t, tt.want, brief(got), "%v", got)
 			assert.Contains(t, got.Why, tt.why)
+			for _, also := range got.AlsoAllowed {
+				assert.Empty(t, also.AlsoAllowed, "alternatives have no alternatives")
+			}
 		})
 	}
 }
@@ -222,8 +225,14 @@ func TestUnknownDestinations(t *testing.T) {
 			"external 203.0.113.7 -> 198.51.100.20:81/TCP", "not ours", "no service"},
 		{"an endpoint itself is not ours", nil, "external 203.0.113.7 -> 10.244.1.5:8080/TCP", "not ours", "endpoint of default/web:http/TCP itself"},
 		{"the world is not ours", nil, "local pod 10.244.1.9 -> 192.0.2.1:443/TCP", "not ours", "no service"},
-		{"a service whose routes carry no traffic has no addresses", func(f *fixture) { f.noRoutes = true },
+		{"an external IP whose route carries no traffic is none", func(f *fixture) { f.noRoutes = true },
 			"external 203.0.113.7 -> 198.51.100.10:80/TCP", "not ours", "no service"},
+		{"a VIP whose route carries no traffic is none", func(f *fixture) { f.noRoutes = true },
+			"external 203.0.113.7 -> 198.51.100.20:80/TCP", "not ours", "no service"},
+		{"a node port whose route carries no traffic is none", func(f *fixture) { f.noRoutes = true },
+			"external 203.0.113.7 -> 172.18.0.2:30080/TCP", "not ours", ""},
+		{"a port whose route carries no traffic is unknown at the cluster IP", func(f *fixture) { f.noRoutes = true },
+			"local pod 10.244.1.9 -> 10.96.0.10:80/TCP", "reject | not ours", "S33"},
 	})
 }
 
@@ -289,6 +298,9 @@ func TestSharedAddresses(t *testing.T) {
 		{"an external IP that two services list is either's, the first by name before the other", func(f *fixture) {
 			f.bare("abba", 80, func(s *model.Service) { s.ExternalIPs = f.service.ExternalIPs[:1] })
 		}, "external 203.0.113.7 -> 198.51.100.10:80/TCP", "reject | " + deliver(localPod+"!", remotePod+"!"), "default/abba"},
+		{"and the order in which they are known does not matter", func(f *fixture) {
+			f.bare("zorro", 80, func(s *model.Service) { s.ExternalIPs = f.service.ExternalIPs[:1] })
+		}, "external 203.0.113.7 -> 198.51.100.10:80/TCP", deliver(localPod+"!", remotePod+"!") + " | reject", "default/web"},
 		{"an external IP of one service and VIP of another is either's, source ranges included", all(ranges("192.0.2.0/24"), func(f *fixture) {
 			f.bare("other", 80, func(s *model.Service) { s.ExternalIPs = f.service.LoadBalancerIPs[:1] })
 			f.setEndpoints(remote(remotePod, cluster))
