@@ -1,0 +1,102 @@
+package diffstore
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Change is what has to be done about an entry.
+type Change uint8
+
+const (
+	Unchanged Change = iota
+	Created          // to be created: it is wanted and not there
+	Updated          // to be updated: it is there with another value
+	Deleted          // to be deleted: it is there and not wanted
+)
+
+// String returns "unchanged", "created", "updated" or "deleted".
+func (c Change) String() string {
+	switch c {
+	case Unchanged:
+		return "unchanged"
+	case Created:
+		return "created"
+	case Updated:
+		return "updated"
+	case Deleted:
+		return "deleted"
+	}
+	return fmt.Sprintf("Change(%d)", uint8(c))
+}
+
+// Entry is a key of a [Store] with what is wanted and what is there. It and its leaves are valid until the store's next
+// Reset or Amend, and are not to be written to.
+type Entry[K cmp.Ordered, L Leaf[L]] struct {
+	key K
+	// wanted is the last description, applied the value that the dataplane is known to have held last. With same, the
+	// two are equal and applied stands for both: wanted may hold anything.
+	wanted, applied L
+	same            bool
+	want            bool   // the last description has the key
+	exists          bool   // the dataplane holds the key, with applied
+	unsure          bool   // an attempt to apply failed since: the dataplane may hold something else, or nothing
+	wave            uint64 // the wave that described it last
+	change          Change // as of the last Done
+
+	queued bool // is in Store.queue
+	// settled: what the dataplane holds has been said since Done, by Seed or because applying failed, so that the
+	// next wave does not begin with taking the wanted value for applied.
+	settled bool
+}
+
+// Key returns the key.
+func (e *Entry[K, L]) Key() K { return e.key }
+
+// Change returns what has to be done about the entry.
+func (e *Entry[K, L]) Change() Change { return e.change }
+
+// Value returns what is wanted. For an entry that is to be deleted it is what is there, or if that is not known because
+// nothing but a failed attempt was made to create it, what that attempt was about.
+func (e *Entry[K, L]) Value() L {
+	if e.same || !e.want && e.exists {
+		return e.applied
+	}
+	return e.wanted
+}
+
+// Applied returns what is there: the value that was last applied or seeded. It returns false if the key has none: it is
+// to be created, or is deleted after a failed attempt to create it.
+func (e *Entry[K, L]) Applied() (L, bool) {
+	if !e.exists {
+		return *new(L), false
+	}
+	return e.applied, true
+}
+
+// Retry tells whether an earlier attempt to apply the entry failed ([Store.NotApplied]), so that the dataplane may hold
+// anything under its key, or nothing.
+func (e *Entry[K, L]) Retry() bool { return e.unsure }
+
+// compare decides what has to be done about the entry.
+func (e *Entry[K, L]) compare() Change {
+	switch {
+	case e.want && !e.exists:
+		return Created
+	case e.want && (e.unsure || !e.same && !e.wanted.Equal(e.applied)):
+		return Updated
+	case e.want:
+		return Unchanged
+	case e.exists || e.unsure:
+		return Deleted
+	}
+	return Unchanged
+}
+
+// take notes that the dataplane holds what is wanted.
+func (e *Entry[K, L]) take() {
+	if !e.same {
+		e.wanted, e.applied = e.applied, e.wanted
+	}
+	e.same, e.exists, e.unsure = true, true, false
+}

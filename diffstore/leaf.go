@@ -1,0 +1,131 @@
+package diffstore
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+)
+
+// Leaf is the value of an entry while it is being described and compared. L is the leaf's own type, a pointer as a rule.
+type Leaf[L any] interface {
+	// Reset empties the leaf for a new description. It may keep memory.
+	Reset()
+	// Equal tells whether applying other would come to the same.
+	Equal(other L) bool
+}
+
+// NewBufferStore returns a store of text: each leaf is an io.Writer.
+func NewBufferStore[K cmp.Ordered]() *Store[K, *BufferLeaf] {
+	return New[K](func() *BufferLeaf { return new(BufferLeaf) })
+}
+
+// BufferLeaf collects bytes. What is written in one wave adds up, through however many calls of Get.
+type BufferLeaf struct {
+	buf []byte
+}
+
+// Write appends; it never fails.
+func (l *BufferLeaf) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p...)
+	return len(p), nil
+}
+
+// WriteString appends; it never fails.
+func (l *BufferLeaf) WriteString(s string) (int, error) {
+	l.buf = append(l.buf, s...)
+	return len(s), nil
+}
+
+// WriteByte appends; it never fails.
+func (l *BufferLeaf) WriteByte(c byte) error {
+	l.buf = append(l.buf, c)
+	return nil
+}
+
+// Bytes returns what has been written. It is the leaf's own memory: read it, and not after the wave.
+func (l *BufferLeaf) Bytes() []byte { return l.buf }
+
+// String returns what has been written.
+func (l *BufferLeaf) String() string { return string(l.buf) }
+
+// Reset implements [Leaf].
+func (l *BufferLeaf) Reset() { l.buf = l.buf[:0] }
+
+// Equal implements [Leaf].
+func (l *BufferLeaf) Equal(other *BufferLeaf) bool { return bytes.Equal(l.buf, other.buf) }
+
+// NewAnyStore returns a store of values of any type. equal tells whether applying a or b would come to the same; if it is
+// nil, reflect.DeepEqual does.
+func NewAnyStore[K cmp.Ordered, V any](equal func(a, b V) bool) *Store[K, *AnyLeaf[V]] {
+	return New[K](func() *AnyLeaf[V] { return &AnyLeaf[V]{equal: equal} })
+}
+
+// AnyLeaf holds a value of any type.
+type AnyLeaf[V any] struct {
+	value V
+	equal func(a, b V) bool
+}
+
+// Set sets the value. The leaf keeps it, so what it points to must not change any more.
+func (l *AnyLeaf[V]) Set(v V) { l.value = v }
+
+// Get returns the value, the zero value if none has been set in this wave.
+func (l *AnyLeaf[V]) Get() V { return l.value }
+
+// String returns the value as fmt.Print writes it.
+func (l *AnyLeaf[V]) String() string { return fmt.Sprint(l.value) }
+
+// Reset implements [Leaf].
+func (l *AnyLeaf[V]) Reset() { l.value = *new(V) }
+
+// Equal implements [Leaf].
+func (l *AnyLeaf[V]) Equal(other *AnyLeaf[V]) bool {
+	if l.equal == nil {
+		return reflect.DeepEqual(l.value, other.value)
+	}
+	return l.equal(l.value, other.value)
+}
+
+// NewJSONStore returns a store of values that are compared by their JSON form.
+func NewJSONStore[K cmp.Ordered, V any]() *Store[K, *JSONLeaf[V]] {
+	return New[K](func() *JSONLeaf[V] { return new(JSONLeaf[V]) })
+}
+
+// JSONLeaf holds a value and its JSON form at the moment when it was set, which is what is compared.
+type JSONLeaf[V any] struct {
+	value   V
+	text    bytes.Buffer
+	encoder *json.Encoder // writes to text
+	err     error
+}
+
+// Set sets the value. The error is that of encoding/json if the value has no JSON form: the value is kept, but the leaf
+// then is equal to no other, so that the entry is in every diff.
+func (l *JSONLeaf[V]) Set(v V) error {
+	l.value = v
+	l.text.Reset()
+	if l.encoder == nil {
+		l.encoder = json.NewEncoder(&l.text)
+	}
+	l.err = l.encoder.Encode(&l.value)
+	return l.err
+}
+
+// Get returns the value, the zero value if none has been set in this wave.
+func (l *JSONLeaf[V]) Get() V { return l.value }
+
+// String returns the JSON form, "" if no value has been set or if it has none.
+func (l *JSONLeaf[V]) String() string { return string(bytes.TrimSuffix(l.text.Bytes(), []byte("\n"))) }
+
+// Reset implements [Leaf].
+func (l *JSONLeaf[V]) Reset() {
+	l.value, l.err = *new(V), nil
+	l.text.Reset()
+}
+
+// Equal implements [Leaf].
+func (l *JSONLeaf[V]) Equal(other *JSONLeaf[V]) bool {
+	return l.err == nil && other.err == nil && bytes.Equal(l.text.Bytes(), other.text.Bytes())
+}

@@ -1,0 +1,202 @@
+package diffstore
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// Store holds what is wanted and what the dataplane holds, by key, and tells the difference. See the package's
+// documentation for how it is used. A Store is made with [New] or with a constructor for a kind of leaf, and is not safe
+// for concurrent use. A floating-point NaN cannot be a key.
+type Store[K cmp.Ordered, L Leaf[L]] struct {
+	newLeaf func() L
+	entries map[K]*Entry[K, L]
+	// queue are the entries that Done has to look at in a wave that does not look at all of them.
+	queue []*Entry[K, L]
+	diff  []*Entry[K, L] // as of Done, ordered by key
+	wave  uint64         // the number of the wave
+	whole bool           // the wave describes everything: what it does not mention is not wanted
+	done  bool           // the wave has been described and compared
+	diffs uint64         // counts calls of Done, so that an iterator notices that its diff is not the current one
+}
+
+// New returns an empty store in its first wave. newLeaf returns a new, empty leaf.
+func New[K cmp.Ordered, L Leaf[L]](newLeaf func() L) *Store[K, L] {
+	return &Store[K, L]{newLeaf: newLeaf, entries: map[K]*Entry[K, L]{}, wave: 1, whole: true}
+}
+
+// Get says that a key is wanted, and returns the leaf to describe its value with. The first call for a key in a wave
+// returns an empty leaf, later ones the same leaf with what is in it. The leaf is not to be written to after Done.
+//
+// After Done, Get opens the wave again: there is no diff until Done is called once more. Since some of the diff may have
+// been applied in between, all of it counts as NotApplied.
+func (s *Store[K, L]) Get(key K) L {
+	e := s.entry(key)
+	s.open(e)
+	if e.wave != s.wave {
+		e.wave = s.wave
+		e.wanted.Reset()
+	}
+	e.want, e.same = true, false
+	return e.wanted
+}
+
+// Delete says that a key is not wanted. In a wave that describes everything that takes back a Get; in one that Amend
+// began it is the way to get rid of a key. A key that is not there is not an error. After Done it opens the wave again, as
+// Get does.
+func (s *Store[K, L]) Delete(key K) {
+	if e := s.entries[key]; e != nil {
+		s.open(e)
+		e.want, e.wave = false, s.wave-1 // a later Get begins with an empty leaf
+	}
+}
+
+// open notes that the wave mentions an entry.
+func (s *Store[K, L]) open(e *Entry[K, L]) {
+	if s.done {
+		s.NotAppliedAll()
+		s.close()
+	}
+	if !s.whole {
+		s.enqueue(e)
+	}
+}
+
+// close ends the diff.
+func (s *Store[K, L]) close() {
+	clear(s.diff)
+	s.diff, s.done = s.diff[:0], false
+}
+
+func (s *Store[K, L]) entry(key K) *Entry[K, L] {
+	e := s.entries[key]
+	if e == nil {
+		e = &Entry[K, L]{key: key, wanted: s.newLeaf(), applied: s.newLeaf()}
+		s.entries[key] = e
+	}
+	return e
+}
+
+func (s *Store[K, L]) enqueue(e *Entry[K, L]) {
+	if !e.queued {
+		e.queued = true
+		s.queue = append(s.queue, e)
+	}
+}
+
+// Done ends the description of a wave and compares it with what is there.
+func (s *Store[K, L]) Done() {
+	s.close()
+	if s.whole {
+		for _, e := range s.entries {
+			if e.wave != s.wave {
+				e.want = false
+			}
+			s.compare(e)
+		}
+	} else {
+		for _, e := range s.queue {
+			s.compare(e)
+		}
+	}
+	slices.SortFunc(s.diff, func(a, b *Entry[K, L]) int { return cmp.Compare(a.key, b.key) })
+	s.done = true
+	s.diffs++
+}
+
+func (s *Store[K, L]) compare(e *Entry[K, L]) {
+	e.settled = false
+	e.change = e.compare()
+	switch {
+	case e.change != Unchanged:
+		s.diff = append(s.diff, e)
+	case e.want:
+		e.same = true
+	default: // neither there nor wanted, and it never was
+		s.drop(e)
+	}
+}
+
+// drop forgets an entry, unless its key has a new one by now.
+func (s *Store[K, L]) drop(e *Entry[K, L]) {
+	if s.entries[e.key] == e {
+		delete(s.entries, e.key)
+	}
+}
+
+// HasChanges tells whether there is anything to do: something to create, to update or to delete. Like the diff itself it
+// is false until Done has been called.
+func (s *Store[K, L]) HasChanges() bool { return len(s.diff) > 0 }
+
+// Created returns the entries that are wanted and not there, ordered by key.
+func (s *Store[K, L]) Created() iter.Seq[*Entry[K, L]] {
+	return s.changes(func(c Change) bool { return c == Created })
+}
+
+// Updated returns the entries that are there with another value than the one that is wanted, ordered by key.
+func (s *Store[K, L]) Updated() iter.Seq[*Entry[K, L]] {
+	return s.changes(func(c Change) bool { return c == Updated })
+}
+
+// Changed returns the entries that are created or updated, ordered by key.
+func (s *Store[K, L]) Changed() iter.Seq[*Entry[K, L]] {
+	return s.changes(func(c Change) bool { return c == Created || c == Updated })
+}
+
+// Deleted returns the entries that are there and not wanted, ordered by key.
+func (s *Store[K, L]) Deleted() iter.Seq[*Entry[K, L]] {
+	return s.changes(func(c Change) bool { return c == Deleted })
+}
+
+// changes iterates over a part of the diff. It ends early if the diff does.
+func (s *Store[K, L]) changes(match func(Change) bool) iter.Seq[*Entry[K, L]] {
+	return func(yield func(*Entry[K, L]) bool) {
+		current := s.diffs
+		for i := 0; s.diffs == current && i < len(s.diff); i++ {
+			if e := s.diff[i]; match(e.change) && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Reset takes the diff for applied, but for what NotApplied, NotAppliedAll, Rollback, Seed or Forget have said since
+// Done, and begins a wave that describes everything anew: what it does not mention is not wanted any more. A wave that
+// has not been ended with Done is given up: what it described is forgotten.
+func (s *Store[K, L]) Reset() {
+	s.next()
+	s.whole = true
+}
+
+// Amend takes the diff for applied as Reset does, and begins a wave that changes the last one: only the keys that Get and
+// Delete mention are described anew, all others stay as they are, at no cost. What has not been applied is in the diff
+// again, mentioned or not. A wave that has not been ended with Done simply goes on; so does the first one.
+func (s *Store[K, L]) Amend() {
+	if s.done {
+		s.next()
+		s.whole = false
+	}
+}
+
+// next takes the diff for applied and begins a wave.
+func (s *Store[K, L]) next() {
+	if s.done {
+		for _, e := range s.diff {
+			switch {
+			case e.settled:
+			case e.want:
+				e.take()
+			default:
+				s.drop(e)
+			}
+		}
+		unsettled := func(e *Entry[K, L]) bool {
+			e.queued, e.settled = e.settled, false
+			return !e.queued
+		}
+		s.queue = slices.DeleteFunc(s.queue, unsettled)
+	}
+	s.close()
+	s.wave++
+}
