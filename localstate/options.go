@@ -66,8 +66,8 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// families returns the families to work out, IPv4 first.
-func (o Options) families() []model.Family {
+// EnabledFamilies returns the families to work out, IPv4 first.
+func (o Options) EnabledFamilies() []model.Family {
 	var families []model.Family
 	for _, f := range model.Families() {
 		if len(o.Families) == 0 || slices.Contains(o.Families, f) {

@@ -70,7 +70,7 @@ func New(ctx context.Context, opts Options) (*State, error) {
 	}
 	s := &State{
 		opts:     opts,
-		families: opts.families(),
+		families: opts.EnabledFamilies(),
 		log:      klog.FromContext(ctx),
 		started:  time.Now(),
 		services: map[model.ServiceName]*service{},
@@ -97,6 +97,11 @@ type Pending struct {
 
 // Any tells whether there is anything to look at.
 func (p Pending) Any() bool { return p.Services > 0 || p.Endpoints > 0 || p.Node }
+
+// Concerns tells whether a family is concerned.
+func (p Pending) Concerns(f model.Family) bool {
+	return f == model.IPv4 && p.IPv4 || f == model.IPv6 && p.IPv6
+}
 
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }

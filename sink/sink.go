@@ -40,7 +40,7 @@ import (
 // possibly with more changes before it, and does not repeat what it had described: the sink keeps it. A sink therefore
 // compares with what was last applied, not with what it was last told. Before such a retry the runner calls
 // [Resyncer.ForceResync] if the sink has it. A sink that serves both families and knows that only one failed says so
-// with [FamilyError]. ctx ends when the process is to stop; Sync should then return soon, with ctx's error.
+// with [FamilyError], and one that cannot ever succeed with [PermanentError]. ctx ends when the process is to stop; Sync should then return soon, with ctx's error.
 //
 // # Ownership and concurrency
 //
@@ -84,6 +84,15 @@ func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.E
 
 // Unwrap returns the error without the family.
 func (e *FamilyError) Unwrap() error { return e.Err }
+
+// PermanentError is an error from Sync that no retry can mend, such as a kernel without the feature that the sink is built on.
+// The runner ends with it.
+type PermanentError struct{ Err error }
+
+func (e *PermanentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *PermanentError) Unwrap() error { return e.Err }
 
 // FailedFamilies tells which families an error from Sync concerns.
 func FailedFamilies(err error) (v4, v6 bool) {

@@ -1,0 +1,131 @@
+package kubeproxy
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// metrics are the metrics of a run, under the names and with the labels of kube-proxy.
+type metrics struct {
+	sync, syncFull, syncPartial *prometheus.HistogramVec
+	programming                 *prometheus.HistogramVec
+	lastSync, lastQueued        *prometheus.GaugeVec
+	noLocal                     *prometheus.GaugeVec
+	services, endpoints         changeMetrics
+}
+
+// changeMetrics count the changes of one kind of object.
+type changeMetrics struct {
+	pending prometheus.Gauge
+	total   prometheus.Counter
+}
+
+const (
+	metricPrefix = "kubeproxy_"
+	labelFamily  = "ip_family"
+	labelPolicy  = "traffic_policy"
+)
+
+func newMetrics() *metrics {
+	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricPrefix + name, Help: help, Buckets: buckets}, []string{labelFamily})
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, labels)
+	}
+	changes := func(kind, what string) changeMetrics {
+		return changeMetrics{
+			pending: prometheus.NewGauge(prometheus.GaugeOpts{
+				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_pending", Help: "Services with changes of their " + what + " that are not handed over yet"}),
+			total: prometheus.NewCounter(prometheus.CounterOpts{
+				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total", Help: "Changes of " + what}),
+		}
+	}
+	return &metrics{
+		sync:        histogram("sync_proxy_rules_duration_seconds", "Duration of a Sync in seconds", syncBuckets),
+		syncFull:    histogram("sync_full_proxy_rules_duration_seconds", "Duration of a full resync in seconds", syncBuckets),
+		syncPartial: histogram("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds", syncBuckets),
+		programming: histogram("network_programming_duration_seconds", "Time from a change of pods to the end of the Sync that puts it in force in seconds", programmingBuckets()),
+		lastSync:    gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended", labelFamily),
+		lastQueued:  gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came", labelFamily),
+		noLocal:     gauge("sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
+		services:    changes("service", "Services"),
+		endpoints:   changes("endpoint", "EndpointSlices"),
+	}
+}
+
+// programmingBuckets are the ones that kube-proxy has: 0.25 s to 300 s, finest where the service level objective is.
+func programmingBuckets() []float64 {
+	buckets := []float64{0.25, 0.5}
+	buckets = append(buckets, prometheus.LinearBuckets(1, 1, 59)...)
+	buckets = append(buckets, prometheus.LinearBuckets(60, 5, 12)...)
+	return append(buckets, prometheus.LinearBuckets(120, 30, 7)...)
+}
+
+// register registers all the metrics, and returns what takes them away again.
+func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
+	if r == nil {
+		return func() {}, nil
+	}
+	var done []prometheus.Collector
+	unregister = func() {
+		for _, c := range done {
+			r.Unregister(c)
+		}
+	}
+	for _, c := range []prometheus.Collector{
+		m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
+		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total,
+	} {
+		if e := r.Register(c); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		done = append(done, c)
+	}
+	if err != nil {
+		unregister()
+		return nil, err
+	}
+	return unregister, nil
+}
+
+// setPending notes what waits to be handed over.
+func (m *metrics) setPending(pending localstate.Pending) {
+	m.services.pending.Set(float64(pending.Services))
+	m.endpoints.pending.Set(float64(pending.Endpoints))
+}
+
+// synced notes a Sync that put a family in force.
+func (m *metrics) synced(f model.Family, full bool, start, end time.Time, triggers []time.Time) {
+	label := f.String()
+	duration := end.Sub(start).Seconds()
+	m.sync.WithLabelValues(label).Observe(duration)
+	if full {
+		m.syncFull.WithLabelValues(label).Observe(duration)
+	} else {
+		m.syncPartial.WithLabelValues(label).Observe(duration)
+	}
+	m.lastSync.WithLabelValues(label).Set(seconds(end))
+	for _, t := range triggers {
+		m.programming.WithLabelValues(label).Observe(end.Sub(t).Seconds())
+	}
+}
+
+// setNoLocal notes the service ports of a family that have no endpoint on this node where they need one.
+func (m *metrics) setNoLocal(f model.Family, n localstate.NoLocalEndpoints) {
+	internal, external := n.InternalIPv4, n.ExternalIPv4
+	if f == model.IPv6 {
+		internal, external = n.InternalIPv6, n.ExternalIPv6
+	}
+	m.noLocal.WithLabelValues("internal", f.String()).Set(float64(internal))
+	m.noLocal.WithLabelValues("external", f.String()).Set(float64(external))
+}
+
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -1,0 +1,311 @@
+package kubeproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// Run keeps the sink in step with the cluster until ctx ends, and then returns nil. It returns an error if the options are
+// wrong, if the source cannot go on, or if a Sync fails with a sink.PermanentError; any other failed Sync is tried again.
+// All that Run started has ended when it returns. What is in force stays in force.
+//
+// Run may be called again, also with the same options: the sink then hears everything anew.
+func Run(ctx context.Context, opts Options) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return fmt.Errorf("invalid options: %w", err)
+	}
+	state, err := localstate.New(ctx, opts.State)
+	if err != nil {
+		return fmt.Errorf("node-local state: %w", err)
+	}
+	r := &runner{
+		opts:    opts,
+		log:     klog.FromContext(ctx),
+		state:   state,
+		metrics: newMetrics(),
+		health:  opts.Health,
+		wake:    make(chan struct{}, 1),
+	}
+	if r.health == nil {
+		r.health = &Health{}
+	}
+	for _, f := range opts.State.EnabledFamilies() {
+		r.waves = append(r.waves, &familyWave{family: f})
+	}
+	unregister, err := r.metrics.register(opts.Metrics)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	defer unregister()
+
+	ctx, cancel := context.WithCancel(ctx)
+	sourceEnded := make(chan error, 1)
+	go func() { sourceEnded <- opts.Source.Run(ctx, opts.State.NodeName, r) }()
+
+	err = r.loop(ctx, sourceEnded)
+	cancel()
+	if !r.sourceDone {
+		<-sourceEnded
+	}
+	return err
+}
+
+// runner is one Run. It is the source's handler; its loop is the only one that talks to the sink.
+type runner struct {
+	opts    Options
+	log     klog.Logger
+	metrics *metrics
+	health  *Health
+	wake    chan struct{} // there is something to look at
+
+	mu     sync.Mutex // guards what the source's goroutines share with the loop
+	state  *localstate.State
+	synced bool
+
+	// what follows belongs to the loop
+	sourceDone bool
+	first      bool      // no Sync has succeeded yet
+	failures   int       // Syncs that failed in a row
+	lastEnd    time.Time // of the last Sync
+	lastFull   time.Time // end of the last full resync
+	waves      []*familyWave
+}
+
+// familyWave is what of one family has been handed to the sink and is not known to be in force.
+type familyWave struct {
+	family    model.Family
+	concerned bool
+	triggers  []time.Time
+}
+
+// maxTriggers bounds what is remembered while Syncs fail.
+const maxTriggers = 10000
+
+// Update implements watch.Handler.
+func (r *runner) Update(changes ...watch.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.state.Pending()
+	for _, c := range changes {
+		r.apply(c)
+	}
+	pending := r.state.Pending()
+	if !pending.Any() {
+		return
+	}
+	now := time.Now()
+	for _, w := range r.waves {
+		if pending.Concerns(w.family) {
+			r.health.queued(w.family, now)
+			r.metrics.lastQueued.WithLabelValues(w.family.String()).Set(seconds(now))
+		}
+	}
+	r.metrics.setPending(pending)
+	if !before.Any() {
+		r.signal()
+	}
+}
+
+// apply takes one change into the state.
+func (r *runner) apply(c watch.Change) {
+	switch obj := c.Object.(type) {
+	case *corev1.Service:
+		if c.Deleted && r.state.DeleteService(obj.Namespace, obj.Name) || !c.Deleted && r.state.SetService(obj) {
+			r.metrics.services.total.Inc()
+		}
+	case *discoveryv1.EndpointSlice:
+		if c.Deleted && r.state.DeleteEndpointSlice(obj.Namespace, obj.Name) || !c.Deleted && r.state.SetEndpointSlice(obj) {
+			r.metrics.endpoints.total.Inc()
+		}
+	case *corev1.Node:
+		if c.Deleted {
+			r.state.DeleteNode(obj.Name)
+		} else {
+			r.state.SetNode(obj)
+		}
+	case *networkingv1.ServiceCIDR:
+		if c.Deleted {
+			r.state.DeleteServiceCIDR(obj.Name)
+		} else {
+			r.state.SetServiceCIDR(obj)
+		}
+	default:
+		r.log.Info("Ignoring an object of a kind that is not watched", "type", fmt.Sprintf("%T", c.Object))
+	}
+}
+
+// Synced implements watch.Handler.
+func (r *runner) Synced() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.synced = true
+	r.signal()
+}
+
+func (r *runner) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // the loop will look anyway
+	}
+}
+
+// loop calls step whenever something is due, until ctx ends or nothing can be done any more.
+func (r *runner) loop(ctx context.Context, sourceEnded <-chan error) error {
+	r.first = true
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		if due, ok := r.due(); !ok {
+			timer.Stop()
+		} else if wait := time.Until(due); wait > 0 {
+			timer.Reset(wait)
+		} else {
+			if err := r.step(ctx); err != nil || ctx.Err() != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+		case <-timer.C:
+		case err := <-sourceEnded:
+			r.sourceDone, sourceEnded = true, nil
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("source: %w", err)
+			}
+			if r.mu.Lock(); !r.synced {
+				r.mu.Unlock()
+				return errors.New("source: it ended before everything was listed")
+			}
+			r.mu.Unlock() // nothing will change any more, but what is in force has to be kept so
+		}
+	}
+}
+
+// due returns when the next step is due, if one is (S43).
+func (r *runner) due() (time.Time, bool) {
+	r.mu.Lock()
+	synced, pending := r.synced, r.state.Pending().Any()
+	r.mu.Unlock()
+	if !synced {
+		return time.Time{}, false // promise: never a partial view
+	}
+	earliest := r.lastEnd.Add(r.opts.MinInterval)
+	switch {
+	case r.first && r.failures == 0, pending:
+		return earliest, true
+	case r.failures > 0:
+		return r.lastEnd.Add(r.backoff()), true
+	case r.opts.ResyncInterval > 0:
+		return later(earliest, r.lastFull.Add(r.opts.ResyncInterval)), true
+	}
+	return time.Time{}, false
+}
+
+// backoff returns the pause after the failures so far.
+func (r *runner) backoff() time.Duration {
+	pause := max(r.opts.MinInterval, firstRetry)
+	for i := 1; i < r.failures && pause < r.opts.RetryInterval; i++ {
+		pause *= 2
+	}
+	return min(pause, max(r.opts.RetryInterval, r.opts.MinInterval))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// step hands over what changed and calls Sync if that is needed: if anything changed, after a failure, for the first
+// state, even of an empty cluster, and for the periodic full resync (S44). It returns a permanent error only.
+func (r *runner) step(ctx context.Context) error {
+	r.mu.Lock()
+	changes := r.state.Flush(r.opts.Sink)
+	r.metrics.setPending(localstate.Pending{})
+	noLocal := r.state.NoLocalEndpoints()
+	for _, w := range r.waves {
+		w.concerned = w.concerned || changes.Concerns(w.family)
+		w.triggers = append(w.triggers, changes.Triggers(w.family)...)
+		w.triggers = w.triggers[:min(len(w.triggers), maxTriggers)]
+		r.health.flushed(w.family)
+		r.metrics.setNoLocal(w.family, noLocal)
+	}
+	r.mu.Unlock()
+
+	now := time.Now()
+	resync := r.failures > 0 || !r.first && r.opts.ResyncInterval > 0 && !now.Before(r.lastFull.Add(r.opts.ResyncInterval))
+	full := r.first || resync
+	if !full && !changes.Any() {
+		for _, w := range r.waves {
+			r.health.settled(w.family, time.Time{})
+		}
+		return nil
+	}
+	if resync {
+		if s, ok := r.opts.Sink.(sink.Resyncer); ok {
+			s.ForceResync()
+		}
+	}
+
+	start := time.Now()
+	err := r.opts.Sink.Sync(ctx)
+	end := time.Now()
+	r.lastEnd = end
+	if err != nil && ctx.Err() != nil {
+		return nil
+	}
+	r.account(full, start, end, err)
+	if err != nil {
+		r.failures++
+		if permanent := (*sink.PermanentError)(nil); errors.As(err, &permanent) {
+			return fmt.Errorf("sync: %w", err)
+		}
+		r.log.Error(err, "Sync failed; it will be tried again", "failures", r.failures, "retryIn", r.backoff())
+		return nil
+	}
+	r.log.V(2).Info("Synced", "services", changes.Services, "endpoints", changes.Endpoints, "full", full, "duration", end.Sub(start))
+	r.first, r.failures = false, 0
+	if full {
+		r.lastFull = end
+	}
+	return nil
+}
+
+// account puts the outcome of a Sync into health and metrics. A Sync that failed for one family has succeeded for the
+// other.
+func (r *runner) account(full bool, start, end time.Time, err error) {
+	failed4, failed6 := sink.FailedFamilies(err)
+	for _, w := range r.waves {
+		if w.family == model.IPv4 && failed4 || w.family == model.IPv6 && failed6 {
+			continue
+		}
+		if !full && !w.concerned {
+			r.health.settled(w.family, time.Time{})
+			continue
+		}
+		r.health.settled(w.family, end)
+		r.metrics.synced(w.family, full, start, end, w.triggers)
+		w.concerned, w.triggers = false, nil
+	}
+}
