@@ -65,36 +65,52 @@ type describer interface {
 	DeleteEndpoint(model.EndpointKey)
 }
 
-// randomCall makes one call to all sinks, over few names so that calls meet. It keeps no order at all: endpoints come
-// before their services and stay after them.
-func randomCall(r *rand.Rand, services int, sinks ...describer) {
-	svc := fmt.Sprintf("svc-%02d", r.IntN(services))
+// randomCall makes one call to all sinks, see pickCall.
+func randomCall(r *rand.Rand, services int, sinks ...describer) { pickCall(r.IntN, services, sinks...) }
+
+// pickCall makes one call to all sinks; which one, intn decides, which returns a number below its argument. There are few
+// names, so that calls meet. It keeps no order at all: endpoints come before their services and stay after them.
+func pickCall(intn func(int) int, services int, sinks ...describer) {
+	svc := fmt.Sprintf("svc-%02d", intn(services))
 	port, protocol := "http", model.TCP
-	if r.IntN(3) == 0 {
+	if intn(3) == 0 {
 		port, protocol = "dns", model.UDP
 	}
-	target := fmt.Sprintf("10.0.0.%d:80", r.IntN(5))
-	if r.IntN(4) == 0 {
-		target = fmt.Sprintf("[fd00::%d]:80", r.IntN(3))
+	target := fmt.Sprintf("10.0.0.%d:80", intn(5))
+	if intn(4) == 0 {
+		target = fmt.Sprintf("[fd00::%d]:80", intn(3))
 	}
 	k := key(svc, port, protocol, target)
 	var call func(s describer)
-	switch r.IntN(12) {
+	switch intn(12) {
 	case 0:
 		call = func(s describer) { s.DeleteService(k.Port.Service) }
 	case 1, 2, 3:
-		v := service(svc, byte(r.IntN(2)))
+		v := service(svc, byte(intn(2)))
 		call = func(s describer) { s.SetService(v) }
 	case 4, 5, 6:
 		call = func(s describer) { s.DeleteEndpoint(k) }
 	case 7:
-		v := &model.Node{Name: fmt.Sprintf("node-%d", r.IntN(2))}
+		v := &model.Node{Name: fmt.Sprintf("node-%d", intn(2))}
 		call = func(s describer) { s.SetNode(v) }
 	default:
-		v := endpoint(k, model.EndpointSets(r.IntN(2)+1))
+		v := endpoint(k, model.EndpointSets(intn(2)+1))
 		call = func(s describer) { s.SetEndpoint(v) }
 	}
 	for _, s := range sinks {
 		call(s)
 	}
+}
+
+// picker returns an intn for pickCall that takes its decisions from data, and whether data is used up.
+func picker(data []byte) (intn func(int) int, done func() bool) {
+	intn = func(n int) int {
+		if len(data) == 0 {
+			return 0
+		}
+		b := data[0]
+		data = data[1:]
+		return int(b) % n
+	}
+	return intn, func() bool { return len(data) == 0 }
 }

@@ -1,0 +1,119 @@
+package sink_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// cluster is the model values of services with some endpoints each.
+type cluster struct {
+	services  []*model.Service
+	endpoints []*model.Endpoint
+}
+
+func newCluster(services, endpoints int) cluster {
+	var c cluster
+	for i := range services {
+		s := service(fmt.Sprintf("service-%d", i), byte(i))
+		c.services = append(c.services, s)
+		for j := range endpoints {
+			target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), 8080)
+			c.endpoints = append(c.endpoints, endpoint(model.EndpointKey{Port: s.PortName(s.Ports[0]), Target: target}, model.ClusterSet))
+		}
+	}
+	return c
+}
+
+func (c cluster) describe(s sink.Sink) {
+	perService := len(c.endpoints) / len(c.services)
+	for i, svc := range c.services {
+		s.SetService(svc)
+		for _, e := range c.endpoints[i*perService : (i+1)*perService] {
+			s.SetEndpoint(e)
+		}
+	}
+}
+
+// One endpoint changes, then Sync with a callback that reads what changed.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, services := range []int{100, 1000, 10000} {
+		b.Run(fmt.Sprintf("%dx10", services), func(b *testing.B) {
+			c := newCluster(services, 10)
+			var applied *sink.Snapshot
+			changed := 0
+			f := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+				for c := range s.ChangesSince(applied) {
+					for range c.Endpoints() {
+						changed++
+					}
+				}
+				applied = s
+				return nil
+			})
+			c.describe(f)
+			if err := f.Sync(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			// Each endpoint in two versions, so that every wave changes one.
+			versions := [2][]*model.Endpoint{c.endpoints, nil}
+			for _, e := range c.endpoints {
+				v := *e
+				v.Sets = model.ClusterSet | model.LocalSet
+				versions[1] = append(versions[1], &v)
+			}
+			changed = 0
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				// A step that has no factor in common with the number of endpoints, to go all over the tree.
+				i := n * 7919
+				f.SetEndpoint(versions[(n/len(c.endpoints)+1)%2][i%len(c.endpoints)])
+				if err := f.Sync(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			if changed != n {
+				b.Fatalf("%d changes in %d waves", changed, n)
+			}
+		})
+	}
+}
+
+// The first wave of a large cluster, and what is live afterwards besides the model's values.
+func BenchmarkFullLoad(b *testing.B) {
+	c := newCluster(10000, 10)
+	load := func() *sink.FullState {
+		f := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return nil })
+		c.describe(f)
+		if err := f.Sync(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		return f
+	}
+	b.Run("10000x10", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			load()
+		}
+		before := liveHeap()
+		f := load()
+		b.ReportMetric(float64(liveHeap()-before)/float64(len(c.endpoints)), "live-B/endpoint")
+		runtime.KeepAlive(f)
+		runtime.KeepAlive(c)
+	})
+}
+
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

@@ -1,0 +1,187 @@
+package sink
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// contract holds the state that the calls to a Sink result in, and notes where they do not keep what Sink promises.
+type contract struct {
+	node      *model.Node
+	services  map[model.ServiceName]*model.Service
+	endpoints map[model.ServiceName]map[model.EndpointKey]*model.Endpoint
+
+	waves      int
+	nodeSet    bool
+	failed     bool // the last Sync
+	violations []string
+}
+
+func (c *contract) violation(call any, format string, args ...any) {
+	c.violations = append(c.violations, fmt.Sprintf("wave %d: %v: ", c.waves+1, call)+fmt.Sprintf(format, args...))
+}
+
+// call checks a call for itself and takes it in.
+func (c *contract) call(call Call) {
+	if c.services == nil {
+		c.services = map[model.ServiceName]*model.Service{}
+		c.endpoints = map[model.ServiceName]map[model.EndpointKey]*model.Endpoint{}
+	}
+	switch call.Op {
+	case OpSetNode:
+		c.setNode(call)
+	case OpSetService:
+		c.setService(call)
+	case OpDeleteService:
+		c.deleteService(call)
+	case OpSetEndpoint:
+		c.setEndpoint(call)
+	case OpDeleteEndpoint:
+		c.deleteEndpoint(call)
+	}
+}
+
+func (c *contract) setNode(call Call) {
+	switch {
+	case call.Node == nil:
+		c.violation(call, "the node is nil")
+	case call.Node.Equal(c.node):
+		c.violation(call, "changes nothing")
+	}
+	c.node, c.nodeSet = call.Node, true
+}
+
+func (c *contract) setService(call Call) {
+	if call.Service == nil {
+		c.violation(call, "the service is nil")
+		return
+	}
+	if call.Service.Equal(c.services[call.Name]) {
+		c.violation(call, "changes nothing")
+	}
+	for _, k := range c.sortedKeys(call.Name) {
+		if call.Service.Port(k.Port.Port, k.Port.Protocol) == nil {
+			c.violation(call, "has no port for an endpoint that is still set: %v", k)
+		}
+	}
+	c.services[call.Name] = call.Service
+}
+
+func (c *contract) deleteService(call Call) {
+	if c.services[call.Name] == nil {
+		c.violation(call, "changes nothing")
+	}
+	for _, k := range c.sortedKeys(call.Name) {
+		c.violation(call, "an endpoint is still set: %v", k)
+	}
+	delete(c.services, call.Name)
+}
+
+func (c *contract) setEndpoint(call Call) {
+	if call.Endpoint == nil {
+		c.violation(call, "the endpoint is nil")
+		return
+	}
+	name := call.Key.Port.Service
+	if s := c.services[name]; s == nil {
+		c.violation(call, "its service is not set")
+	} else if s.Port(call.Key.Port.Port, call.Key.Port.Protocol) == nil {
+		c.violation(call, "its service has no such port")
+	}
+	if call.Endpoint.Equal(c.endpoints[name][call.Key]) {
+		c.violation(call, "changes nothing")
+	}
+	if c.endpoints[name] == nil {
+		c.endpoints[name] = map[model.EndpointKey]*model.Endpoint{}
+	}
+	c.endpoints[name][call.Key] = call.Endpoint
+}
+
+func (c *contract) deleteEndpoint(call Call) {
+	name := call.Key.Port.Service
+	if c.endpoints[name][call.Key] == nil {
+		c.violation(call, "changes nothing")
+	}
+	delete(c.endpoints[name], call.Key)
+	if len(c.endpoints[name]) == 0 {
+		delete(c.endpoints, name)
+	}
+}
+
+func (c *contract) sortedKeys(name model.ServiceName) []model.EndpointKey {
+	return slices.SortedFunc(maps.Keys(c.endpoints[name]), model.EndpointKey.Compare)
+}
+
+// sync checks a wave as a whole.
+func (c *contract) sync(w Wave) {
+	if c.waves == 0 && !c.nodeSet {
+		c.violation("Sync", "the first wave has no SetNode")
+	}
+	if c.failed && !slices.ContainsFunc(w.Calls, func(call Call) bool { return call.Op == OpForceResync }) {
+		c.violation("Sync", "no ForceResync after a Sync that failed")
+	}
+	c.checkOrder(w)
+	c.failed = w.Err != nil
+	c.waves++
+}
+
+// position is the place that a call should have in its wave. Strictly increasing positions are the order that Sink
+// describes.
+type position struct {
+	phase int // the node, services that go, others
+	name  model.ServiceName
+	step  int // of one service: endpoints that go, the service, endpoints that come
+	key   model.EndpointKey
+}
+
+func (p position) compare(o position) int {
+	return cmp.Or(cmp.Compare(p.phase, o.phase), p.name.Compare(o.name), cmp.Compare(p.step, o.step), p.key.Compare(o.key))
+}
+
+// checkOrder checks the order of a wave, and that no service or endpoint is in it twice.
+func (c *contract) checkOrder(w Wave) {
+	goes := map[model.ServiceName]bool{}
+	for _, call := range w.Calls {
+		if call.Op == OpDeleteService {
+			goes[call.Name] = true
+		}
+	}
+	seen := map[string]bool{}
+	var lastPosition position
+	var last string
+	for _, call := range w.Calls {
+		p := position{phase: 3}
+		var object string
+		switch call.Op {
+		case OpForceResync:
+			continue
+		case OpSetNode:
+			p = position{phase: 1}
+			object = "the node"
+		case OpSetService, OpDeleteService:
+			p.name, p.step = call.Name, 2
+			object = "service " + call.Name.String()
+		case OpSetEndpoint, OpDeleteEndpoint:
+			p.name, p.key = call.Key.Port.Service, call.Key
+			p.step = 1
+			if call.Op == OpSetEndpoint {
+				p.step = 3
+			}
+			object = "endpoint " + call.Key.String()
+		}
+		if goes[p.name] {
+			p.phase = 2
+		}
+		if seen[object] {
+			c.violation(call, "the second call in the wave for %s", object)
+		} else if p.compare(lastPosition) <= 0 {
+			c.violation(call, "comes after %s", last)
+		}
+		seen[object] = true
+		lastPosition, last = p, call.String()
+	}
+}

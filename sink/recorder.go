@@ -1,0 +1,251 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Recorder is a Sink for tests. It keeps the calls, wave by wave, and the state that they result in, and checks that
+// they keep the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use.
+//
+// A test may ask it anything from any goroutine while it is being fed. It keeps all waves until TakeWaves.
+type Recorder struct {
+	// fed is written, without the lock, by every call that feeds the recorder, so that the race detector reports calls
+	// that come from several goroutines at a time. The lock would hide them.
+	fed int
+
+	mu       sync.Mutex
+	wave     Wave // the one that is not over
+	waves    []Wave
+	waved    chan struct{} // closed when a wave ends; nil if nobody waits
+	failures []error
+	contract contract
+}
+
+// Wave is the calls up to a Sync, and what Sync returned.
+type Wave struct {
+	Calls []Call // Sync is not among them
+	Err   error
+}
+
+// Lines returns the calls of the wave as text, see [Call.String], and at the end "Sync" or "Sync: " with the error.
+func (w Wave) Lines() []string {
+	var lines []string
+	for _, c := range w.Calls {
+		lines = append(lines, c.String())
+	}
+	if w.Err != nil {
+		return append(lines, "Sync: "+w.Err.Error())
+	}
+	return append(lines, "Sync")
+}
+
+// Op says which method was called.
+type Op string
+
+const (
+	OpSetNode        Op = "SetNode"
+	OpSetService     Op = "SetService"
+	OpDeleteService  Op = "DeleteService"
+	OpSetEndpoint    Op = "SetEndpoint"
+	OpDeleteEndpoint Op = "DeleteEndpoint"
+	OpForceResync    Op = "ForceResync"
+)
+
+// Call is a call of a Sink's method, other than Sync, with its argument.
+type Call struct {
+	Op       Op
+	Node     *model.Node       // of SetNode
+	Service  *model.Service    // of SetService
+	Endpoint *model.Endpoint   // of SetEndpoint
+	Name     model.ServiceName // of SetService and DeleteService
+	Key      model.EndpointKey // of SetEndpoint and DeleteEndpoint
+}
+
+// String returns the call on one line: the method and its argument in its readable form, without what that is, for
+// example "DeleteService ns/name" or "SetEndpoint ns/name:http/TCP -> 10.0.0.1:80 sets=Cluster".
+func (c Call) String() string {
+	text := string(c.Op)
+	switch {
+	case c.Node != nil:
+		text += " " + strings.TrimPrefix(c.Node.String(), "node ")
+	case c.Service != nil:
+		text += " " + strings.TrimPrefix(oneLine(c.Service), "service ")
+	case c.Endpoint != nil:
+		text += " " + strings.TrimPrefix(c.Endpoint.String(), "endpoint ")
+	case c.Op == OpDeleteService:
+		text += " " + c.Name.String()
+	case c.Op == OpDeleteEndpoint:
+		text += " " + c.Key.String()
+	case c.Op != OpForceResync:
+		text += " nil"
+	}
+	return text
+}
+
+func (r *Recorder) record(c Call) {
+	r.fed++
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wave.Calls = append(r.wave.Calls, c)
+	r.contract.call(c)
+}
+
+// SetNode implements [NodeSetter].
+func (r *Recorder) SetNode(node *model.Node) { r.record(Call{Op: OpSetNode, Node: node}) }
+
+// SetService implements [Sink].
+func (r *Recorder) SetService(service *model.Service) {
+	c := Call{Op: OpSetService, Service: service}
+	if service != nil {
+		c.Name = service.Name
+	}
+	r.record(c)
+}
+
+// DeleteService implements [Sink].
+func (r *Recorder) DeleteService(name model.ServiceName) {
+	r.record(Call{Op: OpDeleteService, Name: name})
+}
+
+// SetEndpoint implements [Sink].
+func (r *Recorder) SetEndpoint(endpoint *model.Endpoint) {
+	c := Call{Op: OpSetEndpoint, Endpoint: endpoint}
+	if endpoint != nil {
+		c.Key = endpoint.Key()
+	}
+	r.record(c)
+}
+
+// DeleteEndpoint implements [Sink].
+func (r *Recorder) DeleteEndpoint(key model.EndpointKey) {
+	r.record(Call{Op: OpDeleteEndpoint, Key: key})
+}
+
+// ForceResync implements [Resyncer].
+func (r *Recorder) ForceResync() { r.record(Call{Op: OpForceResync}) }
+
+// Sync implements [Sink]. It ends the wave and returns the error that FailNext asked for, or nil.
+func (r *Recorder) Sync(context.Context) error {
+	r.fed++
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.failures) > 0 {
+		r.wave.Err, r.failures = r.failures[0], r.failures[1:]
+	}
+	err := r.wave.Err
+	r.contract.sync(r.wave)
+	r.waves = append(r.waves, r.wave)
+	r.wave = Wave{}
+	if r.waved != nil {
+		close(r.waved)
+		r.waved = nil
+	}
+	return err
+}
+
+// FailNext makes the next calls of Sync, as many as there are errors, return them. A nil among them lets one succeed.
+func (r *Recorder) FailNext(errs ...error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, errs...)
+}
+
+// TakeWaves returns the waves that ended since the last TakeWaves, and forgets them. What they resulted in stays.
+func (r *Recorder) TakeWaves() []Wave {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waves := r.waves
+	r.waves = nil
+	return waves
+}
+
+// TakeLines is TakeWaves as text: the lines of all the waves, see [Wave.Lines].
+func (r *Recorder) TakeLines() []string {
+	var lines []string
+	for _, w := range r.TakeWaves() {
+		lines = append(lines, w.Lines()...)
+	}
+	return lines
+}
+
+// NextWave waits until there is a wave that has not been taken, and takes the first of them, or until ctx ends: then
+// it returns ctx's error.
+func (r *Recorder) NextWave(ctx context.Context) (Wave, error) {
+	for {
+		wave, waved := r.takeWave()
+		if waved == nil {
+			return wave, nil
+		}
+		select {
+		case <-waved:
+		case <-ctx.Done():
+			return Wave{}, fmt.Errorf("waiting for the next Sync: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// takeWave takes a wave, or returns what is closed when there is one.
+func (r *Recorder) takeWave() (Wave, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waves) > 0 {
+		wave := r.waves[0]
+		r.waves = r.waves[1:]
+		return wave, nil
+	}
+	if r.waved == nil {
+		r.waved = make(chan struct{})
+	}
+	return Wave{}, r.waved
+}
+
+// Node returns the node as it was last set, or nil.
+func (r *Recorder) Node() *model.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.contract.node
+}
+
+// Services returns the services that are set, in a map of the caller's own.
+func (r *Recorder) Services() map[model.ServiceName]*model.Service {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	services := make(map[model.ServiceName]*model.Service, len(r.contract.services))
+	maps.Copy(services, r.contract.services)
+	return services
+}
+
+// Endpoints returns the endpoints that are set, in a map of the caller's own.
+func (r *Recorder) Endpoints() map[model.EndpointKey]*model.Endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[model.EndpointKey]*model.Endpoint{}
+	for _, endpoints := range r.contract.endpoints {
+		maps.Copy(all, endpoints)
+	}
+	return all
+}
+
+// Violations returns where the calls so far did not keep what [Sink] promises to an implementation, one line each, in
+// the order of the calls; nil if they did. What is checked:
+//
+//   - Every endpoint that is set belongs to a port of a service that is set, after every single call.
+//   - The first wave has a SetNode.
+//   - The order of the calls in a wave.
+//   - There is one call at most for a service or an endpoint in a wave, and it changes something.
+//   - A Sync after one that failed comes with a ForceResync.
+//   - No value is nil.
+//
+// Middleware and tests may make calls that change nothing, and some that sinks have to take all the same: it depends on
+// what feeds the recorder what a violation means.
+func (r *Recorder) Violations() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.contract.violations...)
+}

@@ -1,0 +1,78 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// TeeSink feeds several sinks. See [Tee].
+type TeeSink struct{ sinks []forward }
+
+// Tee returns a Sink that makes every call to all the sinks, in their order. With none it does nothing.
+//
+// Sync calls all of them, whether or not one fails, and joins the errors, each with the place and the type of its sink;
+// [FailedFamilies] sees through that. What succeeded is in force: the sinks do not wait for each other. The retry goes to all of
+// them: the ones that succeeded are asked to resync too, and have nothing to correct.
+func Tee(sinks ...Sink) *TeeSink {
+	t := &TeeSink{}
+	for _, s := range sinks {
+		t.sinks = append(t.sinks, forward{s})
+	}
+	return t
+}
+
+// SetNode implements [NodeSetter].
+func (t *TeeSink) SetNode(node *model.Node) {
+	for _, s := range t.sinks {
+		s.SetNode(node)
+	}
+}
+
+// SetService implements [Sink].
+func (t *TeeSink) SetService(service *model.Service) {
+	for _, s := range t.sinks {
+		s.SetService(service)
+	}
+}
+
+// DeleteService implements [Sink].
+func (t *TeeSink) DeleteService(name model.ServiceName) {
+	for _, s := range t.sinks {
+		s.DeleteService(name)
+	}
+}
+
+// SetEndpoint implements [Sink].
+func (t *TeeSink) SetEndpoint(endpoint *model.Endpoint) {
+	for _, s := range t.sinks {
+		s.SetEndpoint(endpoint)
+	}
+}
+
+// DeleteEndpoint implements [Sink].
+func (t *TeeSink) DeleteEndpoint(key model.EndpointKey) {
+	for _, s := range t.sinks {
+		s.DeleteEndpoint(key)
+	}
+}
+
+// ForceResync implements [Resyncer].
+func (t *TeeSink) ForceResync() {
+	for _, s := range t.sinks {
+		s.ForceResync()
+	}
+}
+
+// Sync implements [Sink].
+func (t *TeeSink) Sync(ctx context.Context) error {
+	var errs []error
+	for i, s := range t.sinks {
+		if err := s.Sync(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("sink %d (%T): %w", i+1, s.next, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,101 @@
+package sink_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// bare is a sink without the optional methods, in front of another.
+type bare struct{ recorder *sink.Recorder }
+
+func (b bare) SetService(s *model.Service)        { b.recorder.SetService(s) }
+func (b bare) DeleteService(n model.ServiceName)  { b.recorder.DeleteService(n) }
+func (b bare) SetEndpoint(e *model.Endpoint)      { b.recorder.SetEndpoint(e) }
+func (b bare) DeleteEndpoint(k model.EndpointKey) { b.recorder.DeleteEndpoint(k) }
+func (b bare) Sync(ctx context.Context) error     { return b.recorder.Sync(ctx) }
+
+// everyCall makes each call once.
+func everyCall(s interface {
+	sink.Sink
+	sink.NodeSetter
+	sink.Resyncer
+}) error {
+	s.SetNode(&model.Node{Name: "n"})
+	s.DeleteEndpoint(httpKey("gone", "10.0.0.9:80"))
+	s.DeleteService(name("gone"))
+	s.SetService(service("a", 1))
+	s.SetEndpoint(httpEndpoint("a", "10.0.0.1:80"))
+	s.ForceResync()
+	return s.Sync(context.Background())
+}
+
+var (
+	allLines = []string{
+		"SetNode n",
+		"DeleteEndpoint ns/gone:http/TCP -> 10.0.0.9:80",
+		"DeleteService ns/gone",
+		"SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP",
+		"SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster",
+		"ForceResync",
+		"Sync",
+	}
+	bareLines = []string{allLines[1], allLines[2], allLines[3], allLines[4], allLines[6]}
+)
+
+func TestTeeMakesEveryCallToAllSinks(t *testing.T) {
+	var full, plain sink.Recorder
+	require.NoError(t, everyCall(sink.Tee(&full, bare{&plain})))
+	assert.Equal(t, allLines, full.TakeLines())
+	assert.Equal(t, bareLines, plain.TakeLines())
+	require.NoError(t, everyCall(sink.Tee()))
+}
+
+func TestTeeSyncsAllSinksAndJoinsTheErrors(t *testing.T) {
+	v4 := &sink.FamilyError{Family: model.IPv4, Err: errors.New("v4 broke")}
+	v6 := &sink.FamilyError{Family: model.IPv6, Err: errors.New("v6 broke")}
+	both := errors.New("all broke")
+	for _, c := range []struct {
+		name           string
+		first, second  error
+		failed4, fail6 bool
+		text           string
+	}{
+		{"both succeed", nil, nil, false, false, ""},
+		{"the first fails in one family", v4, nil, true, false, "sink 1 (*sink.Recorder): IPv4: v4 broke"},
+		{"the second fails in one family", nil, v6, false, true, "sink 2 (sink_test.bare): IPv6: v6 broke"},
+		{"each fails in a family", v4, v6, true, true,
+			"sink 1 (*sink.Recorder): IPv4: v4 broke\nsink 2 (sink_test.bare): IPv6: v6 broke"},
+		{"both fail in the same family", v6, v6, false, true,
+			"sink 1 (*sink.Recorder): IPv6: v6 broke\nsink 2 (sink_test.bare): IPv6: v6 broke"},
+		{"one fails as a whole", both, v4, true, true,
+			"sink 1 (*sink.Recorder): all broke\nsink 2 (sink_test.bare): IPv4: v4 broke"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var first, second sink.Recorder
+			first.FailNext(c.first)
+			second.FailNext(c.second)
+			err := sink.Tee(&first, bare{&second}).Sync(t.Context())
+			assert.Len(t, first.TakeWaves(), 1)
+			assert.Len(t, second.TakeWaves(), 1)
+			v4, v6 := sink.FailedFamilies(err)
+			assert.Equal(t, [2]bool{c.failed4, c.fail6}, [2]bool{v4, v6})
+			if c.text == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.EqualError(t, err, c.text)
+			for _, e := range []error{c.first, c.second} {
+				if e != nil {
+					assert.ErrorIs(t, err, e)
+				}
+			}
+		})
+	}
+}
