@@ -39,12 +39,12 @@ func newMetrics() *metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, labels)
 	}
-	changes := func(kind, what string) changeMetrics {
+	changes := func(kind, object string) changeMetrics {
 		return changeMetrics{
 			pending: prometheus.NewGauge(prometheus.GaugeOpts{
-				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_pending", Help: "Services with changes of their " + what + " that are not handed over yet"}),
+				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_pending", Help: "Services whose " + object + " changed since the last Sync began"}),
 			total: prometheus.NewCounter(prometheus.CounterOpts{
-				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total", Help: "Changes of " + what}),
+				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total", Help: object + "s that came in changed"}),
 		}
 	}
 	return &metrics{
@@ -55,8 +55,8 @@ func newMetrics() *metrics {
 		lastSync:    gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended", labelFamily),
 		lastQueued:  gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came", labelFamily),
 		noLocal:     gauge("sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
-		services:    changes("service", "Services"),
-		endpoints:   changes("endpoint", "EndpointSlices"),
+		services:    changes("service", "Service object"),
+		endpoints:   changes("endpoint", "EndpointSlice object"),
 	}
 }
 

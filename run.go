@@ -22,7 +22,8 @@ import (
 // wrong, if the source cannot go on, or if a Sync fails with a sink.PermanentError; any other failed Sync is tried again.
 // All that Run started has ended when it returns. What is in force stays in force.
 //
-// Run may be called again, also with the same options: the sink then hears everything anew.
+// Run may be called again, with a new sink: it describes everything anew, but knows nothing of what an earlier Run described
+// and is gone since.
 func Run(ctx context.Context, opts Options) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
