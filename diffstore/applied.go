@@ -52,5 +52,5 @@ func (s *Store[K, L]) Forget() {
 // does not begin with taking it for applied.
 func (s *Store[K, L]) settle(e *Entry[K, L]) {
 	s.enqueue(e)
-	e.settled = s.done
+	e.settled = true
 }

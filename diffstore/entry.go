@@ -34,8 +34,8 @@ func (c Change) String() string {
 // Reset or Amend, and are not to be written to.
 type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	key K
-	// wanted is the last description, applied the value that the dataplane is known to have held last. With same, the
-	// two are equal and applied stands for both: wanted may hold anything.
+	// wanted is the last description, applied the value that the dataplane is known to have held last. With same,
+	// applied is what is wanted, too, and wanted may hold anything: the two trade places when wanted is applied.
 	wanted, applied L
 	same            bool
 	want            bool   // the last description has the key
@@ -45,8 +45,8 @@ type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	change          Change // as of the last Done
 
 	queued bool // is in Store.queue
-	// settled: what the dataplane holds has been said since Done, by Seed or because applying failed, so that the
-	// next wave does not begin with taking the wanted value for applied.
+	// settled: since the last comparison it has been said what the dataplane holds, by Seed or because applying failed,
+	// so that the next wave does not begin with taking the wanted value for applied.
 	settled bool
 }
 

@@ -28,19 +28,42 @@ func TestBufferLeafCollectsWhatIsWritten(t *testing.T) {
 	assert.Empty(t, l.String())
 }
 
-func TestAnyLeafIsZeroUntilItIsSetInTheWave(t *testing.T) {
-	s := diffstore.NewAnyStore[string](func(a, b int) bool { return a == b })
-	s.Get("a").Set(7)
+// Each entry has two leaves that take turns, so it is the third wave that finds a leaf which has been used.
+func TestALeafIsEmptyUntilItIsSetInTheWave(t *testing.T) {
+	values := diffstore.NewAnyStore[string](func(a, b int) bool { return a == b })
+	texts := diffstore.NewJSONStore[string, int]()
+	for wave := range 4 {
+		values.Reset()
+		texts.Reset()
+		assert.Zero(t, values.Get("a").Get(), "wave %d", wave)
+		assert.Zero(t, texts.Get("a").Get(), "wave %d", wave)
+		assert.Empty(t, texts.Get("a").String(), "wave %d", wave)
+		values.Get("a").Set(wave)
+		require.NoError(t, texts.Get("a").Set(wave))
+		values.Done()
+		texts.Done()
+		assert.True(t, values.HasChanges(), "wave %d", wave)
+		assert.True(t, texts.HasChanges(), "wave %d", wave)
+	}
+	values.Reset()
+	values.Get("a") // wanted, with the zero value
+	values.Done()
+	for e := range values.Updated() {
+		old, _ := e.Applied()
+		assert.Equal(t, []int{0, 3}, []int{e.Value().Get(), old.Get()})
+	}
+	assert.True(t, values.HasChanges())
+}
+
+func TestTheLastValueOfAWaveCounts(t *testing.T) {
+	s := diffstore.NewJSONStore[string, int]()
+	require.NoError(t, s.Get("a").Set(1))
 	s.Done()
 	s.Reset()
-	assert.Zero(t, s.Get("a").Get())
+	require.NoError(t, s.Get("a").Set(2))
+	require.NoError(t, s.Get("a").Set(1))
 	s.Done()
-	for e := range s.Updated() {
-		assert.Zero(t, e.Value().Get())
-		old, _ := e.Applied()
-		assert.Equal(t, 7, old.Get())
-	}
-	assert.True(t, s.HasChanges())
+	assert.False(t, s.HasChanges())
 }
 
 func TestAnyStoreWithoutEqualComparesDeeply(t *testing.T) {
@@ -109,5 +132,16 @@ func TestAValueWithoutJSONIsInEveryDiff(t *testing.T) {
 	s.Reset()
 	require.NoError(t, s.Get("a").Set(1))
 	s.Done()
+	assert.False(t, s.HasChanges())
+
+	// Nor does an error outlive its wave.
+	s.Reset()
+	require.Error(t, s.Get("a").Set(math.NaN()))
+	s.Done()
+	for range 3 {
+		s.Reset()
+		s.Get("a")
+		s.Done()
+	}
 	assert.False(t, s.HasChanges())
 }

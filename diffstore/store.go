@@ -111,9 +111,7 @@ func (s *Store[K, L]) compare(e *Entry[K, L]) {
 	switch {
 	case e.change != Unchanged:
 		s.diff = append(s.diff, e)
-	case e.want:
-		e.same = true
-	default: // neither there nor wanted, and it never was
+	case !e.want: // nor is it there
 		s.drop(e)
 	}
 }
@@ -192,7 +190,7 @@ func (s *Store[K, L]) next() {
 			}
 		}
 		unsettled := func(e *Entry[K, L]) bool {
-			e.queued, e.settled = e.settled, false
+			e.queued = e.settled
 			return !e.queued
 		}
 		s.queue = slices.DeleteFunc(s.queue, unsettled)

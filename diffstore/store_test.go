@@ -283,9 +283,16 @@ func TestAmendGoesOnWithAWaveThatIsNotDone(t *testing.T) {
 	s.Amend() // the first wave describes everything, whatever it is called
 	s.Get("a").WriteString("1")
 	s.Amend()
-	s.Get("b").WriteString("1")
+	s.Get("a").WriteString("2")
 	s.Done()
-	assert.Equal(t, []string{"created a=1", "created b=1", "deleted x=1"}, diff(s))
+	assert.Equal(t, []string{"created a=12", "deleted x=1"}, diff(s))
+
+	describe(s, wants{"a": "1", "b": "1"})
+	s.Reset()
+	s.Get("a").WriteString("1")
+	s.Amend()
+	s.Done()
+	assert.Equal(t, []string{"deleted b=1"}, diff(s))
 }
 
 func TestAmendLeavesAlone(t *testing.T) {
