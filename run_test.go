@@ -503,10 +503,10 @@ func TestASinkThatFailsAtRandomLosesNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(seed, 0))
+				rng, fail := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
 				var applied *sink.Snapshot
 				flaky := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-					if rng.IntN(3) > 0 {
+					if fail.IntN(3) > 0 {
 						return errors.New("down")
 					}
 					applied = s
