@@ -526,6 +526,7 @@ func TestASinkThatFailsAtRandomLosesNothing(t *testing.T) {
 					time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
 				}
 				time.Sleep(time.Hour)
+				require.NoError(t, stop())
 				require.NotNil(t, applied)
 				services, endpoints := map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{}
 				for entry := range applied.Services() {
@@ -534,7 +535,6 @@ func TestASinkThatFailsAtRandomLosesNothing(t *testing.T) {
 						endpoints[e.Key()] = e
 					}
 				}
-				require.NoError(t, stop())
 				assert.Equal(t, rec.Services(), services)
 				assert.Equal(t, rec.Endpoints(), endpoints)
 				assert.Empty(t, rec.Violations())
