@@ -383,6 +383,7 @@ func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, during, health.Family(model.IPv4).OldestPending)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		assert.True(t, health.Family(model.IPv4).OldestPending.IsZero())
 		require.NoError(t, stop())
 	})
