@@ -73,17 +73,28 @@ const (
 	MasqueradeUnlessLocalPod            // unless Node.LocalPods says that the source is a pod of this node
 )
 
-var masqueradeText = textTable[Masquerade]{"masquerade", []textEntry[Masquerade]{
-	{MasqueradeNever, "Never"}, {MasqueradeAlways, "Always"}, {MasqueradeUnlessLocalPod, "UnlessLocalPod"}}}
-
 // String returns "Never", "Always" or "UnlessLocalPod".
-func (m Masquerade) String() string { return masqueradeText.format(m) }
+func (m Masquerade) String() string {
+	switch m {
+	case MasqueradeNever:
+		return "Never"
+	case MasqueradeAlways:
+		return "Always"
+	case MasqueradeUnlessLocalPod:
+		return "UnlessLocalPod"
+	}
+	return fmt.Sprintf("Masquerade(%d)", uint8(m))
+}
 
 // MarshalText implements encoding.TextMarshaler.
-func (m Masquerade) MarshalText() ([]byte, error) { return masqueradeText.marshal(m) }
+func (m Masquerade) MarshalText() ([]byte, error) {
+	return formatText(m, "masquerade", MasqueradeNever, MasqueradeAlways, MasqueradeUnlessLocalPod)
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
-func (m *Masquerade) UnmarshalText(b []byte) error { return masqueradeText.unmarshal(b, m) }
+func (m *Masquerade) UnmarshalText(b []byte) error {
+	return parseText(b, m, "masquerade", MasqueradeNever, MasqueradeAlways, MasqueradeUnlessLocalPod)
+}
 
 // Verdict says what happens to new connections when a route's endpoint set is empty. Established ones are left alone.
 type Verdict uint8
@@ -93,16 +104,26 @@ const (
 	Drop                  // discard silently
 )
 
-var verdictText = textTable[Verdict]{"verdict", []textEntry[Verdict]{{Reject, "Reject"}, {Drop, "Drop"}}}
-
 // String returns "Reject" or "Drop".
-func (v Verdict) String() string { return verdictText.format(v) }
+func (v Verdict) String() string {
+	switch v {
+	case Reject:
+		return "Reject"
+	case Drop:
+		return "Drop"
+	}
+	return fmt.Sprintf("Verdict(%d)", uint8(v))
+}
 
 // MarshalText implements encoding.TextMarshaler.
-func (v Verdict) MarshalText() ([]byte, error) { return verdictText.marshal(v) }
+func (v Verdict) MarshalText() ([]byte, error) {
+	return formatText(v, "verdict", Reject, Drop)
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
-func (v *Verdict) UnmarshalText(b []byte) error { return verdictText.unmarshal(b, v) }
+func (v *Verdict) UnmarshalText(b []byte) error {
+	return parseText(b, v, "verdict", Reject, Drop)
+}
 
 // Route is what to do with one kind of traffic for one service port in one family. The zero Route carries no traffic:
 // the service port has no address of that kind.
@@ -166,16 +187,19 @@ type RoutePolicy struct {
 
 // NewRoutes is the decision table, S25 to S28:
 //
-//	traffic                        policy   endpoints  masquerade                                    if empty
-//	to the cluster IP              Cluster  cluster    all if MasqueradeAll, else unless local pod,  reject
-//	to the cluster IP              Local    local      or never without a detector                   drop *
-//	to an external address         Cluster  cluster    always                                        reject
-//	... from anywhere else         Local    local      never                                         drop *
-//	... from a local pod           Local    cluster    never                                         reject
-//	... from a pod, no detector    Local    local      never                                         drop *
-//	... from the node itself       Local    cluster    always                                        reject
+//	traffic                                 policy   endpoints  masquerade  if empty
+//	to the cluster IP                       Cluster  cluster    (1)         reject
+//	to the cluster IP                       Local    local      (1)         drop (2)
+//	to an external address, from anywhere   Cluster  cluster    always      reject
+//	to an external address, from elsewhere  Local    local      never       drop (2)
+//	... from a pod of this node             Local    cluster    never       reject
+//	... from such a pod, without detector   Local    local      never       drop (2)
+//	... from the node itself                Local    cluster    always      reject
 //
-// (*) reject if no usable endpoint exists anywhere: nothing can be hoped for, so the client had better know at once.
+// (1) always with MasqueradeAll; otherwise unless the source is a pod of this node; never without a detector for those.
+// The policy does not matter, nor does masquerading it all for external addresses.
+//
+// (2) reject if no usable endpoint exists anywhere: there is nothing to wait for, so the client had better know at once.
 func NewRoutes(p RoutePolicy) Routes {
 	emptyLocal := Drop
 	if p.NoEndpoints {

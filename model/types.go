@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Family is an IP family. The zero value is no family.
@@ -48,16 +49,28 @@ const (
 	SCTP Protocol = 132
 )
 
-var protocolText = textTable[Protocol]{"protocol", []textEntry[Protocol]{{TCP, "TCP"}, {UDP, "UDP"}, {SCTP, "SCTP"}}}
-
 // String returns "TCP", "UDP" or "SCTP".
-func (p Protocol) String() string { return protocolText.format(p) }
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "TCP"
+	case UDP:
+		return "UDP"
+	case SCTP:
+		return "SCTP"
+	}
+	return fmt.Sprintf("Protocol(%d)", uint8(p))
+}
 
 // MarshalText implements encoding.TextMarshaler.
-func (p Protocol) MarshalText() ([]byte, error) { return protocolText.marshal(p) }
+func (p Protocol) MarshalText() ([]byte, error) {
+	return formatText(p, "protocol", TCP, UDP, SCTP)
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
-func (p *Protocol) UnmarshalText(b []byte) error { return protocolText.unmarshal(b, p) }
+func (p *Protocol) UnmarshalText(b []byte) error {
+	return parseText(b, p, "protocol", TCP, UDP, SCTP)
+}
 
 // ParseProtocol returns the protocol with that name ("TCP", "UDP" or "SCTP").
 func ParseProtocol(name string) (Protocol, error) {
@@ -74,53 +87,45 @@ const (
 	TrafficPolicyLocal                        // endpoints on this node only
 )
 
-var trafficPolicyText = textTable[TrafficPolicy]{"traffic policy", []textEntry[TrafficPolicy]{
-	{TrafficPolicyCluster, "Cluster"}, {TrafficPolicyLocal, "Local"}}}
-
 // String returns "Cluster" or "Local".
-func (p TrafficPolicy) String() string { return trafficPolicyText.format(p) }
+func (p TrafficPolicy) String() string {
+	switch p {
+	case TrafficPolicyCluster:
+		return "Cluster"
+	case TrafficPolicyLocal:
+		return "Local"
+	}
+	return fmt.Sprintf("TrafficPolicy(%d)", uint8(p))
+}
 
 // MarshalText implements encoding.TextMarshaler.
-func (p TrafficPolicy) MarshalText() ([]byte, error) { return trafficPolicyText.marshal(p) }
+func (p TrafficPolicy) MarshalText() ([]byte, error) {
+	return formatText(p, "traffic policy", TrafficPolicyCluster, TrafficPolicyLocal)
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
-func (p *TrafficPolicy) UnmarshalText(b []byte) error { return trafficPolicyText.unmarshal(b, p) }
-
-// textEntry and textTable give the small enumerations of this package one implementation of their text form.
-type textEntry[T comparable] struct {
-	value T
-	text  string
+func (p *TrafficPolicy) UnmarshalText(b []byte) error {
+	return parseText(b, p, "traffic policy", TrafficPolicyCluster, TrafficPolicyLocal)
 }
 
-type textTable[T comparable] struct {
-	kind    string
-	entries []textEntry[T]
-}
-
-func (t textTable[T]) format(v T) string {
-	for _, e := range t.entries {
-		if e.value == v {
-			return e.text
-		}
+// formatText is MarshalText of the small enumerations of this package: String, for values that are known.
+func formatText[T interface {
+	comparable
+	fmt.Stringer
+}](v T, kind string, known ...T) ([]byte, error) {
+	if !slices.Contains(known, v) {
+		return nil, fmt.Errorf("unknown %s: %v", kind, v)
 	}
-	return fmt.Sprintf("unknown %s %d", t.kind, any(v))
+	return []byte(v.String()), nil
 }
 
-func (t textTable[T]) marshal(v T) ([]byte, error) {
-	for _, e := range t.entries {
-		if e.value == v {
-			return []byte(e.text), nil
-		}
-	}
-	return nil, fmt.Errorf("unknown %s %d", t.kind, any(v))
-}
-
-func (t textTable[T]) unmarshal(b []byte, v *T) error {
-	for _, e := range t.entries {
-		if e.text == string(b) {
-			*v = e.value
+// parseText is their UnmarshalText.
+func parseText[T fmt.Stringer](text []byte, v *T, kind string, known ...T) error {
+	for _, k := range known {
+		if k.String() == string(text) {
+			*v = k
 			return nil
 		}
 	}
-	return fmt.Errorf("unknown %s %q", t.kind, b)
+	return fmt.Errorf("unknown %s %q", kind, text)
 }
