@@ -1,0 +1,180 @@
+package kubeproxy_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const module = "sigs.k8s.io/kube-proxy-lib"
+
+// listed is what `go list` says of a package.
+type listed struct {
+	ImportPath, Dir string
+	Standard        bool
+	GoFiles         []string
+	Imports, Deps   []string
+}
+
+// list returns the packages of the module, as they are built for an operating system.
+func list(t *testing.T, goos string) map[string]listed {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps", "./...")
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	packages := map[string]listed{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else {
+			require.NoError(t, err)
+		}
+		packages[p.ImportPath] = p
+	}
+}
+
+// layers says what each layer may import directly, beside the standard library, as prefixes of import paths. A package
+// belongs to the first layer whose folder it is in.
+var layers = []struct {
+	folder  string
+	imports []string
+}{
+	{"examples", []string{""}},
+	{"testing", []string{""}},
+	{"model", nil},
+	{"diffstore", []string{"github.com/tidwall/btree"}},
+	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
+	{"localstate", []string{module + "/model", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2", "k8s.io/utils/"}},
+	{"watch", []string{"k8s.io/", "sigs.k8s.io/yaml", "github.com/fsnotify/fsnotify"}},
+	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/", module + "/nodeaddr", "k8s.io/klog/v2",
+		"github.com/google/nftables", "github.com/mdlayher/netlink", "github.com/vishvananda/", "golang.org/x/sys/", "github.com/tidwall/btree"}},
+	{"conntrack", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/mdlayher/netlink", "github.com/ti-mo/",
+		"github.com/vishvananda/", "golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
+	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
+}
+
+// TestLayers holds the import rules: the layers know only what is left of them, so that each can be used without the
+// rest, and a backend cannot work out Kubernetes' semantics for itself.
+func TestLayers(t *testing.T) {
+	for _, goos := range []string{"linux", "windows", "darwin"} {
+		packages := list(t, goos)
+		require.Contains(t, packages, module+"/model")
+		for path, p := range packages {
+			folder, ours := strings.CutPrefix(path+"/", module+"/")
+			if !ours {
+				continue
+			}
+			for _, layer := range layers {
+				if layer.folder != "" && !strings.HasPrefix(folder, layer.folder+"/") {
+					continue
+				}
+				for _, imported := range p.Imports {
+					own := strings.HasPrefix(imported+"/", module+"/"+layer.folder+"/")
+					allowed := packages[imported].Standard || imported == "C" || own && layer.folder != "backends" ||
+						slices.ContainsFunc(layer.imports, func(prefix string) bool { return strings.HasPrefix(imported, prefix) }) ||
+						strings.HasPrefix(imported, path+"/")
+					assert.True(t, allowed, "%s: %s must not import %s", goos, path, imported)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestLightPackagesStayLight: what a backend in another project has to take in with model, diffstore and sink.
+func TestLightPackagesStayLight(t *testing.T) {
+	packages := list(t, "linux")
+	for path, allowed := range map[string][]string{
+		"/model":     nil,
+		"/diffstore": {"github.com/tidwall/btree"},
+		"/sink":      {module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2", "github.com/go-logr/logr"},
+	} {
+		for _, dep := range packages[module+path].Deps {
+			if packages[dep].Standard {
+				continue
+			}
+			assert.True(t, slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(dep+"/", prefix+"/") }),
+				"%s depends on %s", path, dep)
+		}
+	}
+}
+
+// TestNothingRequiresKubernetesItself: k8s.io/kubernetes is not made to be imported.
+func TestNothingRequiresKubernetesItself(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "all").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), module)
+	for line := range strings.Lines(string(out)) {
+		assert.NotEqual(t, "k8s.io/kubernetes", strings.Fields(line)[0])
+	}
+}
+
+// TestTheLibraryKeepsToItself: a library does not exit, read flags, install signal handlers, run init or hold globals.
+func TestTheLibraryKeepsToItself(t *testing.T) {
+	for path, p := range list(t, "linux") {
+		folder, ours := strings.CutPrefix(path+"/", module+"/")
+		if !ours || strings.HasPrefix(folder, "examples/") || strings.HasPrefix(folder, "testing/") {
+			continue
+		}
+		for _, imported := range p.Imports {
+			assert.NotContains(t, []string{"flag", "os/signal", "log", "github.com/spf13/pflag"}, imported, path)
+		}
+		for _, name := range p.GoFiles {
+			file := filepath.Join(p.Dir, name)
+			fset := token.NewFileSet()
+			parsed, err := parser.ParseFile(fset, file, nil, 0)
+			require.NoError(t, err)
+			for _, decl := range parsed.Decls {
+				switch d := decl.(type) {
+				case *ast.FuncDecl:
+					assert.False(t, d.Recv == nil && d.Name.Name == "init", "%s has an init function", file)
+				case *ast.GenDecl:
+					for _, spec := range d.Specs {
+						if v, ok := spec.(*ast.ValueSpec); ok && d.Tok == token.VAR {
+							for i, n := range v.Names {
+								assert.True(t, n.Name == "_" || i < len(v.Values) && isErrorsNew(v.Values[i]),
+									"%v: package variable %s", fset.Position(n.Pos()), n.Name)
+							}
+						}
+					}
+				}
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "Exit" {
+					if x, ok := sel.X.(*ast.Ident); ok {
+						assert.NotEqual(t, "os", x.Name, "%v: os.Exit", fset.Position(n.Pos()))
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// isErrorsNew tells whether an expression makes a sentinel error, the one kind of package variable that nobody writes.
+func isErrorsNew(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	x, ok := sel.X.(*ast.Ident)
+	return ok && x.Name == "errors" && sel.Sel.Name == "New"
+}
