@@ -1,0 +1,102 @@
+package dataplane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Dump returns a table as "nft list table" prints it, with every element on a line, sorted. It returns "" if there is no
+// such table.
+func (f *Fake) Dump(key TableKey) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.tables[key]
+	if t == nil {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "table %v {\n", key)
+	if t.comment != "" {
+		fmt.Fprintf(&b, "\tcomment %q\n\n", t.comment)
+	}
+	for _, s := range t.sets {
+		s.dump(&b, key.Family)
+	}
+	for _, c := range t.chains {
+		c.dump(&b, key.Family)
+	}
+	return strings.TrimSuffix(b.String(), "\n") + "}\n"
+}
+
+func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
+	kind := "set"
+	if s.Verdicts || s.Value != nil {
+		kind = "map"
+	}
+	fmt.Fprintf(b, "\t%s %s {\n\t\ttypeof %s", kind, s.Name, fieldsText(family, s.Key, typeofModulus))
+	switch {
+	case s.Verdicts:
+		b.WriteString(" : verdict")
+	case s.Value != nil:
+		b.WriteString(" : " + fieldsText(family, s.Value, 0))
+	}
+	b.WriteString("\n")
+	if s.Size > 0 {
+		fmt.Fprintf(b, "\t\tsize %d\n", s.Size)
+	}
+	if s.Interval {
+		b.WriteString("\t\tflags interval\n")
+	}
+	if s.Dynamic {
+		b.WriteString("\t\tflags dynamic,timeout\n")
+	}
+	if s.Comment != "" {
+		fmt.Fprintf(b, "\t\tcomment %q\n", s.Comment)
+	}
+	if len(s.elements) > 0 {
+		var texts []string
+		for _, k := range slices.Sorted(maps.Keys(s.elements)) {
+			texts = append(texts, s.elementText(family, s.elements[k]))
+		}
+		fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
+	}
+	b.WriteString("\t}\n\n")
+}
+
+// elementText returns an element in nft's syntax. The last field of an interval set is written as a range.
+func (s *Set) elementText(family model.Family, e Element) string {
+	text, rest := fieldsValueText(family, s.Key, e.Key)
+	if s.Interval {
+		last, _ := fieldsValueText(family, s.Key, rest)
+		text += "-" + last[strings.LastIndexByte(last, ' ')+1:]
+	}
+	if e.Comment != "" {
+		text += fmt.Sprintf(" comment %q", e.Comment)
+	}
+	switch {
+	case s.Verdicts:
+		text += " : goto " + e.Value
+	case s.Value != nil:
+		value, _ := fieldsValueText(family, s.Value, e.Value)
+		text += " : " + value
+	}
+	return text
+}
+
+func (c *fakeChain) dump(b *strings.Builder, family model.Family) {
+	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
+	if c.Comment != "" {
+		fmt.Fprintf(b, "\t\tcomment %q\n", c.Comment)
+	}
+	if c.Hook != NoHook {
+		fmt.Fprintf(b, "\t\ttype nat hook %v priority %d; policy accept;\n", c.Hook, c.Priority)
+	}
+	for i := range c.rules {
+		fmt.Fprintf(b, "\t\t%s\n", c.rules[i].text(family))
+	}
+	b.WriteString("\t}\n\n")
+}

@@ -1,0 +1,193 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// monitor listens to what the kernel says about changes of nftables, and notes which of the watched tables somebody else
+// changed.
+type monitor struct {
+	conn  *conn
+	own   uint32 // the port of the socket whose changes are ours
+	drift chan struct{}
+	done  chan struct{}
+
+	mu      sync.Mutex
+	seen    uint32        // the latest generation that was reported
+	news    chan struct{} // closed and replaced when seen changes
+	tables  map[TableKey]bool
+	pending bool // a watched table is among those that the changes that are being reported are about
+}
+
+func newMonitor(own uint32) (*monitor, error) {
+	c, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	m := &monitor{conn: c, own: own, drift: make(chan struct{}, 1), done: make(chan struct{}), news: make(chan struct{}),
+		tables: map[TableKey]bool{}}
+	if err := c.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	go m.run()
+	return m, nil
+}
+
+func (m *monitor) close() error {
+	err := m.conn.Close()
+	<-m.done
+	return err
+}
+
+// watch begins to take note of changes of a table.
+func (m *monitor) watch(key TableKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.tables[key]; !ok {
+		m.tables[key] = false
+	}
+}
+
+// seenNow takes the table, as it is read now, for the known one.
+func (m *monitor) seenNow(key TableKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tables[key] = false
+}
+
+func (m *monitor) drifted(key TableKey) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tables[key]
+}
+
+// suspectAll takes all tables for changed: it is not known which ones were.
+func (m *monitor) suspectAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range m.tables {
+		m.tables[key] = true
+	}
+	m.tell()
+}
+
+// sawUntil takes what happened up to a generation for reported.
+func (m *monitor) sawUntil(generation uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sawLocked(generation)
+}
+
+func (m *monitor) sawLocked(generation uint32) {
+	if int32(generation-m.seen) > 0 || m.seen == 0 {
+		m.seen = generation
+		close(m.news)
+		m.news = make(chan struct{})
+	}
+}
+
+func (m *monitor) tell() {
+	select {
+	case m.drift <- struct{}{}:
+	default:
+	}
+}
+
+// pause stops listening until resume is called.
+func (m *monitor) pause() (resume func() error, err error) {
+	if err := m.conn.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return nil, err
+	}
+	return func() error { return m.conn.JoinGroup(unix.NFNLGRP_NFTABLES) }, nil
+}
+
+// waitFor waits until the changes up to a generation have been reported. It returns false if that does not happen: they
+// are reported right after they were made, so something was lost then.
+func (m *monitor) waitFor(ctx context.Context, generation uint32) bool {
+	timeout := time.NewTimer(time.Second)
+	defer timeout.Stop()
+	for {
+		m.mu.Lock()
+		seen, news := m.seen, m.news
+		m.mu.Unlock()
+		if int32(seen-generation) >= 0 {
+			return true
+		}
+		select {
+		case <-news:
+		case <-timeout.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (m *monitor) run() {
+	defer close(m.done)
+	for {
+		var b []byte
+		var recvErr error
+		err := m.conn.raw.Read(func(fd uintptr) bool {
+			var n int
+			n, _, recvErr = unix.Recvfrom(int(fd), m.conn.recv, unix.MSG_DONTWAIT)
+			b = m.conn.recv[:max(n, 0)]
+			return recvErr != unix.EAGAIN
+		})
+		switch {
+		case err != nil: // closed
+			return
+		case recvErr == unix.EINTR:
+		case recvErr != nil: // ENOBUFS: more happened than the socket could hold
+			m.suspectAll()
+		default:
+			if messages(b, func(msg message) error { m.note(msg); return nil }) != nil {
+				m.suspectAll()
+			}
+		}
+	}
+}
+
+// note takes note of one message. Those about what a transaction changed come before the one with its generation.
+func (m *monitor) note(msg message) {
+	if msg.typ>>8 != unix.NFNL_SUBSYS_NFTABLES || len(msg.data) < 4 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if msg.typ&0xff == unix.NFT_MSG_NEWGEN {
+		m.sawLocked(generationOf(msg))
+		if m.pending {
+			m.pending = false
+			m.tell()
+		}
+		return
+	}
+	if msg.port == m.own {
+		return
+	}
+	key := TableKey{Family: model.IPv4}
+	switch msg.data[0] {
+	case unix.NFPROTO_IPV6:
+		key.Family = model.IPv6
+	case unix.NFPROTO_IPV4:
+	default:
+		return
+	}
+	// The first attribute of every kind of message is the name of the table.
+	if b := msg.data[4:]; len(b) >= 4 && binary.NativeEndian.Uint16(b[2:]) == unix.NFTA_TABLE_NAME {
+		key.Name = cstring(b[4:min(int(binary.NativeEndian.Uint16(b)), len(b))])
+	}
+	if _, ok := m.tables[key]; ok {
+		m.tables[key] = true
+		m.pending = true
+	}
+}

@@ -1,0 +1,221 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Netlink is the kernel's nftables, in the network namespace of the thread that made it.
+type Netlink struct {
+	mu         sync.Mutex
+	conn       *conn
+	seq        uint32
+	generation uint32 // of the ruleset: what it is as far as is known here
+	monitor    *monitor
+}
+
+var _ Interface = (*Netlink)(nil)
+
+// NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the end.
+func NewNetlink() (*Netlink, error) {
+	c, err := dial()
+	if err != nil {
+		return nil, err
+	}
+	n := &Netlink{conn: c}
+	if n.monitor, err = newMonitor(c.port); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if n.generation, err = n.getGeneration(); err != nil {
+		return nil, errors.Join(fmt.Errorf("nf_tables: %w", err), n.Close())
+	}
+	n.monitor.sawUntil(n.generation)
+	return n, nil
+}
+
+// Close implements [Interface].
+func (n *Netlink) Close() error {
+	return errors.Join(n.monitor.close(), n.conn.Close())
+}
+
+// Drift implements [Interface].
+func (n *Netlink) Drift() <-chan struct{} { return n.monitor.drift }
+
+// Drifted implements [Interface].
+func (n *Netlink) Drifted(key TableKey) bool { return n.monitor.drifted(key) }
+
+// quietSize is the number of elements from which on a transaction is applied with nobody listening: the kernel writes a
+// message about each element to those who listen to changes, which makes big transactions several times slower.
+const quietSize = 1000
+
+// Apply implements [Interface].
+func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil || tx.IsEmpty() {
+		return err
+	}
+	n.monitor.watch(tx.Table)
+	if tx.Elements() >= quietSize {
+		resume, err := n.monitor.pause()
+		if err != nil {
+			return err
+		}
+		defer func() {
+			// What happened in between is only known if the generation says that it was this alone.
+			err := resume()
+			g, genErr := n.getGeneration()
+			if err != nil || genErr != nil || g != n.generation {
+				n.monitor.suspectAll()
+			}
+			n.monitor.sawUntil(g)
+		}()
+	}
+	for range 10 {
+		if n.monitor.drifted(tx.Table) {
+			return ErrStale
+		}
+		err := n.applyOnce(tx)
+		if !errors.Is(err, unix.ERESTART) {
+			return err
+		}
+		// The ruleset is another one. Find out whether it is this table that was changed.
+		if n.generation, err = n.getGeneration(); err != nil {
+			return err
+		}
+		if !n.monitor.waitFor(ctx, n.generation) {
+			return ErrStale
+		}
+	}
+	return fmt.Errorf("table %v: other tables change all the time: %w", tx.Table, unix.ERESTART)
+}
+
+func (n *Netlink) applyOnce(tx *Transaction) error {
+	b, err := n.sendBatch(tx, true)
+	if err != nil {
+		return err
+	}
+	if err := n.answer(tx, b); err != nil {
+		return err
+	}
+	n.generation++
+	return nil
+}
+
+// Check implements [Interface]: the batch has no end, at which the kernel takes it back after it has checked it.
+func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := ctx.Err(); err != nil || tx.IsEmpty() {
+		return err
+	}
+	b, err := n.sendBatch(tx, false)
+	if err != nil {
+		return err
+	}
+	return n.answer(tx, b)
+}
+
+func (n *Netlink) sendBatch(tx *Transaction, commit bool) (*batch, error) {
+	b, err := encodeBatch(tx, n.generation, commit)
+	if err != nil {
+		return nil, err
+	}
+	n.conn.drain()
+	if err := n.conn.send(b.buf); err != nil {
+		return nil, fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.buf), err)
+	}
+	return b, nil
+}
+
+// answer reads what the kernel says to a batch: the acknowledgement of its last operation, or errors, of which the first is
+// returned. If the batch as a whole fails, the error is about the message that begins it.
+func (n *Netlink) answer(tx *Transaction, b *batch) error {
+	var failed error
+	acknowledged := false
+	for {
+		buf, err := n.conn.receive()
+		if err == unix.EAGAIN {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("table %v: %w", tx.Table, err)
+		}
+		err = messages(buf, func(m message) error {
+			if m.typ != unix.NLMSG_ERROR || m.seq == 0 || m.seq > b.seq {
+				return nil
+			}
+			errno, hint := m.failure()
+			if errno == 0 {
+				acknowledged = true
+			} else if failed == nil {
+				failed = opError(tx, b, m.seq, errno, hint)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if failed == nil && !acknowledged {
+		return fmt.Errorf("table %v: the kernel did not answer", tx.Table)
+	}
+	return failed
+}
+
+func opError(tx *Transaction, b *batch, seq uint32, errno syscall.Errno, hint string) error {
+	name := "commit"
+	if i := b.opOf(seq); i >= 0 {
+		name = tx.ops[i].String()
+	}
+	return &OpError{Table: tx.Table, Op: name, Err: errno, Hint: hint}
+}
+
+// request begins a message that asks for something.
+func (n *Netlink) request(typ, flags uint16, f model.Family) *wire {
+	w := &wire{seq: n.seq}
+	w.nft(typ, flags, f)
+	n.seq = w.seq
+	return w
+}
+
+func (n *Netlink) getGeneration() (uint32, error) {
+	w := n.request(unix.NFT_MSG_GETGEN, 0, model.IPv4)
+	w.end()
+	n.conn.drain()
+	if err := n.conn.send(w.buf); err != nil {
+		return 0, err
+	}
+	b, err := n.conn.receive()
+	if err != nil {
+		return 0, err
+	}
+	var generation uint32
+	err = messages(b, func(m message) error {
+		if m.typ == unix.NLMSG_ERROR {
+			errno, _ := m.failure()
+			return errno
+		}
+		generation = generationOf(m)
+		return nil
+	})
+	return generation, err
+}
+
+// generationOf reads a message about the generation of the ruleset.
+func generationOf(m message) (generation uint32) {
+	const genID = 1
+	attributes(m.data[min(4, len(m.data)):], func(typ uint16, v []byte) {
+		if typ == genID {
+			generation = beUint32(v)
+		}
+	})
+	return generation
+}

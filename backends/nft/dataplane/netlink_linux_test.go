@@ -1,0 +1,183 @@
+package dataplane
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+func newNetlink(t testing.TB) *Netlink {
+	t.Helper()
+	testns.New(t)
+	n, err := NewNetlink()
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, n.Close()) })
+	return n
+}
+
+func nft(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(need.Program(t, "nft"), args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "nft %v: %s", args, out)
+	return string(out)
+}
+
+func sortElements(t *Table) *Table {
+	for _, s := range t.Sets {
+		slices.SortFunc(s.Elements, func(a, b Element) int { return strings.Compare(a.Key, b.Key) })
+	}
+	return t
+}
+
+func TestTheKernelHoldsWhatTheFakeHolds(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n, fake, ctx := newNetlink(t), NewFake(), context.Background()
+		require.NoError(t, fake.Apply(ctx, s.create()))
+		require.NoError(t, n.Check(ctx, s.create()))
+		before, err := n.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+		require.Nil(t, before, "a check leaves nothing behind")
+		require.NoError(t, n.Apply(ctx, s.create()))
+
+		want, err := fake.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+		got, err := n.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+		assert.Equal(t, want, sortElements(got))
+		assert.Len(t, got.Sets, 5)
+		assert.Len(t, got.Chains["split"].Rules, 6)
+	})
+}
+
+func TestWhatNftListsLoadsAgain(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n, ctx := newNetlink(t), context.Background()
+		require.NoError(t, n.Apply(ctx, s.create()))
+		listed := nft(t, "", "list", "ruleset")
+		t.Log(listed)
+		nft(t, "", "flush", "ruleset")
+		nft(t, listed, "-f", "-")
+		assert.Equal(t, listed, nft(t, "", "list", "ruleset"))
+	})
+}
+
+func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n, fake, ctx := newNetlink(t), NewFake(), context.Background()
+		for _, d := range []Interface{n, fake} {
+			require.NoError(t, d.Apply(ctx, s.create()))
+			before, err := d.ReadTable(ctx, s.key)
+			require.NoError(t, err)
+			for _, tt := range []struct {
+				name string
+				do   func(tx *Transaction)
+				op   string
+				err  error
+			}{
+				{"an element that is there", func(tx *Transaction) { tx.AddElements(s.endpoints, s.slot(1, s.pod, 1)) }, "add elements to endpoints", syscall.EEXIST},
+				{"an element that is not there", func(tx *Transaction) { tx.DeleteElements(s.endpoints, s.slot(7, s.pod, 1)) }, "delete elements from endpoints", syscall.ENOENT},
+				{"a chain that is referred to", func(tx *Transaction) { tx.FlushChain("cluster-2"); tx.DeleteChain("cluster-2") }, "delete chain cluster-2", syscall.EBUSY},
+				{"a set that is referred to", func(tx *Transaction) { tx.DeleteSet("hairpin") }, "delete set hairpin", syscall.EBUSY},
+				{"a chain that is there", func(tx *Transaction) { tx.AddChain(&Chain{Name: "split"}) }, "add chain split", syscall.EEXIST},
+				{"a set that is there", func(tx *Transaction) { tx.AddSet(s.same) }, "add set hairpin", syscall.EEXIST},
+				{"a rule that goes nowhere", func(tx *Transaction) { tx.AddRule("split", &Rule{Statements: []Statement{Goto{"nowhere"}}}) }, "add rule to chain split", syscall.ENOENT},
+				{"a lookup in nothing", func(tx *Transaction) {
+					tx.AddRule("split", &Rule{Statements: []Statement{InSet{Key: s.same.Key, Set: "none"}, Drop{}}})
+				}, "add rule to chain split", syscall.ENOENT},
+				{"a verdict that goes nowhere", func(tx *Transaction) {
+					key := AppendPort(AppendProtocol(AppendAddr(nil, s.pod), 6), 80)
+					tx.AddElements(s.services, Element{Key: string(key), Value: "nowhere"})
+				}, "add elements to service-ips", syscall.ENOENT},
+				{"a chain that leads back to itself", func(tx *Transaction) {
+					tx.AddRule("reject-new", &Rule{Statements: []Statement{Goto{"split"}}})
+				}, "commit", nil},
+				{"a table that is not there", func(tx *Transaction) { tx.Table.Name = "none"; tx.FlushChain("split") }, "flush chain split", syscall.ENOENT},
+			} {
+				tx := NewTransaction(s.key)
+				tx.AddElements(s.endpoints, s.slot(2, s.pod, 1)) // has to be undone
+				if tt.op == "flush chain split" {
+					tx = NewTransaction(s.key)
+				}
+				tt.do(tx)
+				err := d.Apply(ctx, tx)
+				var opErr *OpError
+				if assert.ErrorAs(t, err, &opErr, "%T: %s", d, tt.name) {
+					if tt.err != nil {
+						assert.ErrorIs(t, err, tt.err, "%T: %s", d, tt.name)
+						assert.Equal(t, tt.op, opErr.Op, "%T: %s", d, tt.name)
+					}
+				}
+			}
+			after, err := d.ReadTable(ctx, s.key)
+			require.NoError(t, err)
+			assert.Equal(t, sortElements(before), sortElements(after), "%T", d)
+		}
+	})
+}
+
+func TestBigElementListsAreComplete(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n, ctx := newNetlink(t), context.Background()
+		require.NoError(t, n.Apply(ctx, s.create()))
+		var slots []Element
+		for i := range uint32(5000) {
+			slots = append(slots, s.slot(i+2, s.pod, 80))
+		}
+		tx := NewTransaction(s.key)
+		tx.AddElements(s.endpoints, slots...)
+		require.NoError(t, n.Apply(ctx, tx))
+		got, err := n.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+		assert.Len(t, got.Sets["endpoints"].Elements, 5002)
+		tx = NewTransaction(s.key)
+		tx.DeleteElements(s.endpoints, slots...)
+		require.NoError(t, n.Apply(ctx, tx))
+		got, err = n.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+		assert.Len(t, got.Sets["endpoints"].Elements, 2)
+		assert.False(t, n.Drifted(s.key), "our own changes are no drift")
+	})
+}
+
+func TestChangesOfOthersAreNoticedAtOnce(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n, ctx := newNetlink(t), context.Background()
+		require.NoError(t, n.Apply(ctx, s.create()))
+		slot := func(i uint32) *Transaction {
+			tx := NewTransaction(s.key)
+			tx.AddElements(s.endpoints, s.slot(i, s.pod, 80))
+			return tx
+		}
+		nft(t, "", "add", "table", "ip", "another")
+		require.NoError(t, n.Apply(ctx, slot(2)), "another table is of no interest")
+		require.False(t, n.Drifted(s.key))
+		select {
+		case <-n.Drift():
+			t.Fatal("another table is no drift")
+		default:
+		}
+
+		nft(t, "", "flush", "chain", familyText(s.key.Family), s.key.Name, "reject-new")
+		<-n.Drift()
+		require.True(t, n.Drifted(s.key))
+		require.ErrorIs(t, n.Apply(ctx, slot(3)), ErrStale)
+		table, err := n.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+		require.Empty(t, table.Chains["reject-new"].Rules)
+		require.NoError(t, n.Apply(ctx, slot(3)))
+
+		nft(t, "", "delete", "table", familyText(s.key.Family), s.key.Name)
+		require.ErrorIs(t, n.Apply(ctx, slot(4)), ErrStale, "noticed by the generation, too")
+	})
+}

@@ -1,0 +1,288 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// ReadTable implements [Interface]. It reads until nobody changed the ruleset in between.
+func (n *Netlink) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for range 20 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n.monitor.watch(key)
+		before, err := n.getGeneration()
+		if err != nil {
+			return nil, err
+		}
+		// What is reported from here on comes on top of what is read. Reports that are late only cause a needless look.
+		n.monitor.waitFor(ctx, before)
+		n.monitor.seenNow(key)
+		t, err := n.readTable(ctx, key)
+		if errors.Is(err, errInterrupted) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading table %v: %w", key, err)
+		}
+		after, err := n.getGeneration()
+		if err != nil {
+			return nil, err
+		}
+		if before == after {
+			n.generation = after
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("reading table %v: %w", key, errInterrupted)
+}
+
+func (n *Netlink) readTable(ctx context.Context, key TableKey) (*Table, error) {
+	t := &Table{Key: key, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
+	w := n.request(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, key.Family)
+	w.end()
+	found := false
+	err := n.conn.dump(w, func(m message) error {
+		var name, comment string
+		fields(m, func(typ uint16, v []byte) {
+			switch typ {
+			case unix.NFTA_TABLE_NAME:
+				name = cstring(v)
+			case nftaTableUserdata:
+				comment = cstring(readUserdata(v, userdata.TypeComment))
+			}
+		})
+		if name == key.Name {
+			found, t.Comment = true, comment
+		}
+		return nil
+	})
+	if err != nil || !found {
+		return nil, err
+	}
+	if err := n.readChains(t); err != nil {
+		return nil, err
+	}
+	if err := n.readRules(t); err != nil {
+		return nil, err
+	}
+	if err := n.readSets(t); err != nil {
+		return nil, err
+	}
+	for _, s := range t.Sets {
+		if s.Dynamic || s.Foreign {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := n.readElements(key, s); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// fields calls back for the attributes of a message of nf_tables.
+func fields(m message, f func(typ uint16, v []byte)) {
+	if len(m.data) >= 4 {
+		attributes(m.data[4:], f)
+	}
+}
+
+func (n *Netlink) readChains(t *Table) error {
+	w := n.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, t.Key.Family)
+	w.end()
+	return n.conn.dump(w, func(m message) error {
+		var c TableChain
+		table := ""
+		fields(m, func(typ uint16, v []byte) {
+			switch typ {
+			case unix.NFTA_CHAIN_TABLE:
+				table = cstring(v)
+			case unix.NFTA_CHAIN_NAME:
+				c.Name = cstring(v)
+			case nftaChainUserdata:
+				c.Comment = cstring(readUserdata(v, userdata.TypeComment))
+			case unix.NFTA_CHAIN_HOOK:
+				attributes(v, func(typ uint16, v []byte) {
+					switch typ {
+					case unix.NFTA_HOOK_HOOKNUM:
+						c.Hook = hookOf(beUint32(v))
+					case unix.NFTA_HOOK_PRIORITY:
+						c.Priority = int32(beUint32(v))
+					}
+				})
+			}
+		})
+		if table == t.Key.Name {
+			t.Chains[c.Name] = &c
+		}
+		return nil
+	})
+}
+
+func hookOf(number uint32) Hook {
+	for _, h := range []Hook{Prerouting, Output, Postrouting} {
+		if hookNumber(h) == number {
+			return h
+		}
+	}
+	return ^NoHook
+}
+
+func (n *Netlink) readRules(t *Table) error {
+	w := n.request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, t.Key.Family)
+	w.text(unix.NFTA_RULE_TABLE, t.Key.Name)
+	w.end()
+	return n.conn.dump(w, func(m message) error {
+		var table, chain string
+		var id RuleID
+		fields(m, func(typ uint16, v []byte) {
+			switch typ {
+			case unix.NFTA_RULE_TABLE:
+				table = cstring(v)
+			case unix.NFTA_RULE_CHAIN:
+				chain = cstring(v)
+			case unix.NFTA_RULE_USERDATA:
+				id = readRuleID(v)
+			}
+		})
+		if c := t.Chains[chain]; c != nil && table == t.Key.Name {
+			c.Rules = append(c.Rules, id)
+		}
+		return nil
+	})
+}
+
+func (n *Netlink) readSets(t *Table) error {
+	w := n.request(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, t.Key.Family)
+	w.text(unix.NFTA_SET_TABLE, t.Key.Name)
+	w.end()
+	return n.conn.dump(w, func(m message) error {
+		var d definition
+		var name, table, comment string
+		fields(m, func(typ uint16, v []byte) {
+			switch typ {
+			case unix.NFTA_SET_TABLE:
+				table = cstring(v)
+			case unix.NFTA_SET_NAME:
+				name = cstring(v)
+			case unix.NFTA_SET_FLAGS:
+				d.flags = beUint32(v)
+			case unix.NFTA_SET_KEY_TYPE:
+				d.keyType = beUint32(v)
+			case unix.NFTA_SET_KEY_LEN:
+				d.keyLen = beUint32(v)
+			case unix.NFTA_SET_DATA_TYPE:
+				d.dataType = beUint32(v)
+			case unix.NFTA_SET_DATA_LEN:
+				d.dataLen = beUint32(v)
+			case unix.NFTA_SET_DESC:
+				attributes(v, func(typ uint16, v []byte) {
+					if typ == unix.NFTA_SET_DESC_SIZE {
+						d.size = beUint32(v)
+					}
+				})
+			case unix.NFTA_SET_USERDATA:
+				comment = cstring(readUserdata(v, userdata.NFTNL_UDATA_SET_COMMENT))
+			}
+		})
+		if table == t.Key.Name && d.flags&unix.NFT_SET_ANONYMOUS == 0 {
+			s := setOfDefinition(d, t.Key.Family)
+			s.Name, s.Comment = name, comment
+			t.Sets[name] = s
+		}
+		return nil
+	})
+}
+
+// setOfDefinition is the reverse of definitionOf. Source and destination addresses are of one type: as the key's last
+// field behind a port it is the source, and so it is in dynamic sets; of two addresses the first is the source.
+func setOfDefinition(d definition, f model.Family) *TableSet {
+	s := &TableSet{Set: Set{Size: d.size, Key: fieldsOfType(d.keyType), Dynamic: d.flags&unix.NFT_SET_EVAL != 0,
+		Interval: d.flags&unix.NFT_SET_INTERVAL != 0}}
+	switch {
+	case d.dataType == verdictType:
+		s.Verdicts, d.dataLen = true, 0
+	case d.flags&unix.NFT_SET_MAP != 0:
+		s.Value = fieldsOfType(d.dataType)
+	}
+	switch n := len(s.Key); {
+	case n == 0:
+	case n == 1 && s.Dynamic, n > 1 && s.Key[n-2] == DestinationPort && s.Key[n-1] == DestinationAddr:
+		s.Key[n-1] = SourceAddr
+	case n == 2 && s.Key[0] == DestinationAddr && s.Key[1] == DestinationAddr:
+		s.Key[0] = SourceAddr
+	}
+	s.Foreign = definitionOf(&s.Set, f) != d
+	return s
+}
+
+func fieldsOfType(t uint32) (fields []Field) {
+	for shift := 24; shift >= 0; shift -= 6 {
+		switch t >> shift & 63 {
+		case 12:
+			fields = append(fields, Protocol)
+		case 13:
+			fields = append(fields, DestinationPort)
+		case 4:
+			fields = append(fields, Random)
+		case 7, 8:
+			fields = append(fields, DestinationAddr)
+		}
+	}
+	return fields
+}
+
+func (n *Netlink) readElements(key TableKey, s *TableSet) error {
+	w := n.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, key.Family)
+	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, key.Name)
+	w.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	w.end()
+	return n.conn.dump(w, func(m message) error {
+		fields(m, func(typ uint16, v []byte) {
+			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+				attributes(v, func(_ uint16, v []byte) { s.Elements = append(s.Elements, readElement(v)) })
+			}
+		})
+		return nil
+	})
+}
+
+func readElement(b []byte) (e Element) {
+	keyEnd := ""
+	attributes(b, func(typ uint16, v []byte) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			attributes(v, func(_ uint16, v []byte) { e.Key = string(v) })
+		case nftaSetElemKeyEnd:
+			attributes(v, func(_ uint16, v []byte) { keyEnd = string(v) })
+		case unix.NFTA_SET_ELEM_DATA:
+			attributes(v, func(typ uint16, v []byte) {
+				if typ == unix.NFTA_DATA_VALUE {
+					e.Value = string(v)
+					return
+				}
+				attributes(v, func(typ uint16, v []byte) {
+					if typ == unix.NFTA_VERDICT_CHAIN {
+						e.Value = cstring(v)
+					}
+				})
+			})
+		case unix.NFTA_SET_ELEM_USERDATA:
+			e.Comment = cstring(readUserdata(v, userdata.TypeComment))
+		}
+	})
+	e.Key += keyEnd
+	return e
+}

@@ -1,0 +1,133 @@
+package dataplane
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Hook is where a base chain sees packets. The zero value is none: a chain that others jump to.
+type Hook uint8
+
+const (
+	NoHook Hook = iota
+	Prerouting
+	Output
+	Postrouting
+)
+
+// String returns nft's name of the hook.
+func (h Hook) String() string { return [...]string{"none", "prerouting", "output", "postrouting"}[h&3] }
+
+// Chain is a chain without its rules. One with a hook is of type nat, with policy accept.
+type Chain struct {
+	Name     string
+	Comment  string // kernel 5.10 and later keep it
+	Hook     Hook
+	Priority int32 // of base chains, for example -100 for dstnat
+}
+
+// Rule is what nft writes on a line.
+type Rule struct {
+	Statements []Statement
+	Comment    string
+}
+
+// Set is a set, map or verdict map, without its elements.
+type Set struct {
+	Name    string
+	Comment string
+	// Key is what elements are looked up by.
+	Key []Field
+	// Value is what a map gives; nil for sets and verdict maps.
+	Value []Field
+	// Verdicts: a verdict map. Its elements go to a chain.
+	Verdicts bool
+	// Interval: the last field of a key is a range of values, of which no two overlap. The key needs two fields or more.
+	Interval bool
+	// Dynamic: rules add elements, which time out. Size is how many there may be.
+	Dynamic bool
+	Size    uint32
+}
+
+func (s *Set) sameDefinition(o *Set) bool {
+	return slices.Equal(s.Key, o.Key) && slices.Equal(s.Value, o.Value) && s.Verdicts == o.Verdicts &&
+		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Size == o.Size
+}
+
+// Element is an element of a set or map.
+type Element struct {
+	// Key is made with the Append functions, in the order of the set's fields. In an interval set the range's last value,
+	// as a complete second key, follows its first.
+	Key string
+	// Value is likewise made for a map; for a verdict map it is the name of the chain that the packet goes to. Unused in sets.
+	Value string
+	// Comment is for people. Escape makes one of any text.
+	Comment string
+}
+
+// Table is what a table holds.
+type Table struct {
+	Key     TableKey
+	Comment string
+	Chains  map[string]*TableChain
+	Sets    map[string]*TableSet
+}
+
+// TableChain is a chain with its rules.
+type TableChain struct {
+	Chain
+	Rules []RuleID
+}
+
+// RuleID stands for the content of a rule: rules with the same one say the same. The zero value is a rule that is not
+// from here.
+type RuleID uint64
+
+// TableSet is a set with its elements.
+type TableSet struct {
+	Set
+	// Foreign: the set is not one that this package would have made.
+	Foreign  bool
+	Elements []Element
+}
+
+// Matches tells whether the set is what want says, whatever its elements and comment.
+func (s *TableSet) Matches(want *Set) bool { return !s.Foreign && s.sameDefinition(want) }
+
+// ID returns what stands for the rule in a table of the family.
+func (r *Rule) ID(family model.Family) RuleID {
+	h := fnv.New64a()
+	h.Write([]byte(r.text(family)))
+	return RuleID(max(h.Sum64(), 1))
+}
+
+// typeofModulus is the modulus that maps with a Random field are declared with. Rules may have any.
+const typeofModulus = 65536
+
+// maxComment is what nft lets a comment have.
+const maxComment = 120
+
+// Escape makes text fit for a comment or name: printable ASCII without quotes and backslashes, of at most limit bytes.
+func Escape(text string, limit int) string {
+	clean := len(text) <= limit
+	for i := 0; clean && i < len(text); i++ {
+		clean = printable(text[i])
+	}
+	if clean {
+		return text
+	}
+	b := []byte(text)
+	if len(b) > limit {
+		b = append(b[:max(limit-3, 0)], "..."...)
+	}
+	for i, c := range b {
+		if !printable(c) {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+func printable(c byte) bool { return c >= ' ' && c <= '~' && c != '"' && c != '\\' }

@@ -1,0 +1,93 @@
+package dataplane
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// sample holds one of everything that a table can hold.
+type sample struct {
+	key                                        TableKey
+	services, endpoints, sources, same, sticky *Set
+	vip, pod                                   netip.Addr
+}
+
+func newSample(f model.Family) sample {
+	vipKey := []Field{DestinationAddr, Protocol, DestinationPort}
+	s := sample{
+		key:       TableKey{f, "kpl-sample"},
+		services:  &Set{Name: "service-ips", Comment: "what goes where", Key: vipKey, Verdicts: true},
+		endpoints: &Set{Name: "endpoints", Key: append(vipKey[:3:3], Random), Value: []Field{DestinationAddr, DestinationPort}},
+		sources:   &Set{Name: "vip-sources", Key: append(vipKey[:3:3], SourceAddr), Interval: true},
+		same:      &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
+		sticky:    &Set{Name: "affinity-ns/web", Key: []Field{SourceAddr}, Dynamic: true, Size: 65536},
+		vip:       netip.MustParseAddr("10.96.0.1"),
+		pod:       netip.MustParseAddr("10.244.1.5"),
+	}
+	if f == model.IPv6 {
+		s.vip, s.pod = netip.MustParseAddr("fd00:96::1"), netip.MustParseAddr("fd00:244::5")
+	}
+	return s
+}
+
+func (s sample) vipKey() []byte {
+	return AppendPort(AppendProtocol(AppendAddr(nil, s.vip), model.TCP), 80)
+}
+
+func (s sample) slot(n uint32, to netip.Addr, port uint16) Element {
+	return Element{Key: string(AppendRandom(s.vipKey(), n)), Value: string(AppendPort(AppendAddr(nil, to), port))}
+}
+
+func (s sample) create() *Transaction {
+	tx := NewTransaction(s.key)
+	tx.AddTable("a sample")
+	for _, set := range []*Set{s.services, s.endpoints, s.sources, s.same, s.sticky} {
+		tx.AddSet(set)
+	}
+	chain := func(name string, rules ...[]Statement) {
+		tx.AddChain(&Chain{Name: name})
+		for _, r := range rules {
+			tx.AddRule(name, &Rule{Statements: r})
+		}
+	}
+	prefix := netip.PrefixFrom(s.pod, s.pod.BitLen()*3/4)
+	odd := netip.PrefixFrom(s.pod, s.pod.BitLen()*3/4-3)
+	chain("reject-new", []Statement{Reject{}})
+	tx.AddChain(&Chain{Name: "cluster-2", Comment: "2 endpoints"})
+	tx.AddRule("cluster-2", &Rule{Statements: []Statement{InPrefix{SourceAddr, prefix, true}, InPrefix{SourceAddr, odd, true}, SetMark{1 << 14}}})
+	tx.AddRule("cluster-2", &Rule{Statements: []Statement{DNATMap{s.endpoints.Key, 2, "endpoints"}}, Comment: "balance"})
+	chain("sticky",
+		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name}, Refresh{s.sticky.Name, 3 * time.Hour}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}},
+		[]Statement{OneIn{2}, Refresh{s.sticky.Name, 90 * time.Minute}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}})
+	chain("split",
+		[]Statement{InPrefix{Field: SourceAddr, Prefix: odd}, Goto{"cluster-2"}},
+		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
+		[]Statement{FromInterface{Name: "cbr0", Not: true}, Goto{"cluster-2"}},
+		[]Statement{IsLocal{SourceAddr}, Goto{"sticky"}},
+		[]Statement{InSet{s.sources.Key, "vip-sources", true}, Drop{}},
+		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())}, Goto{"reject-new"}})
+	chain("services", []Statement{GotoMap{s.services.Key, "service-ips"}}, []Statement{IsLocal{DestinationAddr}, Jump{"split"}})
+	tx.AddChain(&Chain{Name: "nat-prerouting", Hook: Prerouting, Priority: -100})
+	tx.AddRule("nat-prerouting", &Rule{Statements: []Statement{Jump{"services"}}})
+	tx.AddChain(&Chain{Name: "nat-output", Hook: Output, Priority: -100})
+	tx.AddRule("nat-output", &Rule{Statements: []Statement{Jump{"services"}}})
+	tx.AddChain(&Chain{Name: "nat-postrouting", Hook: Postrouting, Priority: 100})
+	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{HasMark{1 << 14}, FlipMark{1 << 14}, Masquerade{}}})
+	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{IsDNATed{}, InSet{Key: s.same.Key, Set: "hairpin"}, Masquerade{}}})
+
+	tx.AddElements(s.endpoints, s.slot(0, s.pod, 8080), s.slot(1, s.pod.Next(), 8080))
+	tx.AddElements(s.services, Element{Key: string(s.vipKey()), Value: "cluster-2", Comment: "default/web:http"})
+	first := AppendAddr(s.vipKey(), prefix.Masked().Addr())
+	tx.AddElements(s.sources, Element{Key: string(append(first, AppendAddr(s.vipKey(), s.pod)...))})
+	tx.AddElements(s.same, Element{Key: string(AppendAddr(AppendAddr(nil, s.pod), s.pod))})
+	return tx
+}
+
+func bothFamilies(t *testing.T, f func(t *testing.T, s sample)) {
+	for _, family := range model.Families() {
+		t.Run(family.String(), func(t *testing.T) { f(t, newSample(family)) })
+	}
+}

@@ -1,0 +1,133 @@
+package dataplane
+
+import "slices"
+
+// Transaction is a list of operations on one table that are put in force together. They are in order: what is referred to
+// is added before, and no longer referred to when it is deleted.
+type Transaction struct {
+	Table TableKey
+	ops   []op
+}
+
+// NewTransaction returns an empty transaction.
+func NewTransaction(table TableKey) *Transaction { return &Transaction{Table: table} }
+
+type verb uint8
+
+const (
+	addTable verb = iota
+	deleteTable
+	addChain
+	flushChain
+	deleteChain
+	addRule
+	addSet
+	deleteSet
+	addElements
+	deleteElements
+)
+
+type op struct {
+	verb     verb
+	name     string // of the chain or set
+	comment  string // of the table
+	chain    *Chain
+	rule     *Rule
+	set      *Set
+	elements []Element
+}
+
+// IsEmpty tells whether there is nothing to do.
+func (t *Transaction) IsEmpty() bool { return len(t.ops) == 0 }
+
+// Elements returns how many elements it adds and deletes.
+func (t *Transaction) Elements() (n int) {
+	for i := range t.ops {
+		n += len(t.ops[i].elements)
+	}
+	return n
+}
+
+// AddTable adds the table. It may be there already; a comment then stays what it is.
+func (t *Transaction) AddTable(comment string) {
+	t.ops = append(t.ops, op{verb: addTable, comment: comment})
+}
+
+// DeleteTable deletes the table with all that is in it. It must be there.
+func (t *Transaction) DeleteTable() { t.ops = append(t.ops, op{verb: deleteTable}) }
+
+// AddChain adds a chain. It must not be there.
+func (t *Transaction) AddChain(c *Chain) {
+	t.ops = append(t.ops, op{verb: addChain, name: c.Name, chain: c})
+}
+
+// FlushChain deletes all rules of a chain.
+func (t *Transaction) FlushChain(name string) {
+	t.ops = append(t.ops, op{verb: flushChain, name: name})
+}
+
+// DeleteChain deletes a chain. It must have no rules, and nothing may refer to it.
+func (t *Transaction) DeleteChain(name string) {
+	t.ops = append(t.ops, op{verb: deleteChain, name: name})
+}
+
+// AddRule adds a rule at the end of a chain.
+func (t *Transaction) AddRule(chain string, r *Rule) {
+	t.ops = append(t.ops, op{verb: addRule, name: chain, rule: r})
+}
+
+// AddSet adds a set or map. It must not be there.
+func (t *Transaction) AddSet(s *Set) { t.ops = append(t.ops, op{verb: addSet, name: s.Name, set: s}) }
+
+// DeleteSet deletes a set with its elements. No rule may refer to it.
+func (t *Transaction) DeleteSet(name string) {
+	t.ops = append(t.ops, op{verb: deleteSet, name: name})
+}
+
+// AddElements adds elements to a set. They must not be there.
+func (t *Transaction) AddElements(s *Set, elements ...Element) {
+	t.elements(addElements, s, elements)
+}
+
+// DeleteElements deletes elements of a set by their keys. They must be there.
+func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
+	t.elements(deleteElements, s, elements)
+}
+
+func (t *Transaction) elements(v verb, s *Set, elements []Element) {
+	if len(elements) == 0 {
+		return
+	}
+	if n := len(t.ops); n > 0 && t.ops[n-1].verb == v && t.ops[n-1].name == s.Name {
+		t.ops[n-1].elements = append(t.ops[n-1].elements, elements...)
+		return
+	}
+	t.ops = append(t.ops, op{verb: v, name: s.Name, set: s, elements: slices.Clip(elements)})
+}
+
+// String returns the operation in short, for errors.
+func (o *op) String() string {
+	switch o.verb {
+	case addTable:
+		return "add table"
+	case deleteTable:
+		return "delete table"
+	case addChain:
+		return "add chain " + o.name
+	case flushChain:
+		return "flush chain " + o.name
+	case deleteChain:
+		return "delete chain " + o.name
+	case addRule:
+		return "add rule to chain " + o.name
+	case addSet:
+		return "add set " + o.name
+	case deleteSet:
+		return "delete set " + o.name
+	case addElements:
+		return "add elements to " + o.name
+	case deleteElements:
+		return "delete elements from " + o.name
+	}
+	return "unknown operation"
+}
