@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -123,29 +122,18 @@ func (r *runner) Update(changes ...watch.Change) {
 
 // apply takes one change into the state.
 func (r *runner) apply(c watch.Change) {
-	switch obj := c.Object.(type) {
+	changed, err := r.state.Apply(c.Object, c.Deleted)
+	if err != nil {
+		r.log.Info("Ignoring an object", "reason", err.Error())
+	}
+	if !changed {
+		return
+	}
+	switch c.Object.(type) {
 	case *corev1.Service:
-		if c.Deleted && r.state.DeleteService(obj.Namespace, obj.Name) || !c.Deleted && r.state.SetService(obj) {
-			r.metrics.services.total.Inc()
-		}
+		r.metrics.services.total.Inc()
 	case *discoveryv1.EndpointSlice:
-		if c.Deleted && r.state.DeleteEndpointSlice(obj.Namespace, obj.Name) || !c.Deleted && r.state.SetEndpointSlice(obj) {
-			r.metrics.endpoints.total.Inc()
-		}
-	case *corev1.Node:
-		if c.Deleted {
-			r.state.DeleteNode(obj.Name)
-		} else {
-			r.state.SetNode(obj)
-		}
-	case *networkingv1.ServiceCIDR:
-		if c.Deleted {
-			r.state.DeleteServiceCIDR(obj.Name)
-		} else {
-			r.state.SetServiceCIDR(obj)
-		}
-	default:
-		r.log.Info("Ignoring an object of a kind that is not watched", "type", fmt.Sprintf("%T", c.Object))
+		r.metrics.endpoints.total.Inc()
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -105,6 +107,34 @@ func (p Pending) Concerns(f model.Family) bool {
 
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }
+
+// Apply takes any of the objects that a State knows: it calls the Set method of the object's type or, if the object is gone,
+// the Delete method. An object of another type is an error.
+func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
+	switch obj := object.(type) {
+	case *corev1.Service:
+		if deleted {
+			return s.DeleteService(obj.Namespace, obj.Name), nil
+		}
+		return s.SetService(obj), nil
+	case *discoveryv1.EndpointSlice:
+		if deleted {
+			return s.DeleteEndpointSlice(obj.Namespace, obj.Name), nil
+		}
+		return s.SetEndpointSlice(obj), nil
+	case *corev1.Node:
+		if deleted {
+			return s.DeleteNode(obj.Name), nil
+		}
+		return s.SetNode(obj), nil
+	case *networkingv1.ServiceCIDR:
+		if deleted {
+			return s.DeleteServiceCIDR(obj.Name), nil
+		}
+		return s.SetServiceCIDR(obj), nil
+	}
+	return false, fmt.Errorf("a %T plays no part in service proxying", object)
+}
 
 // SetService takes a new or changed Service. It returns whether there is anything new in it.
 func (s *State) SetService(obj *corev1.Service) bool {
