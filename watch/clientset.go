@@ -1,0 +1,189 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// ClientsetOptions say what a [Clientset] watches. The zero value is what kube-proxy does.
+type ClientsetOptions struct {
+	// ServiceProxyName selects the Services and EndpointSlices whose label service.kubernetes.io/service-proxy-name has
+	// this value. If it is empty, those without the label are selected.
+	ServiceProxyName string
+	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither asked for nor waited for.
+	NoServiceCIDRs bool
+}
+
+// Clientset is the [Source] that asks an API server. It is safe for concurrent use.
+//
+// # What it asks for
+//
+// The API server does the filtering (S1): Services and EndpointSlices of other proxies, headless Services and their
+// slices, and other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and
+// nodes, endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. While it is not, it says so in the log, keeps
+// trying and is not complete. A server that does not have ServiceCIDRs (before v1.33) is complete without them; it is
+// asked again every ten minutes, in case it is upgraded.
+//
+// # When the API server is away
+//
+// A lost connection is taken up where it ended. When that is not possible, or the server has forgotten what happened
+// meanwhile, everything is listed again and the handler gets it, along with the deletion of what has vanished, in one
+// Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
+//
+// # Memory
+//
+// No API object is kept: only the names are, to know what a new list lacks. Fields that have no say in service traffic
+// are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices also
+// all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' targetRef, hostname and
+// deprecatedTopology; of Nodes also images and volumes.
+//
+// Protobuf takes a fraction of JSON's time and memory, on both sides. The client asks for it by itself if
+// rest.Config's ContentType and AcceptContentTypes are empty; a program that sets them should set them to
+// "application/vnd.kubernetes.protobuf" and "application/vnd.kubernetes.protobuf,application/json". rest.Config's QPS
+// and Burst matter little: there are four lists and four watches.
+type Clientset struct {
+	client kubernetes.Interface
+	opts   ClientsetOptions
+}
+
+var _ Source = (*Clientset)(nil)
+
+// NewClientset returns a source that lists and watches with client. It does nothing yet.
+func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientset, error) {
+	var errs []error
+	if client == nil {
+		errs = append(errs, errors.New("client is nil"))
+	}
+	errs = append(errs, validateServiceProxyName(opts.ServiceProxyName))
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("clientset source: %w", err)
+	}
+	return &Clientset{client: client, opts: opts}, nil
+}
+
+// Run implements [Source]. The error is always nil.
+func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
+	inputs := c.inputs(nodeName)
+	var calls calls
+	var unlisted atomic.Int32
+	unlisted.Store(int32(len(inputs)))
+	listed := func() {
+		if unlisted.Add(-1) == 0 {
+			h.Synced()
+		}
+	}
+	var wg sync.WaitGroup
+	for _, in := range inputs {
+		wg.Go(func() { in.run(ctx, newNameStore(in.kind, h, listed), &calls) })
+	}
+	wg.Wait()
+	calls.stop()
+	return nil
+}
+
+// input is one kind of object to list and watch.
+type input struct {
+	kind   kind
+	lw     *cache.ListWatch
+	client any // asked whether it can stream lists; fakes cannot
+}
+
+// inputs are what a Run lists and watches.
+func (c *Clientset) inputs(nodeName string) []input {
+	servedHere := "!" + labelServiceProxyName
+	if c.opts.ServiceProxyName != "" {
+		servedHere = labelServiceProxyName + "=" + c.opts.ServiceProxyName
+	}
+	inputs := []input{{
+		kind: services,
+		lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), selectors{
+			labels: servedHere,
+			fields: fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String(),
+		}),
+	}, {
+		kind: endpointSlices,
+		lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), selectors{
+			labels: servedHere + ",!" + corev1.IsHeadlessService,
+		}),
+	}}
+	if nodeName != "" {
+		inputs = append(inputs, input{
+			kind: nodes,
+			lw: listWatch(c.client.CoreV1().Nodes(), selectors{
+				fields: fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String(),
+			}),
+		})
+	}
+	if !c.opts.NoServiceCIDRs {
+		inputs = append(inputs, input{
+			kind: serviceCIDRs,
+			lw:   listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{}),
+		})
+	}
+	for i := range inputs {
+		inputs[i].client = c.client
+	}
+	return inputs
+}
+
+// selectors are what the API server filters by.
+type selectors struct{ labels, fields string }
+
+// typedClient is what the generated clients have in common.
+type typedClient[L runtime.Object] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error)
+}
+
+func listWatch[L runtime.Object](client typedClient[L], s selectors) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.LabelSelector, opts.FieldSelector = s.labels, s.fields
+			return client.List(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+			opts.LabelSelector, opts.FieldSelector = s.labels, s.fields
+			return client.Watch(ctx, opts)
+		},
+	}
+}
+
+// calls counts the list calls that are under way. A reflector whose context ends leaves a list call to itself, and what
+// a source has started has ended when Run returns.
+type calls struct {
+	mu      sync.Mutex
+	stopped bool
+	wg      sync.WaitGroup
+}
+
+// begin tells whether a call may begin; if so, done must follow.
+func (c *calls) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return false
+	}
+	c.wg.Add(1)
+	return true
+}
+
+func (c *calls) done() { c.wg.Done() }
+
+// stop lets no more calls begin and waits for the others.
+func (c *calls) stop() {
+	c.mu.Lock()
+	c.stopped = true
+	c.mu.Unlock()
+	c.wg.Wait()
+}

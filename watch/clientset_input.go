@@ -1,0 +1,119 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// missingRetry is how long to wait before asking again for a kind of object that the server does not have. Each node
+// of a cluster asks.
+const missingRetry = 10 * time.Minute
+
+// run keeps store up to date until ctx ends.
+func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
+	logger := klog.FromContext(ctx).WithValues("resource", in.kind.String())
+	ctx = klog.NewContext(ctx, logger)
+	clk := contextClock{ctx: ctx}
+	lw := *in.lw
+	lw.ListWithContextFunc = trimmedList(calls, in.lw.ListWithContextFunc)
+	r := cache.NewReflectorWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(&lw, in.client),
+		newObject(in.kind),
+		store,
+		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Logger: &logger, Clock: clk},
+	)
+	missing := false
+	// The pauses are the reflector's own. Its Run is not used because it keeps its errors to itself.
+	backoff := wait.Backoff{
+		Duration: 800 * time.Millisecond,
+		Cap:      30 * time.Second,
+		Steps:    int(math.Ceil(30 / 0.8)),
+		Factor:   2,
+		Jitter:   1,
+	}
+	_ = backoff.DelayWithReset(clk, 2*time.Minute).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		err := r.ListAndWatchWithContext(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case in.kind == serviceCIDRs && apierrors.IsNotFound(err):
+			if !missing {
+				logger.Info("The API server does not have this kind of object; going on without", "err", err)
+			}
+			missing = true
+			_ = store.Replace(nil, "")
+			<-clk.After(missingRetry)
+		default:
+			missing = false
+			logFailure(logger, err)
+		}
+		return false, nil
+	})
+}
+
+// logFailure says why a list or a watch ended, if that is worth saying.
+func logFailure(logger klog.Logger, err error) {
+	switch {
+	case err == nil:
+		// The reflector has said it.
+	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		logger.V(4).Info("Watch ended, listing again", "err", err)
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		logger.Error(err, "Not allowed to list and watch: check the program's credentials and RBAC rules. Trying again")
+	default:
+		logger.Error(err, "Failed to list and watch, trying again")
+	}
+}
+
+// trimmedList wraps a list function so that the items are trimmed while they are still a page of a list, and that no
+// call begins or goes on after Run has returned.
+func trimmedList(calls *calls, list cache.ListWithContextFunc) cache.ListWithContextFunc {
+	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		if !calls.begin() {
+			return nil, context.Canceled
+		}
+		defer calls.done()
+		page, err := list(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		err = meta.EachListItem(page, func(obj runtime.Object) error {
+			trim(obj)
+			return nil
+		})
+		return page, err
+	}
+}
+
+// contextClock is the real clock, except that waiting ends with the context. A reflector that meets a refused connection
+// while it streams a list sleeps up to a minute without looking at its context (client-go v0.36.3).
+type contextClock struct {
+	clock.RealClock
+	ctx context.Context
+}
+
+// After returns a channel that receives the time after d, or when the context ends.
+func (c contextClock) After(d time.Duration) <-chan time.Time {
+	ch := make(chan time.Time, 1)
+	go func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.ctx.Done():
+		}
+		ch <- time.Now()
+	}()
+	return ch
+}

@@ -1,0 +1,106 @@
+package watch
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// nameStore is the store of a reflector that hands everything on to a Handler and remembers names only: what it takes to
+// find out, after a new list, what has vanished meanwhile. A reflector uses it from one goroutine at a time.
+type nameStore struct {
+	kind    kind
+	handler Handler
+	names   map[name]struct{}
+	listed  func() // called after the first full list was handed over; nil afterwards
+}
+
+// name is a key without its kind, since a store has one kind only.
+type name struct{ namespace, name string }
+
+var _ cache.TransformingStore = (*nameStore)(nil)
+
+func newNameStore(k kind, h Handler, listed func()) *nameStore {
+	return &nameStore{kind: k, handler: h, names: map[name]struct{}{}, listed: listed}
+}
+
+func nameOf(obj metav1.Object) name { return name{obj.GetNamespace(), obj.GetName()} }
+
+// object asserts the type of what a reflector hands over.
+func (s *nameStore) object(obj any) (metav1.Object, error) {
+	if k, ok := kindOf(obj); !ok || k != s.kind {
+		return nil, fmt.Errorf("got a %T where %s were asked for", obj, s.kind)
+	}
+	return obj.(metav1.Object), nil
+}
+
+// Add is called for an object that is there.
+func (s *nameStore) Add(obj any) error {
+	o, err := s.object(obj)
+	if err != nil {
+		return err
+	}
+	trim(o)
+	s.names[nameOf(o)] = struct{}{}
+	s.handler.Update(Change{Object: o})
+	return nil
+}
+
+// Update is called for an object that is there.
+func (s *nameStore) Update(obj any) error { return s.Add(obj) }
+
+// Delete is called for an object that is gone, or that the selectors no longer select.
+func (s *nameStore) Delete(obj any) error {
+	o, err := s.object(obj)
+	if err != nil {
+		return err
+	}
+	delete(s.names, nameOf(o))
+	s.handler.Update(Change{Object: o, Deleted: true})
+	return nil
+}
+
+// Replace is called with all objects that there are, first and whenever a watch could not be taken up where it ended.
+// They are handed over with the deletions of those that have vanished, as one Update.
+//
+// Objects that have not changed since are handed over too: telling them by their resourceVersion would save little on
+// such an occasion, and goes wrong when a cluster is restored from a backup.
+func (s *nameStore) Replace(objs []any, _ string) error {
+	changes := make([]Change, 0, len(objs))
+	names := make(map[name]struct{}, len(objs))
+	for _, obj := range objs {
+		o, err := s.object(obj)
+		if err != nil {
+			return err
+		}
+		trim(o)
+		names[nameOf(o)] = struct{}{}
+		changes = append(changes, Change{Object: o})
+	}
+	for n := range s.names {
+		if _, ok := names[n]; !ok {
+			changes = append(changes, key{s.kind, n.namespace, n.name}.deleted())
+		}
+	}
+	s.names = names
+	if len(changes) > 0 {
+		s.handler.Update(changes...)
+	}
+	if s.listed != nil {
+		s.listed()
+		s.listed = nil
+	}
+	return nil
+}
+
+// Resync is never asked for.
+func (s *nameStore) Resync() error { return nil }
+
+// Transformer is applied to the objects of a streamed list while it comes in.
+func (s *nameStore) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		trim(obj)
+		return obj, nil
+	}
+}

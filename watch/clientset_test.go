@@ -1,0 +1,484 @@
+package watch
+
+import (
+	"context"
+	"net/http"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+)
+
+func newClientset(t *testing.T, client kubernetes.Interface, opts ClientsetOptions) *Clientset {
+	t.Helper()
+	c, err := NewClientset(client, opts)
+	require.NoError(t, err)
+	return c
+}
+
+// onBothServers runs a test against a server that streams lists and one that does not, in virtual time.
+func onBothServers(t *testing.T, f func(t *testing.T, s *apiServer)) {
+	for name, refuse := range map[string]func(request) error{
+		"server that streams lists":         func(request) error { return nil },
+		"server that does not stream lists": noWatchList,
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t)
+				s.setRefuse(refuse)
+				f(t, s)
+			})
+		})
+	}
+}
+
+func TestClientsetRefusesBadOptions(t *testing.T) {
+	_, err := NewClientset(nil, ClientsetOptions{ServiceProxyName: "not a label"})
+	require.ErrorContains(t, err, "client is nil")
+	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
+}
+
+func TestClientsetDeliversWhatThereIsAndThenChanges(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		s.apply(service("a"), slice("a-1"), node("n1"), node("n2"), serviceCIDR("kubernetes"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+		r.waitSynced()
+		all := []string{
+			"endpointslices.discovery.k8s.io default/a-1", "nodes n1", "servicecidrs.networking.k8s.io kubernetes",
+			"services default/a",
+		}
+		assert.Equal(t, all, r.atSynced)
+
+		s.apply(service("b"))
+		r.waitFor(append(all, "services default/b")...)
+		changed := service("b")
+		changed.Spec.ClusterIP = "10.0.0.9"
+		s.apply(changed)
+		r.wait("changed service", func() bool {
+			return r.objects[keyOf(changed)].(*corev1.Service).Spec.ClusterIP == "10.0.0.9"
+		})
+		s.remove(service("b"), node("n1"))
+		r.waitFor(all[0], all[2], all[3])
+		synctest.Wait()
+		assert.Equal(t, 1, r.syncedCount())
+	})
+}
+
+func TestClientsetTakesAnEmptyClusterForComplete(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+		r.waitSynced()
+		assert.Zero(t, r.updateCount())
+		s.apply(node("n1"))
+		r.waitFor("nodes n1")
+		synctest.Wait()
+		assert.Equal(t, 1, r.syncedCount())
+	})
+}
+
+func TestClientsetDeliversAnInitialListAsOneUpdate(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		s.apply(service("a"), service("b"), service("c"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		require.Equal(t, 1, r.updateCount())
+		assert.Equal(t, []string{"+services default/a", "+services default/b", "+services default/c"}, r.update(0))
+	})
+}
+
+func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		refuse := s.refuse
+		s.apply(service("stays"), service("goes"), slice("goes-1"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		before := r.updateCount()
+
+		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
+		s.disconnect()
+		s.remove(service("goes"), slice("goes-1"))
+		s.apply(service("new"))
+		s.compact()
+		synctest.Wait()
+		assert.Equal(t, before, r.updateCount(), "the server is away")
+
+		s.setRefuse(refuse)
+		r.waitFor("services default/stays", "services default/new")
+		synctest.Wait()
+		require.Equal(t, before+2, r.updateCount(), "one update for services and one for slices")
+		for _, i := range []int{before, before + 1} {
+			if got := r.update(i); len(got) > 1 {
+				assert.Equal(t, []string{"+services default/new", "+services default/stays", "-services default/goes"}, got)
+			} else {
+				assert.Equal(t, []string{"-endpointslices.discovery.k8s.io default/goes-1"}, got)
+			}
+		}
+		assert.Equal(t, 1, r.syncedCount())
+	})
+}
+
+func TestClientsetDeliversADeletionThatHappenedWhileDisconnected(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		refuse := s.refuse
+		s.apply(service("stays"), service("goes"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		time.Sleep(time.Minute) // virtual: client-go lists again after a watch of less than a second
+		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
+		s.disconnect()
+		s.remove(service("goes"))
+		synctest.Wait()
+		s.setRefuse(refuse)
+		r.waitFor("services default/stays")
+		synctest.Wait()
+		require.Equal(t, 2, r.updateCount(), "the watch was taken up where it ended")
+		assert.Equal(t, []string{"-services default/goes"}, r.update(1))
+	})
+}
+
+func TestClientsetDeliversADeletionWhenAnObjectLeavesTheSelector(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		s.apply(service("a"), slice("a-1"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		s.apply(labelled(service("a"), labelServiceProxyName, "other"), labelled(slice("a-1"), corev1.IsHeadlessService, ""))
+		r.waitFor()
+		s.apply(service("a"), slice("a-1"))
+		r.waitFor("services default/a", "endpointslices.discovery.k8s.io default/a-1")
+		headless := service("a")
+		headless.Spec.ClusterIP = corev1.ClusterIPNone
+		s.apply(headless)
+		r.waitFor("endpointslices.discovery.k8s.io default/a-1")
+	})
+}
+
+func TestClientsetIsNotCompleteWhileAListIsForbidden(t *testing.T) {
+	for _, k := range []kind{services, endpointSlices, nodes, serviceCIDRs} {
+		t.Run(k.String(), func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t, service("a"))
+				s.setRefuse(func(r request) error {
+					if r.kind == k {
+						return apierrors.NewForbidden(schema.GroupResource{Resource: k.String()}, "", nil)
+					}
+					return nil
+				})
+				r := newRecorder(t)
+				_, logs := startLogged(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+				time.Sleep(10 * time.Minute) // virtual
+				assert.Zero(t, r.syncedCount())
+				assert.Contains(t, logs(), "Not allowed to list and watch")
+				assert.Contains(t, logs(), `resource="`+k.String()+`"`)
+				s.setRefuse(nil)
+				r.waitSynced()
+				assert.Equal(t, []string{"services default/a"}, r.names())
+			})
+		})
+	}
+}
+
+func TestClientsetIsNotCompleteWhileTheServerLacksAKindThatItMustHave(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		s.setRefuse(func(r request) error {
+			if r.kind == endpointSlices {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "endpointslices"}, "")
+			}
+			return nil
+		})
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		time.Sleep(10 * time.Minute) // virtual
+		assert.Zero(t, r.syncedCount())
+	})
+}
+
+func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"))
+		missing := func(r request) error {
+			if r.kind == serviceCIDRs {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "servicecidrs"}, "")
+			}
+			return nil
+		}
+		s.setRefuse(missing)
+		r := newRecorder(t)
+		_, logs := startLogged(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		time.Sleep(time.Hour + time.Minute) // virtual
+		assert.Equal(t, 1, countIn(logs(), "The API server does not have this kind of object"))
+		asked := 0
+		for _, q := range s.asked() {
+			if q.kind == serviceCIDRs && q.verb == "list" {
+				asked++
+			}
+		}
+		assert.LessOrEqual(t, asked, 7, "asked again every ten minutes")
+		assert.GreaterOrEqual(t, asked, 2)
+
+		s.setRefuse(nil) // upgraded
+		r.waitFor("services default/a", "servicecidrs.networking.k8s.io kubernetes")
+		s.setRefuse(missing) // downgraded
+		s.disconnect()
+		s.compact()
+		r.waitFor("services default/a")
+		assert.Equal(t, 1, r.syncedCount())
+	})
+}
+
+func TestClientsetLeavesServiceCIDRsAndNodesOutWhenTold(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"), node("n1"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{NoServiceCIDRs: true}), "", r)
+		r.waitSynced()
+		assert.Equal(t, []string{"services default/a"}, r.atSynced)
+		for _, q := range s.asked() {
+			assert.NotContains(t, []kind{serviceCIDRs, nodes}, q.kind)
+		}
+	})
+}
+
+func TestClientsetSendsTheSelectors(t *testing.T) {
+	for _, test := range []struct {
+		name, proxyName, services, slices string
+	}{
+		{"without a proxy name", "", "!service.kubernetes.io/service-proxy-name",
+			"!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name"},
+		{"with a proxy name", "mine", "service.kubernetes.io/service-proxy-name=mine",
+			"!service.kubernetes.io/headless,service.kubernetes.io/service-proxy-name=mine"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				r := newRecorder(t)
+				start(t, newClientset(t, client, ClientsetOptions{ServiceProxyName: test.proxyName}), "n1", r)
+				r.waitSynced()
+				synctest.Wait()
+				want := map[string][2]string{
+					"services":       {test.services, "spec.clusterIP!=None"},
+					"endpointslices": {test.slices, ""},
+					"nodes":          {"", "metadata.name=n1"},
+					"servicecidrs":   {"", ""},
+				}
+				seen := map[string]int{}
+				for _, action := range client.Actions() {
+					resource := action.GetResource().Resource
+					var labels, fields string
+					switch a := action.(type) {
+					case clienttesting.ListActionImpl:
+						labels, fields = a.ListRestrictions.Labels.String(), a.ListRestrictions.Fields.String()
+					case clienttesting.WatchActionImpl:
+						labels, fields = a.WatchRestrictions.Labels.String(), a.WatchRestrictions.Fields.String()
+					default:
+						t.Errorf("unexpected %s of %s", action.GetVerb(), resource)
+					}
+					assert.Equal(t, want[resource], [2]string{labels, fields}, "%s %s", action.GetVerb(), resource)
+					seen[resource]++
+				}
+				for resource := range want {
+					assert.Equal(t, 2, seen[resource], "a list and a watch of %s", resource)
+				}
+			})
+		})
+	}
+}
+
+func TestClientsetStreamsListsAndAsksForProtobuf(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t)
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+		r.waitSynced()
+		synctest.Wait()
+		assert.Len(t, s.asked(), 4)
+		for _, q := range s.asked() {
+			assert.Equal(t, "watch-list", q.verb, q.kind)
+			assert.Contains(t, q.accept, "application/vnd.kubernetes.protobuf", q.kind)
+		}
+	})
+}
+
+func TestClientsetEndsWhileTheServerIsAway(t *testing.T) {
+	for name, err := range map[string]error{
+		"connection refused": syscall.ECONNREFUSED,
+		"internal error":     apierrors.NewInternalError(http.ErrAbortHandler),
+		"too many requests":  apierrors.NewTooManyRequests("later", 60),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPIServer(t)
+				s.setRefuse(func(request) error { return err })
+				r := newRecorder(t)
+				stop := start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+				time.Sleep(5 * time.Minute) // virtual: the pauses have grown to a minute
+				synctest.Wait()
+				before := time.Now()
+				stop()
+				assert.Zero(t, time.Since(before))
+				assert.Zero(t, r.syncedCount())
+			})
+		})
+	}
+}
+
+func TestClientsetEndsDuringTheInitialList(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		hanging := make(chan struct{}, 8)
+		s := newAPIServer(t, service("a"), slice("a-1"))
+		client, err := kubernetes.NewForConfig(restConfig(roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") == "" && kindOfPath(t, r.URL.Path) == endpointSlices {
+				hanging <- struct{}{}
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return s.RoundTrip(r)
+		})))
+		require.NoError(t, err)
+		s.setRefuse(noWatchList)
+		r := newRecorder(t)
+		stop := start(t, newClientset(t, client, ClientsetOptions{}), "", r)
+		<-hanging
+		r.waitFor("services default/a")
+		stop()
+		assert.Zero(t, r.syncedCount())
+	})
+}
+
+func TestClientsetWaitsForTheHandlerBeforeItReturns(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, service("a"))
+		r := newRecorder(t)
+		inUpdate, release := make(chan struct{}), make(chan struct{})
+		r.onUpdate = func() {
+			close(inUpdate)
+			<-release
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			_ = newClientset(t, s.client(), ClientsetOptions{}).Run(ctx, "", r)
+		}()
+		<-inUpdate
+		cancel()
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Error("Run returned while the handler was at work")
+		default:
+		}
+		close(release)
+		<-returned
+	})
+}
+
+func TestClientsetRunsAgain(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		s.apply(service("a"), node("n1"), node("n2"))
+		c := newClientset(t, s.client(), ClientsetOptions{})
+		first := newRecorder(t)
+		stop := start(t, c, "n1", first)
+		first.waitFor("nodes n1", "services default/a")
+		first.waitSynced()
+
+		atOnce := newRecorder(t)
+		start(t, c, "n2", atOnce)
+		atOnce.waitFor("nodes n2", "services default/a")
+		atOnce.waitSynced()
+		stop()
+		s.remove(service("a"))
+		atOnce.waitFor("nodes n2")
+
+		again := newRecorder(t)
+		start(t, c, "n1", again)
+		again.waitSynced()
+		assert.Equal(t, []string{"nodes n1"}, again.atSynced)
+	})
+}
+
+func TestClientsetRunWithAnEndedContextDeliversNothing(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	logger, _ := testLogger(t)
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+	cancel()
+	r := newRecorder(t)
+	require.NoError(t, newClientset(t, newAPIServer(t, service("a")).client(), ClientsetOptions{}).Run(ctx, "n1", r))
+	assert.Zero(t, r.updateCount())
+	assert.Zero(t, r.syncedCount())
+}
+
+func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		meta := metav1.ObjectMeta{
+			Namespace: "default", Name: "a",
+			Labels:          map[string]string{"app": "a"},
+			Annotations:     map[string]string{"note": "x", corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Apply", FieldsType: "FieldsV1"}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}},
+			Finalizers:      []string{"f"},
+		}
+		svc, sl, n := service("a"), slice("a"), node("n1")
+		svc.ObjectMeta, sl.ObjectMeta = meta, meta
+		sl.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "p"}
+		zone, host := "z", "h"
+		sl.Endpoints[0].Zone, sl.Endpoints[0].Hostname = &zone, &host
+		n.Status.Images = []corev1.ContainerImage{{Names: []string{"i"}}}
+		n.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+		check := func(r *recorder) {
+			gotService := r.get(keyOf(svc)).(*corev1.Service)
+			gotSlice := r.get(keyOf(sl)).(*discoveryv1.EndpointSlice)
+			for _, o := range []metav1.Object{gotService, gotSlice} {
+				assert.Empty(t, o.GetManagedFields())
+				assert.Empty(t, o.GetOwnerReferences())
+				assert.Empty(t, o.GetFinalizers())
+				assert.Equal(t, meta.Labels, o.GetLabels())
+			}
+			assert.Equal(t, meta.Annotations, gotService.Annotations)
+			assert.Equal(t, map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"}, gotSlice.Annotations)
+			assert.Equal(t, []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, Zone: &zone}}, gotSlice.Endpoints)
+			gotNode := r.get(keyOf(n)).(*corev1.Node)
+			assert.Empty(t, gotNode.Status.Images)
+			assert.Equal(t, n.Spec.PodCIDRs, gotNode.Spec.PodCIDRs)
+		}
+		s.apply(svc, sl, n)
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+		r.waitSynced()
+		check(r) // as listed
+		seen := r.updateCount()
+		s.apply(svc, sl, n)
+		r.wait("changes", func() bool { return len(r.updates) == seen+3 })
+		check(r) // as watched
+	})
+}

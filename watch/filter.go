@@ -1,0 +1,53 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// labelServiceProxyName is the label of Services that name the proxy that serves them. The endpoint slice controller
+// copies it to their EndpointSlices.
+const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
+// filter is rule S1 for the sources that are given everything; NewClientset has the API server apply it.
+type filter struct {
+	nodeName         string
+	serviceProxyName string
+}
+
+// wants tells whether the object is delivered.
+func (f filter) wants(obj any) bool {
+	switch o := obj.(type) {
+	case *corev1.Service:
+		return o.Spec.ClusterIP != corev1.ClusterIPNone && f.servedHere(o.Labels)
+	case *discoveryv1.EndpointSlice:
+		_, headless := o.Labels[corev1.IsHeadlessService]
+		return !headless && f.servedHere(o.Labels)
+	case *corev1.Node:
+		return f.nodeName != "" && o.Name == f.nodeName
+	case *networkingv1.ServiceCIDR:
+		return true
+	}
+	return false
+}
+
+// servedHere tells whether the labels leave the object to this proxy. Without a name of our own, any value of the label,
+// the empty one too, means that another proxy serves it.
+func (f filter) servedHere(labels map[string]string) bool {
+	name, labelled := labels[labelServiceProxyName]
+	return labelled == (f.serviceProxyName != "") && name == f.serviceProxyName
+}
+
+// validateServiceProxyName tells what is wrong with a ServiceProxyName option.
+func validateServiceProxyName(name string) error {
+	if problems := validation.IsValidLabelValue(name); len(problems) > 0 {
+		return fmt.Errorf("ServiceProxyName %q: %w", name, errors.New(strings.Join(problems, "; ")))
+	}
+	return nil
+}

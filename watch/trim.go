@@ -1,0 +1,43 @@
+package watch
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// trim drops the fields that have no say in service traffic, see [Clientset]. What is left of a Service are its labels
+// and annotations too, because backends with extensions read them.
+func trim(obj any) {
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return
+	}
+	m.SetManagedFields(nil)
+	m.SetOwnerReferences(nil)
+	m.SetFinalizers(nil)
+	switch o := obj.(type) {
+	case *discoveryv1.EndpointSlice:
+		o.Annotations = onlyTriggerTime(o.Annotations)
+		for i := range o.Endpoints {
+			ep := &o.Endpoints[i]
+			ep.TargetRef, ep.Hostname, ep.DeprecatedTopology = nil, nil, nil
+		}
+	case *corev1.Node:
+		o.Status.Images = nil
+		o.Status.VolumesInUse = nil
+		o.Status.VolumesAttached = nil
+	}
+}
+
+// onlyTriggerTime returns the annotations without all but the time of the change that led to the slice (S19).
+func onlyTriggerTime(annotations map[string]string) map[string]string {
+	t, ok := annotations[corev1.EndpointsLastChangeTriggerTime]
+	switch {
+	case !ok:
+		return nil
+	case len(annotations) == 1:
+		return annotations
+	}
+	return map[string]string{corev1.EndpointsLastChangeTriggerTime: t}
+}
