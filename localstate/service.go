@@ -115,7 +115,7 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 	}
 
 	intakeExternal(in, o, obj, bad)
-	intakePolicies(in, obj)
+	intakePolicies(in, obj, bad)
 	intakePorts(in, obj, bad)
 	return in, ""
 }
@@ -169,12 +169,12 @@ func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(
 		f := model.FamilyOf(p.Addr())
 		return open[familyIndex(f)] || !svc.ClusterIP(f).IsValid()
 	})
-	in.ranges = sortedSet(in.ranges, netip.Prefix.Compare)
+	in.ranges = rangeSet(in.ranges)
 	svc.LoadBalancerSourceRanges = in.ranges
 }
 
 // intakePolicies reads the traffic policies and the health check (S9), and session affinity (S11, S32).
-func intakePolicies(in *serviceIntake, obj *corev1.Service) {
+func intakePolicies(in *serviceIntake, obj *corev1.Service, bad func(string, error)) {
 	svc, spec := in.model, &obj.Spec
 	if p := spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
 		svc.InternalTrafficPolicy = model.TrafficPolicyLocal
@@ -185,6 +185,8 @@ func intakePolicies(in *serviceIntake, obj *corev1.Service) {
 			svc.ExternalTrafficPolicy = model.TrafficPolicyLocal
 			if port, ok := parsePort(spec.HealthCheckNodePort); ok {
 				svc.HealthCheck = &model.HealthCheck{NodePort: port}
+			} else if spec.HealthCheckNodePort != 0 {
+				bad("healthCheckNodePort", fmt.Errorf("port %d is out of range", spec.HealthCheckNodePort))
 			}
 		case corev1.ServiceTypeNodePort:
 			svc.ExternalTrafficPolicy = model.TrafficPolicyLocal
@@ -281,7 +283,7 @@ func (in *serviceIntake) rangesWithVIPs(nodeIP func(model.Family) netip.Addr) []
 	if len(ranges) == len(in.ranges) {
 		return in.ranges
 	}
-	return sortedSet(ranges, netip.Prefix.Compare)
+	return rangeSet(ranges)
 }
 
 func familyIndex(f model.Family) int {
@@ -297,6 +299,18 @@ func cloneMap(m map[string]string) map[string]string {
 		return nil
 	}
 	return maps.Clone(m)
+}
+
+// rangeSet sorts ranges in place and drops those that lie within another one, as model.NewService does.
+func rangeSet(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, netip.Prefix.Compare)
+	kept := list[:0]
+	for _, p := range list { // what holds p is sorted before it
+		if n := len(kept); n == 0 || !kept[n-1].Contains(p.Addr()) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }
 
 // sortedSet sorts a list in place and drops duplicates.

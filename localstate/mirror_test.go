@@ -1,0 +1,261 @@
+package localstate
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// mirror is a receiver that keeps what it is told, and checks that the calls keep the contract of sink.Sink: what an
+// endpoint belongs to, the order within a wave, and that no call changes nothing.
+type mirror struct {
+	node      *model.Node
+	services  map[model.ServiceName]*model.Service
+	endpoints map[model.EndpointKey]*model.Endpoint
+	perPort   map[model.PortName]int
+
+	calls    []call // of this wave
+	problems []string
+
+	// handed is every value ever received, with its content at that time.
+	handed map[any]string
+}
+
+var (
+	_ NodeReceiver    = (*mirror)(nil)
+	_ sink.NodeSetter = (*mirror)(nil)
+)
+
+type callKind int
+
+const (
+	setNode callKind = iota
+	deleteEndpoint
+	deleteService
+	setService
+	setEndpoint
+)
+
+func (k callKind) String() string {
+	return []string{"set node", "delete endpoint", "delete service", "set service", "set endpoint"}[k]
+}
+
+type call struct {
+	kind    callKind
+	service model.ServiceName
+	key     model.EndpointKey
+}
+
+func (c call) String() string {
+	switch c.kind {
+	case setNode:
+		return c.kind.String()
+	case setService, deleteService:
+		return fmt.Sprintf("%v %v", c.kind, c.service)
+	}
+	return fmt.Sprintf("%v %v", c.kind, c.key)
+}
+
+func newMirror() *mirror {
+	return &mirror{
+		services:  map[model.ServiceName]*model.Service{},
+		endpoints: map[model.EndpointKey]*model.Endpoint{},
+		perPort:   map[model.PortName]int{},
+		handed:    map[any]string{},
+	}
+}
+
+func (m *mirror) problem(format string, args ...any) {
+	m.problems = append(m.problems, fmt.Sprintf(format, args...))
+}
+
+func (m *mirror) SetNode(n *model.Node) {
+	m.calls = append(m.calls, call{kind: setNode})
+	if m.node != nil && m.node.Equal(n) {
+		m.problem("set node: nothing changes")
+	}
+	m.node, m.handed[n] = n, content(n)
+}
+
+func (m *mirror) SetService(s *model.Service) {
+	m.calls = append(m.calls, call{kind: setService, service: s.Name})
+	if old := m.services[s.Name]; old != nil && old.Equal(s) {
+		m.problem("set service %v: nothing changes", s.Name)
+	}
+	m.services[s.Name], m.handed[s] = s, content(s)
+	for port := range m.perPort {
+		if port.Service == s.Name && s.Port(port.Port, port.Protocol) == nil {
+			m.problem("set service %v: it has endpoints of %v, which is no port any more", s.Name, port)
+		}
+	}
+}
+
+func (m *mirror) DeleteService(name model.ServiceName) {
+	m.calls = append(m.calls, call{kind: deleteService, service: name})
+	if m.services[name] == nil {
+		m.problem("delete service %v: it is not there", name)
+	}
+	for port := range m.perPort {
+		if port.Service == name {
+			m.problem("delete service %v: it has endpoints of %v", name, port)
+		}
+	}
+	delete(m.services, name)
+}
+
+func (m *mirror) SetEndpoint(e *model.Endpoint) {
+	m.calls = append(m.calls, call{kind: setEndpoint, service: e.Port.Service, key: e.Key()})
+	switch old, svc := m.endpoints[e.Key()], m.services[e.Port.Service]; {
+	case svc == nil:
+		m.problem("set endpoint %v: no service", e)
+	case svc.Port(e.Port.Port, e.Port.Protocol) == nil:
+		m.problem("set endpoint %v: no port", e)
+	case old != nil && old.Equal(e):
+		m.problem("set endpoint %v: nothing changes", e)
+	case old == nil:
+		m.perPort[e.Port]++
+	}
+	m.endpoints[e.Key()], m.handed[e] = e, content(e)
+}
+
+func (m *mirror) DeleteEndpoint(k model.EndpointKey) {
+	m.calls = append(m.calls, call{kind: deleteEndpoint, service: k.Port.Service, key: k})
+	if m.endpoints[k] == nil {
+		m.problem("delete endpoint %v: it is not there", k)
+		return
+	}
+	delete(m.endpoints, k)
+	if m.perPort[k.Port]--; m.perPort[k.Port] == 0 {
+		delete(m.perPort, k.Port)
+	}
+}
+
+func (m *mirror) startWave() { m.calls, m.problems = nil, nil }
+
+// endWave returns what was wrong with the wave.
+func (m *mirror) endWave(changes Changes) []string {
+	calls := m.calls
+	if len(calls) > 0 && calls[0].kind == setNode {
+		calls = calls[1:]
+	}
+	var counted Changes
+	for _, c := range m.calls {
+		switch c.kind {
+		case setNode:
+			counted.Node = true
+		case setService, deleteService:
+			counted.Services++
+		default:
+			counted.Endpoints++
+		}
+	}
+	if counted.Services != changes.Services || counted.Endpoints != changes.Endpoints || counted.Node != changes.Node {
+		m.problem("Changes %+v, but the calls were %+v", changes, counted)
+	}
+	if changes.Any() != (len(m.calls) > 0) || changes.Any() != (changes.IPv4 || changes.IPv6) {
+		m.problem("Changes %+v, with %d calls", changes, len(m.calls))
+	}
+
+	var last call   // of the group before
+	coming := false // all services that go have gone
+	for len(calls) > 0 {
+		n := 1
+		for n < len(calls) && calls[n].service == calls[0].service {
+			n++
+		}
+		group := calls[:n]
+		calls = calls[n:]
+		going := group[n-1].kind == deleteService
+		switch {
+		case going && coming:
+			m.problem("%v goes after others have come", group[0].service)
+		case going == !coming && last != (call{}) && last.service.Compare(group[0].service) >= 0:
+			m.problem("%v after %v", group[0].service, last.service)
+		}
+		coming = coming || !going
+		last = group[0]
+		for i := range group[1:] {
+			a, b := group[i], group[i+1]
+			ordered := a.kind < b.kind || a.kind == b.kind && (a.kind == setEndpoint || a.kind == deleteEndpoint) && a.key.Compare(b.key) < 0
+			if !ordered || a.kind == deleteService {
+				m.problem("%q after %q", b, a)
+			}
+		}
+	}
+	return m.problems
+}
+
+// checkForm returns what is wrong with the form of the values: they are to be as package model would make them.
+func (m *mirror) checkForm() []string {
+	var problems []string
+	for _, s := range m.services {
+		if made, err := model.NewService(*s); err != nil {
+			problems = append(problems, err.Error())
+		} else if !made.Equal(s) {
+			problems = append(problems, fmt.Sprintf("%s\nshould be\n%s", content(s), content(made)))
+		}
+	}
+	for _, e := range m.endpoints {
+		if made, err := model.NewEndpoint(*e); err != nil {
+			problems = append(problems, err.Error())
+		} else if !made.Equal(e) {
+			problems = append(problems, fmt.Sprintf("%s\nshould be\n%s", content(e), content(made)))
+		}
+	}
+	if m.node != nil && m.node.Name != "" {
+		if made, err := model.NewNode(*m.node); err != nil {
+			problems = append(problems, err.Error())
+		} else if !made.Equal(m.node) {
+			problems = append(problems, fmt.Sprintf("%s\nshould be\n%s", content(m.node), content(made)))
+		}
+	}
+	return problems
+}
+
+// checkImmutable returns which values were written to after they had been handed over.
+func (m *mirror) checkImmutable() []string {
+	var problems []string
+	for value, was := range m.handed {
+		if is := content(value); is != was {
+			problems = append(problems, fmt.Sprintf("%s\nhas become\n%s", was, is))
+		}
+	}
+	return problems
+}
+
+// callTexts lists the calls of the last wave.
+func (m *mirror) callTexts() []string { return texts(m.calls) }
+
+// kinds lists the kinds of the calls of the last wave.
+func (m *mirror) sortedEndpoints() []*model.Endpoint {
+	return slices.SortedFunc(maps.Values(m.endpoints), func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
+}
+
+// String is everything that has been received and is still there.
+func (m *mirror) String() string {
+	var b strings.Builder
+	if m.node != nil {
+		fmt.Fprintln(&b, content(m.node))
+	}
+	for _, s := range slices.SortedFunc(maps.Values(m.services), func(a, b *model.Service) int { return a.Name.Compare(b.Name) }) {
+		fmt.Fprintln(&b, content(s))
+	}
+	for _, e := range m.sortedEndpoints() {
+		fmt.Fprintln(&b, content(e))
+	}
+	return b.String()
+}
+
+// content is all that a value says.
+func content(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
