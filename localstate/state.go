@@ -180,7 +180,7 @@ func (s *State) DeleteService(namespace, name string) bool {
 
 // SetEndpointSlice takes a new or changed EndpointSlice. It returns whether there is anything new in it.
 func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
-	if ignoredSlice(obj) != "" {
+	if s.ignoresSlice(obj) {
 		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been of use before
 	}
 	in := intakeSlice(s.log, s.opts.NodeName, obj)
