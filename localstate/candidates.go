@@ -41,30 +41,45 @@ func collect(buf []candidate, svc *service, name string, protocol model.Protocol
 		}
 		return cmp.Compare(a.order, b.order)
 	})
-	winner := 0
-	for i := 1; i < len(buf); i++ {
-		if buf[i].target != buf[winner].target {
-			winner = i
-			continue
+	rest := buf
+	for len(rest) > 0 {
+		n := 1
+		for n < len(rest) && rest[n].target == rest[0].target {
+			n++
 		}
-		if buf[i].preferredTo(&buf[winner]) {
-			buf[winner].loses = true
-			winner = i
-		} else {
-			buf[i].loses = true
+		if n > 1 {
+			settle(rest[:n])
 		}
+		rest = rest[n:]
 	}
 	return buf
 }
 
-// preferredTo is S17 for two entries with the same target, c collected after o. Inside one slice the later entry wins,
-// unless it is terminating. Across slices a live entry wins over a terminating one, then a ready one over an unready
-// one, then the one of the slice whose name comes first. (Unlike kube-proxy, whose answer depends on map order.)
+// settle finds the winner among several entries with the same target, in the order in which they were collected, and marks
+// the others (S17). Each slice is represented by its last entry that is not terminating or, if all are, by its first.
+// (Unlike kube-proxy, whose answer across slices depends on map order.)
+func settle(same []candidate) {
+	winner := -1
+	for i := 0; i < len(same); {
+		own := i
+		for i++; i < len(same) && same[i].slice == same[own].slice; i++ {
+			if !same[i].endpoint.flags.has(flagTerminating) {
+				own = i
+			}
+		}
+		if winner < 0 || same[own].preferredTo(&same[winner]) {
+			winner = own
+		}
+	}
+	for i := range same {
+		same[i].loses = i != winner
+	}
+}
+
+// preferredTo is S17 across slices: a live entry wins over a terminating one, then a ready one over an unready one, then
+// the one of the slice whose name comes first, which is o's.
 func (c *candidate) preferredTo(o *candidate) bool {
 	terminating, oTerminating := c.endpoint.flags.has(flagTerminating), o.endpoint.flags.has(flagTerminating)
-	if c.slice == o.slice {
-		return !terminating
-	}
 	if terminating != oTerminating {
 		return !terminating
 	}

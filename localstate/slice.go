@@ -75,18 +75,12 @@ func hintNames(list, name string) bool {
 	return slices.Contains(strings.Split(list, hintSeparator), name)
 }
 
-// ignoredSlice says why a slice plays no part (S1, S13), or "".
-func ignoredSlice(obj *discoveryv1.EndpointSlice) string {
-	if _, headless := obj.Labels[corev1.IsHeadlessService]; headless {
-		return "label " + corev1.IsHeadlessService
-	}
-	if obj.Labels[discoveryv1.LabelServiceName] == "" {
-		return "no label " + discoveryv1.LabelServiceName
-	}
-	if obj.AddressType != discoveryv1.AddressTypeIPv4 && obj.AddressType != discoveryv1.AddressTypeIPv6 {
-		return fmt.Sprintf("address type %q", obj.AddressType)
-	}
-	return ""
+// ignoresSlice tells whether a slice plays no part: one of a headless service (S1), one without a service or a name, or
+// one of no family that is served (S13).
+func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
+	_, headless := obj.Labels[corev1.IsHeadlessService]
+	return headless || obj.Labels[discoveryv1.LabelServiceName] == "" || obj.Name == "" ||
+		!slices.ContainsFunc(s.families, func(f model.Family) bool { return f.String() == string(obj.AddressType) })
 }
 
 // intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service.
