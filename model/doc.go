@@ -17,6 +17,11 @@
 // Everything that depends on readiness, topology hints and termination has already happened: it decided which sets an
 // endpoint is in.
 //
+// # Making values
+//
+// [NewService], [NewEndpoint] and [NewNode] check values that are made by hand, put them into the form that the fields
+// promise, and name everything that is wrong at once. Values that come from package localstate have that form.
+//
 // # Ownership
 //
 // Values are immutable once they have been handed over: whoever receives a *Service, *Endpoint or *Node may keep it for

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,14 +12,15 @@ import (
 // using its slices and maps.
 //
 // The copy is in the form that the fields promise: IPv4-mapped addresses and ranges are IPv4; external and load-balancer
-// IPs and source ranges are sorted, without duplicates; a source range that lies within another one is gone, and so are
-// all of a family if one of them is the whole family, which is no restriction (S8). Routes that are wholly zero in a family
-// that has a cluster IP are computed with [NewRoutes] from the policies and addresses of the service, for a node that cannot
-// detect local pods and a port that has endpoints; fill them in before if more is known.
+// IPs and source ranges are sorted, without duplicates; source ranges of a family for which one of them is a /0 are gone,
+// for they restrict nothing (S8). Routes that are wholly zero in a family that has a cluster IP are computed with
+// [NewRoutes] from the policies and addresses of the service, for a node that cannot detect local pods and a port that has
+// endpoints; whoever knows more fills them in.
 //
-// The error joins everything that is wrong, each with the service's name and the field, as it is called in JSON:
-// something unnamed, an address that is none or that no single host can have, no cluster IP or two of one family, an
-// external address of another family than the cluster IPs, ports that cannot be told apart, and so on.
+// The error joins everything that is wrong, each with the service's name and the field as it is called in JSON: an empty
+// name, an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no
+// cluster IP or two of one family, an external address of another family than the cluster IPs, ports that share a name,
+// number or node port with their protocol, routes that carry no traffic to an address that the port has, and so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)
@@ -134,7 +134,7 @@ func (p *problems) address(field string, a netip.Addr) bool {
 		p.add(field, "is not an address")
 	case a.Zone() != "":
 		p.add(field, "%v has a zone", a)
-	case a.IsUnspecified(), a.IsMulticast():
+	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		p.add(field, "%v is not the address of a host", a)
 	default:
 		return true
@@ -297,23 +297,19 @@ func (p *problems) routes(field string, r Routes, policy RoutePolicy) {
 	}
 }
 
-// sourceRanges sorts the ranges and drops those that say nothing.
+// sourceRanges sorts the ranges of VIPs and drops duplicates, and all of a family that a /0 opens (S8).
 func sourceRanges(list []netip.Prefix) []netip.Prefix {
-	var kept []netip.Prefix
-	for _, x := range sortedPrefixes(list) {
-		// The range that holds x, if there is one, is sorted before it, and so is everything that that one holds.
-		if n := len(kept); n == 0 || !kept[n-1].Contains(x.Addr()) {
-			kept = append(kept, x)
+	open := map[Family]bool{}
+	for _, x := range list {
+		if x.Bits() == 0 {
+			open[FamilyOf(x.Addr())] = true
 		}
 	}
-	return slices.DeleteFunc(kept, func(x netip.Prefix) bool { return x.Bits() == 0 })
+	return slices.DeleteFunc(sortedPrefixes(list), func(x netip.Prefix) bool { return open[FamilyOf(x.Addr())] })
 }
 
-// sortedPrefixes orders by address, IPv4 first, the wider of two ranges that begin alike first, and drops duplicates.
 func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(list, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
+	slices.SortFunc(list, netip.Prefix.Compare)
 	return slices.Compact(list)
 }
 

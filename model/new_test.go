@@ -1,43 +1,335 @@
 package model_test
 
 import (
-	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A service and an endpoint, built by hand. The routes follow from the policies.
-func ExampleNewService() {
-	web := model.ServiceName{Namespace: "default", Name: "web"}
-	svc, err := model.NewService(model.Service{
-		Name:                  web,
-		ClusterIPs:            []netip.Addr{netip.MustParseAddr("10.0.0.1")},
-		ExternalTrafficPolicy: model.TrafficPolicyLocal,
-		Ports:                 []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080}},
-	})
-	if err != nil {
-		fmt.Println(err)
+// goodService returns a new dual-stack service that NewService takes.
+func goodService() model.Service {
+	return model.Service{
+		Name:       model.ServiceName{Namespace: "shop", Name: "web"},
+		ClusterIPs: addrs("10.0.0.1", "fd00::1"),
+		Ports: []model.ServicePort{
+			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080},
+			{Name: "dns", Protocol: model.TCP, Port: 53},
+			{Name: "dns", Protocol: model.UDP, Port: 53, NodePort: 30080},
+		},
+	}
+}
+
+func TestNewServiceNamesWhatIsWrong(t *testing.T) {
+	route := model.Route{Endpoints: model.ClusterSet}
+	for _, c := range []struct {
+		name   string
+		change func(*model.Service)
+		wrong  []string // without the object
+	}{
+		{"nothing", func(s *model.Service) {}, nil},
+		{"no ports are fine", func(s *model.Service) { s.Ports = nil }, nil},
+		{"no names", func(s *model.Service) { s.Name = model.ServiceName{} }, []string{"name.namespace: is empty", "name.name: is empty"}},
+		{"no cluster IP", func(s *model.Service) { s.ClusterIPs = nil }, []string{"clusterIPs: there is none"}},
+		{"an invalid cluster IP", func(s *model.Service) { s.ClusterIPs[1] = netip.Addr{} }, []string{"clusterIPs[1]: is not an address"}},
+		{"cluster IPs that no host has", func(s *model.Service) { s.ClusterIPs = addrs("0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1%eth0") },
+			[]string{
+				"clusterIPs[0]: 0.0.0.0 is not the address of a host", "clusterIPs[1]: :: is not the address of a host",
+				"clusterIPs[2]: 224.0.0.1 is not the address of a host", "clusterIPs[3]: ff02::1 is not the address of a host",
+				"clusterIPs[4]: fe80::1%eth0 has a zone",
+			}},
+		{"two cluster IPs of one family", func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "10.0.0.2") },
+			[]string{"clusterIPs: 10.0.0.2 is a second IPv4 address"}},
+		{"two cluster IPs of one family, one in disguise", func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "::ffff:10.0.0.1") },
+			[]string{"clusterIPs: 10.0.0.1 is a second IPv4 address"}},
+		{"external IPs of a family without cluster IP", func(s *model.Service) {
+			s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = addrs("10.0.0.1"), addrs("203.0.113.1", "2001:db8::1"), addrs("2001:db8::2")
+		}, []string{"externalIPs: 2001:db8::1, but there is no IPv6 cluster IP", "loadBalancerIPs: 2001:db8::2, but there is no IPv6 cluster IP"}},
+		{"invalid external addresses", func(s *model.Service) {
+			s.ExternalIPs, s.LoadBalancerIPs = []netip.Addr{{}}, addrs("198.51.100.1", "255.255.255.255", "::")
+		}, []string{"externalIPs[0]: is not an address", "loadBalancerIPs[1]: 255.255.255.255 is not the address of a host", "loadBalancerIPs[2]: :: is not the address of a host"}},
+		{"an invalid range", func(s *model.Service) {
+			s.LoadBalancerSourceRanges = []netip.Prefix{prefix("192.0.2.0/24"), netip.PrefixFrom(addr("192.0.2.0"), 33), {}}
+		}, []string{"loadBalancerSourceRanges[1]: is not an address range", "loadBalancerSourceRanges[2]: is not an address range"}},
+		{"unknown policies", func(s *model.Service) { s.InternalTrafficPolicy, s.ExternalTrafficPolicy = 2, 3 },
+			[]string{"internalTrafficPolicy: unknown traffic policy: TrafficPolicy(2)", "externalTrafficPolicy: unknown traffic policy: TrafficPolicy(3)"}},
+		{"a negative affinity timeout", func(s *model.Service) { s.SessionAffinityTimeout = -1 },
+			[]string{"sessionAffinityTimeout: -1ns is negative"}},
+		{"an impossible health check", func(s *model.Service) {
+			s.HealthCheck = &model.HealthCheck{LocalEndpointsIPv4: -1, LocalEndpointsIPv6: -2}
+		},
+			[]string{"healthCheck.nodePort: is 0", "healthCheck.localEndpointsIPv4: -1 is negative", "healthCheck.localEndpointsIPv6: -2 is negative"}},
+		{"port 0", func(s *model.Service) { s.Ports[0].Port, s.Ports[1].Port = 0, 0 },
+			[]string{"ports[0].port: is 0", "ports[1].port: is 0"}},
+		{"an unknown protocol", func(s *model.Service) { s.Ports[1].Protocol = 7 }, []string{"ports[1].protocol: unknown protocol: Protocol(7)"}},
+		{"a name twice with one protocol", func(s *model.Service) { s.Ports[1].Name = "http" }, []string{`ports[1].name: "http"/TCP is that of ports[0]`}},
+		{"no name twice with one protocol", func(s *model.Service) { s.Ports[0].Name, s.Ports[1].Name, s.Ports[2].Name = "", "", "" },
+			[]string{`ports[1].name: ""/TCP is that of ports[0]`}},
+		{"a number twice with one protocol", func(s *model.Service) { s.Ports[1].Port = 80 }, []string{"ports[1].port: 80/TCP is that of ports[0]"}},
+		{"a node port twice with one protocol", func(s *model.Service) { s.Ports[1].NodePort = 30080 },
+			[]string{"ports[1].nodePort: 30080/TCP is that of ports[0]"}},
+		{"a node port with the number of a port is fine", func(s *model.Service) { s.Ports[1].NodePort = 80 }, nil},
+		{"routes in a family without cluster IP", func(s *model.Service) {
+			s.ClusterIPs = addrs("fd00::1")
+			s.Ports[1].RoutesIPv4.ClusterIP = route
+		}, []string{"ports[1].routesIPv4: there is no IPv4 cluster IP"}},
+		{"a route to the cluster IP is missing", func(s *model.Service) {
+			s.Ports[0].RoutesIPv6 = model.Routes{External: route, ExternalFromPod: route, ExternalFromNode: route}
+		},
+			[]string{"ports[0].routesIPv6.clusterIP: is missing: the port has such addresses"}},
+		{"routes to external addresses are missing", func(s *model.Service) { s.Ports[0].RoutesIPv4 = model.Routes{ClusterIP: route} },
+			[]string{
+				"ports[0].routesIPv4.external: is missing: the port has such addresses",
+				"ports[0].routesIPv4.externalFromPod: is missing: the port has such addresses",
+				"ports[0].routesIPv4.externalFromNode: is missing: the port has such addresses",
+			}},
+		{"routes to external addresses that the port does not have are not needed", func(s *model.Service) { s.Ports[1].RoutesIPv4 = model.Routes{ClusterIP: route} }, nil},
+		{"routes that nobody understands", func(s *model.Service) {
+			s.Ports[1].RoutesIPv4 = model.Routes{
+				ClusterIP: model.Route{Endpoints: model.ClusterSet | model.LocalSet},
+				External:  model.Route{Masquerade: model.MasqueradeAlways},
+			}
+			s.Ports[1].RoutesIPv6 = model.Routes{
+				ClusterIP:       model.Route{Endpoints: model.ClusterSet, Masquerade: 3},
+				ExternalFromPod: model.Route{Endpoints: 4, Empty: 2},
+			}
+		}, []string{
+			"ports[1].routesIPv4.clusterIP.endpoints: Cluster,Local is not one endpoint set",
+			"ports[1].routesIPv4.external.endpoints: - is not one endpoint set",
+			"ports[1].routesIPv6.clusterIP.masquerade: unknown masquerade: Masquerade(3)",
+			"ports[1].routesIPv6.externalFromPod.endpoints: EndpointSets(0x4) is not one endpoint set",
+			"ports[1].routesIPv6.externalFromPod.empty: unknown verdict: Verdict(2)",
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := goodService()
+			c.change(&s)
+			made, err := model.NewService(s)
+			checkProblems(t, made, err, "service "+s.Name.String(), c.wrong)
+		})
+	}
+}
+
+func TestNewEndpointNamesWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*model.Endpoint)
+		wrong  []string
+	}{
+		{"nothing", func(e *model.Endpoint) {}, nil},
+		{"in no set and on no node", func(e *model.Endpoint) { e.Sets, e.Node, e.Local = 0, "", false }, nil},
+		{"no names", func(e *model.Endpoint) { e.Port.Service = model.ServiceName{} },
+			[]string{"port.service.namespace: is empty", "port.service.name: is empty"}},
+		{"a port without a name is fine", func(e *model.Endpoint) { e.Port.Port = "" }, nil},
+		{"an unknown protocol", func(e *model.Endpoint) { e.Port.Protocol = 0 }, []string{"port.protocol: unknown protocol: Protocol(0)"}},
+		{"no target", func(e *model.Endpoint) { e.Target = netip.AddrPort{} }, []string{"target: is not an address", "target: the port is 0"}},
+		{"port 0", func(e *model.Endpoint) { e.Target = addrPort("192.168.0.2:0") }, []string{"target: the port is 0"}},
+		{"a target with a zone", func(e *model.Endpoint) { e.Target = addrPort("[fe80::1%eth0]:80") }, []string{"target: fe80::1%eth0 has a zone"}},
+		{"an unknown set", func(e *model.Endpoint) { e.Sets = 5 }, []string{"sets: unknown endpoint set in 0x5"}},
+		{"in the Local set from afar", func(e *model.Endpoint) { e.Local = false }, []string{"sets: in the Local set, but not local"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := *richEndpoint()
+			c.change(&e)
+			made, err := model.NewEndpoint(e)
+			checkProblems(t, made, err, "endpoint "+e.Key().String(), c.wrong)
+			if err == nil {
+				assert.Equal(t, e, *made)
+			}
+		})
+	}
+}
+
+func TestNewNodeNamesWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*model.Node)
+		wrong  []string
+	}{
+		{"nothing", func(n *model.Node) {}, nil},
+		{"no name", func(n *model.Node) { n.Name = "" }, []string{"name: is empty"}},
+		{"invalid addresses", func(n *model.Node) { n.IPs = []netip.Addr{{}, addr("::")} },
+			[]string{"ips[0]: is not an address", "ips[1]: :: is not the address of a host"}},
+		{"invalid ranges", func(n *model.Node) {
+			n.PodCIDRs, n.ServiceCIDRs, n.LocalPods = []netip.Prefix{{}}, []netip.Prefix{{}}, model.LocalPods{CIDRs: []netip.Prefix{{}}}
+		}, []string{"podCIDRs[0]: is not an address range", "serviceCIDRs[0]: is not an address range", "localPods.cidrs[0]: is not an address range"}},
+		{"local pods by bridge", func(n *model.Node) { n.LocalPods = model.LocalPods{Bridge: "cbr0"} }, nil},
+		{"local pods by interface", func(n *model.Node) { n.LocalPods = model.LocalPods{InterfacePrefix: "veth"} }, nil},
+		{"local pods by two ways", func(n *model.Node) { n.LocalPods = model.LocalPods{Bridge: "cbr0", InterfacePrefix: "veth"} },
+			[]string{"localPods: only one of cidrs, bridge and interfacePrefix can be set"}},
+		{"local pods by two other ways", func(n *model.Node) { n.LocalPods.Bridge = "cbr0" },
+			[]string{"localPods: only one of cidrs, bridge and interfacePrefix can be set"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := *richNode()
+			n.LocalPods = model.LocalPods{CIDRs: prefixes("10.244.1.0/24")}
+			c.change(&n)
+			made, err := model.NewNode(n)
+			checkProblems(t, made, err, "node "+n.Name, c.wrong)
+			if err == nil {
+				assert.True(t, made.Equal(&n))
+			}
+		})
+	}
+}
+
+func checkProblems[T any](t *testing.T, made *T, err error, object string, wrong []string) {
+	t.Helper()
+	if wrong == nil {
+		require.NoError(t, err)
+		require.NotNil(t, made)
 		return
 	}
-	ep, err := model.NewEndpoint(model.Endpoint{
-		Port:   svc.PortName(svc.Ports[0]),
-		Target: netip.MustParseAddrPort("192.168.0.2:8080"),
-		Node:   "node-1", Local: true, Ready: true, Serving: true,
-		Sets: model.ClusterSet | model.LocalSet,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
+	assert.Nil(t, made)
+	require.Error(t, err)
+	var lines []string
+	for _, line := range wrong {
+		lines = append(lines, object+": "+line)
 	}
-	fmt.Println(svc)
-	fmt.Println(ep)
-	// Output:
-	// service default/web cluster-ips=10.0.0.1 external=Local
-	//   http 80/TCP node-port=30080
-	//     IPv4 cluster IP: Cluster, masquerade Never, if empty Reject
-	//     IPv4 external: Local, masquerade Never, if empty Drop
-	//     IPv4 external from local pod: Local, masquerade Never, if empty Drop
-	//     IPv4 external from node: Cluster, masquerade Always, if empty Reject
-	// endpoint default/web:http/TCP -> 192.168.0.2:8080 sets=Cluster,Local node=node-1 local
+	assert.Equal(t, strings.Join(lines, "\n"), err.Error())
+}
+
+func TestNewServicePutsValuesIntoForm(t *testing.T) {
+	s := goodService()
+	s.ClusterIPs = addrs("fd00::1", "::ffff:10.0.0.1")
+	s.ExternalIPs = addrs("2001:db8::7", "203.0.113.10", "203.0.113.9", "::ffff:203.0.113.9", "203.0.113.10")
+	s.LoadBalancerIPs = addrs("198.51.100.2", "198.51.100.1", "198.51.100.2")
+	s.LoadBalancerSourceRanges = prefixes("2001:db8::/32", "192.0.2.200/24", "10.0.0.0/8", "::ffff:192.0.2.0/120", "10.1.0.0/16")
+	made, err := model.NewService(s)
+	require.NoError(t, err)
+	assert.Equal(t, addrs("fd00::1", "10.0.0.1"), made.ClusterIPs, "the primary family stays first")
+	assert.Equal(t, addrs("203.0.113.9", "203.0.113.10", "2001:db8::7"), made.ExternalIPs)
+	assert.Equal(t, addrs("198.51.100.1", "198.51.100.2"), made.LoadBalancerIPs)
+	assert.Equal(t, prefixes("10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/24", "2001:db8::/32"), made.LoadBalancerSourceRanges)
+	assert.Equal(t, []string{"http", "dns", "dns"}, []string{made.Ports[0].Name, made.Ports[1].Name, made.Ports[2].Name}, "ports keep their order")
+
+	again, err := model.NewService(*made)
+	require.NoError(t, err)
+	assert.True(t, again.Equal(made))
+}
+
+func TestARangeOfEverythingIsNoRestriction(t *testing.T) {
+	for name, c := range map[string]struct{ ranges, want []netip.Prefix }{
+		"of its own family only":  {prefixes("192.0.2.0/24", "0.0.0.0/0", "2001:db8::/32"), prefixes("2001:db8::/32")},
+		"IPv6":                    {prefixes("192.0.2.0/24", "::/0", "2001:db8::/32"), prefixes("192.0.2.0/24")},
+		"whatever its address is": {prefixes("192.0.2.0/24", "192.0.2.1/0"), nil},
+		"IPv4 in disguise":        {prefixes("192.0.2.0/24", "::ffff:0.0.0.0/96"), nil},
+	} {
+		s := goodService()
+		s.LoadBalancerSourceRanges = c.ranges
+		made, err := model.NewService(s)
+		require.NoError(t, err, name)
+		assert.ElementsMatch(t, c.want, made.LoadBalancerSourceRanges, name)
+	}
+}
+
+func TestNewServiceComputesRoutes(t *testing.T) {
+	s := goodService()
+	s.InternalTrafficPolicy, s.ExternalTrafficPolicy = model.TrafficPolicyLocal, model.TrafficPolicyLocal
+	s.Ports = s.Ports[:2] // the first one has a node port, the second has none
+	internal := model.NewRoutes(model.RoutePolicy{Internal: s.InternalTrafficPolicy, External: s.ExternalTrafficPolicy, ClusterIP: true})
+	external := model.NewRoutes(model.RoutePolicy{
+		Internal: s.InternalTrafficPolicy, External: s.ExternalTrafficPolicy, ClusterIP: true, ExternalAddresses: true,
+	})
+	given := model.Routes{ClusterIP: model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeAlways, Empty: model.Drop}}
+
+	for _, c := range []struct {
+		name   string
+		change func(*model.Service)
+		routes [2][2]model.Routes // by port, by family
+	}{
+		{"node ports are in both families", func(s *model.Service) {}, [2][2]model.Routes{{external, external}, {internal, internal}}},
+		{"an external IP is in its family", func(s *model.Service) { s.ExternalIPs = addrs("203.0.113.1") },
+			[2][2]model.Routes{{external, external}, {external, internal}}},
+		{"a VIP is in its family", func(s *model.Service) { s.LoadBalancerIPs = addrs("2001:db8::1") },
+			[2][2]model.Routes{{external, external}, {internal, external}}},
+		{"a family without cluster IP has none", func(s *model.Service) { s.ClusterIPs = addrs("fd00::1") },
+			[2][2]model.Routes{{{}, external}, {{}, internal}}},
+		{"routes that are given stay", func(s *model.Service) { s.Ports[1].RoutesIPv4 = given },
+			[2][2]model.Routes{{external, external}, {given, internal}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := s
+			s.Ports = slices.Clone(s.Ports)
+			c.change(&s)
+			made, err := model.NewService(s)
+			require.NoError(t, err)
+			for i, p := range made.Ports {
+				assert.Equal(t, c.routes[i], [2]model.Routes{p.RoutesIPv4, p.RoutesIPv6}, p.Name)
+			}
+		})
+	}
+}
+
+func TestNewNodePutsValuesIntoForm(t *testing.T) {
+	made, err := model.NewNode(model.Node{
+		Name:         "node-1",
+		IPs:          addrs("2001:db8::10", "192.0.2.11", "::ffff:192.0.2.10", "192.0.2.11"),
+		PodCIDRs:     prefixes("fd00:10:1::1/64", "10.244.1.1/24", "fd00:10:1::/64"),
+		ServiceCIDRs: prefixes("fd00::/112", "10.0.0.1/16", "10.0.0.0/16"),
+		LocalPods:    model.LocalPods{CIDRs: prefixes("fd00:10::/56", "10.244.0.1/16", "10.244.0.0/16")},
+	})
+	require.NoError(t, err)
+	assert.Equal(t, addrs("2001:db8::10", "192.0.2.11", "192.0.2.10"), made.IPs, "in order")
+	assert.Equal(t, prefixes("fd00:10:1::/64", "10.244.1.0/24"), made.PodCIDRs, "in order")
+	assert.Equal(t, prefixes("10.0.0.0/16", "fd00::/112"), made.ServiceCIDRs, "sorted")
+	assert.Equal(t, prefixes("10.244.0.0/16", "fd00:10::/56"), made.LocalPods.CIDRs, "sorted")
+}
+
+func TestNewEndpointUnmapsItsTarget(t *testing.T) {
+	e := *richEndpoint()
+	e.Target = addrPort("[::ffff:192.168.0.2]:80")
+	made, err := model.NewEndpoint(e)
+	require.NoError(t, err)
+	assert.Equal(t, addrPort("192.168.0.2:80"), made.Target)
+}
+
+// Nothing that the caller does with its own slices and maps afterwards is seen, and nothing of the caller's is written to.
+func TestConstructorsCopy(t *testing.T) {
+	t.Run("Service", func(t *testing.T) {
+		s := richService()
+		s.ExternalIPs = addrs("203.0.113.9", "203.0.113.7") // to be sorted
+		for i := range s.Ports {
+			s.Ports[i].RoutesIPv4, s.Ports[i].RoutesIPv6 = model.Routes{}, model.Routes{} // to be computed
+		}
+		given := *s
+		given.ExternalIPs, given.Ports = slices.Clone(s.ExternalIPs), slices.Clone(s.Ports)
+		made, err := model.NewService(*s)
+		require.NoError(t, err)
+		assert.True(t, s.Equal(&given), "the caller's values are as they were")
+
+		want, err := model.NewService(*s)
+		require.NoError(t, err)
+		maps.DeleteFunc(s.Labels, func(string, string) bool { return true })
+		s.Annotations["x"] = "y"
+		for _, list := range [][]netip.Addr{s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs} {
+			clear(list)
+		}
+		clear(s.LoadBalancerSourceRanges)
+		clear(s.Ports)
+		*s.HealthCheck = model.HealthCheck{}
+		assert.True(t, made.Equal(want), "%v", made)
+	})
+	t.Run("Node", func(t *testing.T) {
+		n := richNode()
+		n.LocalPods.Bridge, n.LocalPods.InterfacePrefix = "", ""
+		slices.Reverse(n.ServiceCIDRs) // to be sorted
+		first := n.ServiceCIDRs[0]
+		made, err := model.NewNode(*n)
+		require.NoError(t, err)
+		assert.Equal(t, first, n.ServiceCIDRs[0], "the caller's values are as they were")
+		want, err := model.NewNode(*n)
+		require.NoError(t, err)
+		clear(n.IPs)
+		for _, list := range [][]netip.Prefix{n.PodCIDRs, n.ServiceCIDRs, n.LocalPods.CIDRs} {
+			clear(list)
+		}
+		assert.True(t, made.Equal(want), "%v", made)
+	})
 }

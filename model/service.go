@@ -114,8 +114,9 @@ type Service struct {
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
 	// LoadBalancerSourceRanges are the sources that may use LoadBalancerIPs, pods and the node included; external IPs
-	// and node ports are open to all (S26). A family without any range here is not restricted: see SourceRanges.
-	// Where a VIP itself must be an allowed source because the node is, it is in the list.
+	// and node ports are open to all (S26). They are sorted, without duplicates; one may lie within another. A family
+	// without any range here is not restricted: see SourceRanges. Where a VIP itself must be an allowed source because
+	// the node is, it is in the list.
 	LoadBalancerSourceRanges []netip.Prefix `json:"loadBalancerSourceRanges,omitempty"`
 	// InternalTrafficPolicy and ExternalTrafficPolicy are the policies in effect (S9), for people to read: the ports'
 	// Routes hold what follows from them.
@@ -200,8 +201,12 @@ func (s Service) MarshalJSON() ([]byte, error) {
 	}{plainService(s), timeout})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON reads what MarshalJSON writes, and replaces the service with it. As everywhere in encoding/json, null
+// changes nothing.
 func (s *Service) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	var in struct {
 		plainService
 		SessionAffinityTimeout string `json:"sessionAffinityTimeout"`
