@@ -127,10 +127,10 @@ func (s *State) Flush(r Receiver) Changes {
 		if svc.intake != nil {
 			changes.add(s.flushService(svc, r), s.triggers[svc])
 		}
+		delete(s.triggers, svc) // one by one: to clear a map costs what it once held
 		svc.serviceChanged, svc.endpointsChanged = false, false
 		s.forgetIfEmpty(svc)
 	}
-	clear(s.triggers)
 	clear(s.dirty) // free what is gone
 	s.dirty = s.dirty[:0]
 	s.pending = Pending{}

@@ -176,6 +176,9 @@ func (s *State) flushNode(r Receiver, changes *Changes) {
 	s.node.handed = s.node.model
 	if r, ok := r.(NodeReceiver); ok {
 		r.SetNode(s.node.model)
-		changes.Node, changes.IPv4, changes.IPv6 = true, true, true
+		changes.Node = true
+		for _, f := range s.families {
+			changes.touch(f)
+		}
 	}
 }

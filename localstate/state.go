@@ -204,7 +204,7 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
 	}
 	s.markEndpoints(svc, in.family)
-	if old != nil && old.service != svc {
+	if old != nil { // of another service or, if the object was made anew, of the other family
 		s.markEndpoints(old.service, old.family)
 	}
 	return true
@@ -219,7 +219,7 @@ func (s *State) DeleteEndpointSlice(namespace, name string) bool {
 	}
 	delete(s.slices, old.key)
 	s.dropSlice(old)
-	delete(s.triggers, old.service) // S19
+	s.dropTriggers(old.service, old.family)
 	s.markEndpoints(old.service, old.family)
 	return true
 }
@@ -230,6 +230,16 @@ func (s *State) dropSlice(old *sliceIntake) {
 	svc.slices = slices.DeleteFunc(svc.slices, func(o *sliceIntake) bool { return o == old })
 	if !slices.ContainsFunc(svc.slices, func(o *sliceIntake) bool { return o.hinted }) {
 		delete(s.hinted, svc)
+	}
+}
+
+// dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices goes (S19).
+func (s *State) dropTriggers(svc *service, f model.Family) {
+	kept := slices.DeleteFunc(s.triggers[svc], func(t trigger) bool { return t.family == f })
+	if len(kept) == 0 {
+		delete(s.triggers, svc)
+	} else {
+		s.triggers[svc] = kept
 	}
 }
 
