@@ -17,9 +17,9 @@ type Change struct {
 // ChangesSince yields the services that are not the same in old and in s, in the order of their names. What changed and
 // changed back in between is the same.
 //
-// That old is nil or empty means that everything in s is new. An old one that is in fact newer gives the way back.
-// Compared with a snapshot of another [FullState] every service is looked at. Otherwise the cost is that of what
-// changed between the two, however large the cluster and however old the snapshot.
+// The cost is that of what changed between the two, however large the cluster and however old the snapshot. That old is
+// nil means that everything in s is new. It may also be newer than s, which gives the way back, or a snapshot of another
+// [FullState]: then every service is looked at.
 func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	if old == nil {
 		old = &Snapshot{}
@@ -33,21 +33,17 @@ func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	}
 }
 
-// namesSince returns the names of the entries that changed between two snapshots, whichever is older: sorted, among
-// them those that changed back. It returns false if that is not known.
+// namesSince returns the names of the entries that changed since an older snapshot, sorted, among them those that changed
+// back. It returns false if that is not known.
 func (s *Snapshot) namesSince(old *Snapshot) (_ []model.ServiceName, ok bool) {
-	if s.origin != old.origin {
+	if s.origin != old.origin || s.changes < old.changes {
 		return nil, false
 	}
-	earlier, later := old, s
-	if earlier.changes > later.changes {
-		earlier, later = later, earlier
-	}
-	n := later.changes - earlier.changes
-	if n > uint64(len(later.history)) {
+	n := s.changes - old.changes
+	if n > uint64(len(s.history)) {
 		return nil, false
 	}
-	names := slices.Clone(later.history[len(later.history)-int(n):])
+	names := slices.Clone(s.history[len(s.history)-int(n):])
 	slices.SortFunc(names, model.ServiceName.Compare)
 	return slices.Compact(names), true
 }

@@ -134,8 +134,7 @@ func (noNode) SetNode(*model.Node) {}
 
 // Whatever the calls and their order, the next sink gets waves that keep the contract and the services that are kept.
 func FuzzFilter(f *testing.F) {
-	f.Add([]byte("a few calls, at random, that begin with something"))
-	f.Add([]byte{0, 1, 2, 3, 1, 0, 0, 0, 255, 254, 253, 4, 6, 0, 0, 0, 0, 0, 0, 0, 0})
+	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r sink.Recorder
 		filter, n := sink.Filter(&r, odd), newNaive()

@@ -141,6 +141,7 @@ func checkEndpointChanges(t *testing.T, c sink.Change, texts [2]entryText) {
 	}
 	var last model.EndpointKey
 	for o, n := range c.Endpoints() {
+		assert.False(t, o.Equal(n), "%v is no change", o)
 		var k model.EndpointKey
 		if o != nil {
 			k = o.Key()
@@ -160,7 +161,7 @@ func checkEndpointChanges(t *testing.T, c sink.Change, texts [2]entryText) {
 
 // Waves of one call between snapshots that are kept for long, services that come and go, and an outsider.
 func TestChangesSinceAnySnapshotAreTheDifference(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var kept, foreign []*sink.Snapshot
 		f, other, n := sink.NewFullState(collect(&kept)), sink.NewFullState(collect(&foreign)), newNaive()
@@ -179,14 +180,55 @@ func TestChangesSinceAnySnapshotAreTheDifference(t *testing.T) {
 				texts[i] = contents(t, s)
 			}
 		}
-		for range 400 {
-			i, j := r.IntN(len(kept)), r.IntN(len(kept))
-			if kept[j] == nil {
-				continue
+		check := func(old, new int) {
+			require.Equal(t, difference(texts[old], texts[new]), changes(t, kept[new].ChangesSince(kept[old])), "seed %d: %v since %v", seed, kept[new], kept[old])
+		}
+		own := len(kept) - 3
+		for i := range own {
+			check(r.IntN(own), i)
+			check(max(0, i-1-r.IntN(4)), i)
+			for odd := own; odd < len(kept); odd++ {
+				check(odd, i)
 			}
-			require.Equal(t, difference(texts[i], texts[j]), changes(t, kept[j].ChangesSince(kept[i])), "seed %d: %v since %v", seed, kept[j], kept[i])
 		}
 	}
+}
+
+// What a callback is handed, for any calls in any order, with failures and resyncs in between.
+func FuzzFullState(f *testing.F) {
+	addRandom(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var kept []*sink.Snapshot
+		var fail error
+		state, n := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+			kept = append(kept, s)
+			return fail
+		}), newNaive()
+		intn, done := picker(data)
+		for !done() {
+			pickCall(intn, 4, state, n)
+			switch fail = nil; intn(6) {
+			case 0:
+				fail = errors.New("not now")
+				fallthrough
+			case 1:
+				_ = state.Sync(t.Context())
+			case 2:
+				state.ForceResync()
+			}
+		}
+		fail = nil
+		require.NoError(t, state.Sync(t.Context()))
+		last := kept[len(kept)-1]
+		require.Equal(t, n.contents(), contents(t, last))
+		for _, old := range []*sink.Snapshot{nil, kept[0], kept[len(kept)/2]} {
+			before := map[model.ServiceName]entryText{}
+			if old != nil {
+				before = contents(t, old)
+			}
+			require.Equal(t, difference(before, n.contents()), changes(t, last.ChangesSince(old)))
+		}
+	})
 }
 
 func TestAChangeThatIsTakenBackIsNone(t *testing.T) {
@@ -339,6 +381,29 @@ func TestManyCallsForOneEndpointBetweenSyncsAreOneChange(t *testing.T) {
 	assert.Equal(t, 1, kept[0].NumEndpoints())
 }
 
+func TestTheLastCallForAnEndpointCounts(t *testing.T) {
+	var kept []*sink.Snapshot
+	f, n := sink.NewFullState(collect(&kept)), newNaive()
+	r := rand.New(rand.NewPCG(5, 5))
+	for _, s := range []describer{f, n} {
+		s.SetService(service("a", 1))
+	}
+	for range 10 {
+		for range 300 {
+			e := endpoint(httpKey("a", fmt.Sprintf("10.0.0.%d:80", r.IntN(100))), model.EndpointSets(r.IntN(4)))
+			for _, s := range []describer{f, n} {
+				if e.Sets == 0 {
+					s.DeleteEndpoint(e.Key())
+				} else {
+					s.SetEndpoint(e)
+				}
+			}
+		}
+		require.NoError(t, f.Sync(t.Context()))
+		require.Equal(t, n.contents(), contents(t, kept[len(kept)-1]))
+	}
+}
+
 func TestPortAndSetEndpoints(t *testing.T) {
 	var kept []*sink.Snapshot
 	f := sink.NewFullState(collect(&kept))
@@ -427,7 +492,7 @@ func TestTheZeroSnapshotIsEmpty(t *testing.T) {
 	assert.Nil(t, s.Node())
 	assert.Empty(t, changes(t, s.ChangesSince(nil)))
 	assert.Empty(t, changes(t, s.ChangesSince(&s)))
-	assert.Equal(t, "revision 0: 0 services, 0 endpoints", s.String())
+	assert.Equal(t, "revision 0 (services: 0, endpoints: 0)", s.String())
 }
 
 // The race detector is what makes this test fail.
@@ -488,6 +553,27 @@ func TestSnapshotsThatNobodyKeepsAreFreed(t *testing.T) {
 		assert.Nil(t, services[i].Value(), "a value that only snapshot %d had", i)
 	}
 	assert.Len(t, changes(t, last.ChangesSince(first)), 1)
+	runtime.KeepAlive(f)
+}
+
+func TestEndpointsThatWentAreFreed(t *testing.T) {
+	f := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return nil })
+	var endpoints []weak.Pointer[model.Endpoint]
+	f.SetService(service("a", 1))
+	for i := range 20 {
+		e := httpEndpoint("a", fmt.Sprintf("10.0.0.%d:80", i))
+		f.SetEndpoint(e)
+		endpoints = append(endpoints, weak.Make(e))
+	}
+	require.NoError(t, f.Sync(t.Context()))
+	for i := range 20 {
+		f.DeleteEndpoint(httpKey("a", fmt.Sprintf("10.0.0.%d:80", i)))
+	}
+	require.NoError(t, f.Sync(t.Context()))
+	runtime.GC()
+	for i, e := range endpoints {
+		assert.Nil(t, e.Value(), "endpoint %d", i)
+	}
 	runtime.KeepAlive(f)
 }
 

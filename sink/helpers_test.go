@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -113,4 +114,14 @@ func picker(data []byte) (intn func(int) int, done func() bool) {
 		return int(b) % n
 	}
 	return intn, func() bool { return len(data) == 0 }
+}
+
+// addRandom adds inputs for picker to a fuzz test, so that it is worth something without fuzzing too.
+func addRandom(f *testing.F) {
+	r := rand.NewChaCha8([32]byte{1})
+	for range 30 {
+		data := make([]byte, 500)
+		_, _ = r.Read(data)
+		f.Add(data)
+	}
 }

@@ -83,6 +83,17 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
+func TestRewriteDoesNotWriteToWhatItIsGiven(t *testing.T) {
+	shared := service("shared", 9)
+	var r sink.Recorder
+	rw := sink.Rewrite(&r, func(*model.Service) *model.Service { return shared })
+	for _, n := range []string{"a", "b"} {
+		rw.SetService(service(n, 1))
+	}
+	assert.Equal(t, service("shared", 9), shared)
+	assert.Equal(t, service("a", 9), r.Services()[name("a")])
+}
+
 func TestCount(t *testing.T) {
 	var r sink.Recorder
 	r.FailNext(errors.New("broken"))

@@ -62,9 +62,9 @@ func (s *Snapshot) Service(name model.ServiceName) *ServiceEntry {
 	return e
 }
 
-// String returns what the snapshot is in short, for example "revision 3: 2 services, 5 endpoints".
+// String returns what the snapshot is in short, for example "revision 3 (services: 2, endpoints: 5)".
 func (s *Snapshot) String() string {
-	return fmt.Sprintf("revision %d: %d services, %d endpoints", s.Revision(), s.NumServices(), s.NumEndpoints())
+	return fmt.Sprintf("revision %d (services: %d, endpoints: %d)", s.Revision(), s.NumServices(), s.NumEndpoints())
 }
 
 // PortEndpoints returns the endpoints of one port, in whatever set, sorted by address (IPv4 first) and port number. It is
