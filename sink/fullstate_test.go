@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -333,8 +336,10 @@ func TestAConsumerThatFailsOftenMissesNothing(t *testing.T) {
 func TestEndpointsWithoutAServiceAreHeldBackUntilItIsSet(t *testing.T) {
 	var kept []*sink.Snapshot
 	f := sink.NewFullState(collect(&kept))
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
 	last := func() *sink.Snapshot {
-		require.NoError(t, f.Sync(t.Context()))
+		require.NoError(t, f.Sync(ctx))
 		return kept[len(kept)-1]
 	}
 	f.SetEndpoint(httpEndpoint("a", "10.0.0.1:80"))
@@ -342,6 +347,7 @@ func TestEndpointsWithoutAServiceAreHeldBackUntilItIsSet(t *testing.T) {
 	assert.Zero(t, s.NumServices())
 	assert.Zero(t, s.NumEndpoints())
 	assert.Nil(t, s.Service(name("a")))
+	assert.Contains(t, log.String(), `"Endpoints are held back until their service is set" service="ns/a" endpoints=1`)
 
 	f.SetEndpoint(httpEndpoint("a", "10.0.0.2:80"))
 	f.DeleteEndpoint(httpKey("a", "10.0.0.1:80"))
