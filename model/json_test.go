@@ -113,6 +113,7 @@ func TestUnmarshalReplacesAService(t *testing.T) {
 	assert.True(t, s.Equal(&model.Service{Name: model.ServiceName{Name: "other"}}))
 	before := richService()
 	require.Error(t, json.Unmarshal([]byte(`{"name":5}`), before))
+	require.Error(t, json.Unmarshal([]byte(`{"sessionAffinityTimeout":"soon"}`), before))
 	assert.True(t, before.Equal(richService()), "an error changes nothing")
 }
 

@@ -214,15 +214,14 @@ func (s *Service) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
+	var timeout time.Duration
+	if in.SessionAffinityTimeout != "" {
+		var err error
+		if timeout, err = time.ParseDuration(in.SessionAffinityTimeout); err != nil {
+			return fmt.Errorf("service %v: session affinity timeout: %w", in.Name, err)
+		}
+	}
 	*s = Service(in.plainService)
-	s.SessionAffinityTimeout = 0
-	if in.SessionAffinityTimeout == "" {
-		return nil
-	}
-	timeout, err := time.ParseDuration(in.SessionAffinityTimeout)
-	if err != nil {
-		return fmt.Errorf("service %v: session affinity timeout: %w", s.Name, err)
-	}
 	s.SessionAffinityTimeout = timeout
 	return nil
 }
