@@ -311,6 +311,9 @@ func (s *State) localEndpoints(svc *service) [2]int {
 	}
 	w := &s.wave
 	for _, f := range s.families {
+		if !svc.intake.model.ClusterIP(f).IsValid() {
+			continue
+		}
 		w.slicePorts, w.addrs = w.slicePorts[:0], w.addrs[:0]
 		for _, slice := range svc.slices {
 			for _, p := range slice.ports {

@@ -30,15 +30,14 @@ func (n *nodeIntake) init(opts Options) {
 // localPods turns the way to detect local traffic into the model's form (S30).
 func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	local := model.LocalPods{Bridge: d.Bridge, InterfacePrefix: d.InterfacePrefix}
-	switch {
-	case d.NodeCIDR:
-		local.CIDRs = podCIDRs
-	case len(d.ClusterCIDRs) > 0:
-		for _, p := range d.ClusterCIDRs {
-			local.CIDRs = append(local.CIDRs, p.Masked())
-		}
-		local.CIDRs = sortedSet(local.CIDRs, netip.Prefix.Compare)
+	cidrs := d.ClusterCIDRs
+	if d.NodeCIDR {
+		cidrs = podCIDRs
 	}
+	for _, p := range cidrs {
+		local.CIDRs = append(local.CIDRs, p.Masked())
+	}
+	local.CIDRs = sortedSet(local.CIDRs, netip.Prefix.Compare)
 	return local
 }
 
@@ -81,9 +80,9 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 		prefix, err := parsePrefix(text)
 		if err != nil {
 			bad("spec.podCIDRs", err)
-			continue
+		} else if !slices.Contains(node.PodCIDRs, prefix) {
+			node.PodCIDRs = append(node.PodCIDRs, prefix)
 		}
-		node.PodCIDRs = append(node.PodCIDRs, prefix)
 	}
 	node.LocalPods = s.opts.DetectLocal.localPods(node.PodCIDRs)
 	return s.nodeChanged(node)

@@ -1,0 +1,100 @@
+package localstate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func TestNode(t *testing.T) {
+	address := func(kind corev1.NodeAddressType, ip string) nodeOption {
+		return func(obj *corev1.Node) {
+			obj.Status.Addresses = append(obj.Status.Addresses, corev1.NodeAddress{Type: kind, Address: ip})
+		}
+	}
+	taint := func(key string) nodeOption {
+		return func(obj *corev1.Node) { obj.Spec.Taints = append(obj.Spec.Taints, corev1.Taint{Key: key}) }
+	}
+	for _, tc := range []struct {
+		name string
+		node *corev1.Node
+		want string
+	}{
+		{"a node that says nothing", aNode(), "node me"},
+		{"S22 its zone", aNode(inZone("zone-a")), "node me zone=zone-a"},
+		{"S26 its internal addresses come before its external ones, in their order", aNode(address(corev1.NodeExternalIP, "198.51.100.1"), internalIPs("192.0.2.2", "2001:db8::1", "192.0.2.1")),
+			"node me ips=192.0.2.2,2001:db8::1,192.0.2.1,198.51.100.1"},
+		{"its host name is no address", aNode(address(corev1.NodeHostName, "192.0.2.9"), internalIPs("192.0.2.1")), "node me ips=192.0.2.1"},
+		{"an address that is there twice counts once", aNode(internalIPs("192.0.2.1"), address(corev1.NodeExternalIP, "192.0.2.1")), "node me ips=192.0.2.1"},
+		{"S5 an invalid address is skipped", aNode(internalIPs("", "192.0.2.256", "192.0.2.01")), "node me ips=192.0.2.1"},
+		{"its pod CIDRs, in their order", aNode(podCIDRs("fd01::/64", "10.1.0.0/24")), "node me pods=fd01::/64,10.1.0.0/24"},
+		{"a pod CIDR that is there twice counts once", aNode(podCIDRs("10.1.0.0/24", "10.1.0.7/24")), "node me pods=10.1.0.0/24"},
+		{"podCIDR where there are no podCIDRs", aNode(func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }), "node me pods=10.1.0.0/24"},
+		{"podCIDR does not matter where there are podCIDRs", aNode(podCIDRs("10.2.0.0/24"), func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }), "node me pods=10.2.0.0/24"},
+		{"S5 an invalid pod CIDR is skipped", aNode(podCIDRs("10.1.0.0", "10.2.0.0/24")), "node me pods=10.2.0.0/24"},
+		{"S39a the autoscaler is about to remove it", aNode(taint("any"), taint("ToBeDeletedByClusterAutoscaler")), "node me not-eligible"},
+		{"S39a other taints do not matter", aNode(taint("node.kubernetes.io/unschedulable")), "node me"},
+		{"S39a it is being deleted", aNode(func(obj *corev1.Node) { now := metav1.Now(); obj.DeletionTimestamp = &now }), "node me not-eligible"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, tc.node)
+			require.Equal(t, tc.want, w.got.node.String())
+			require.Empty(t, w.got.checkForm())
+		})
+	}
+
+	t.Run("S39a a node that is gone is not eligible until it comes back", func(t *testing.T) {
+		w := newWorld(t, aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
+		w.delete(aNode())
+		w.flush()
+		require.Equal(t, "node me zone=zone-a ips=192.0.2.1 not-eligible", w.got.node.String())
+		w.change(aServiceCIDR("kubernetes", "10.0.0.0/16"))
+		require.Equal(t, "node me zone=zone-a ips=192.0.2.1 services=10.0.0.0/16 not-eligible", w.got.node.String())
+		w.change(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
+		require.Equal(t, "node me zone=zone-a ips=192.0.2.1 services=10.0.0.0/16", w.got.node.String())
+	})
+	t.Run("S1 other nodes are ignored", func(t *testing.T) {
+		w := newWorld(t, aNode(inZone("zone-a")))
+		obj := aNode(inZone("zone-b"))
+		obj.Name = other
+		require.Empty(t, w.change(obj))
+		w.delete(obj)
+		w.flush()
+		require.Equal(t, "node me zone=zone-a", w.got.node.String())
+	})
+	t.Run("without a name every node is another one", func(t *testing.T) {
+		w := newWorldWith(t, Options{})
+		obj := aNode(inZone("zone-b"))
+		obj.Name = ""
+		require.False(t, w.set(obj))
+		require.False(t, w.delete(obj))
+		w.flush()
+		require.Equal(t, &model.Node{}, w.got.node)
+	})
+}
+
+func TestServiceCIDRs(t *testing.T) {
+	w := newWorld(t, aServiceCIDR("kubernetes", "fd00::/108", "10.0.0.0/16"))
+	cidrs := func() []string { return texts(w.got.node.ServiceCIDRs) }
+	require.Equal(t, []string{"10.0.0.0/16", "fd00::/108"}, cidrs(), "S47 of both families, sorted")
+	require.Equal(t, []string{"set node"}, w.change(aServiceCIDR("more", "10.9.0.0/16", "10.0.0.0/16")))
+	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16", "fd00::/108"}, cidrs(), "S47 one that two objects share is there once")
+	w.delete(aServiceCIDR("kubernetes"))
+	w.flush()
+	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16"}, cidrs(), "S47 and survives one's deletion")
+	require.Empty(t, w.change(aServiceCIDR("again", "10.9.0.0/16")), "no news")
+	w.change(aServiceCIDR("more", "010.0.0.5/16", "nonsense"))
+	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16"}, cidrs(), "S5 leniently, and the invalid one is skipped")
+	w.change(aServiceCIDR("again"))
+	require.Equal(t, []string{"10.0.0.0/16"}, cidrs(), "S47 an object may lose a range")
+	require.Equal(t, []string{"set node"}, w.change(aNode(inZone("a"))))
+	require.Equal(t, []string{"10.0.0.0/16"}, cidrs(), "the Node object knows nothing of them")
+	w.delete(aServiceCIDR("more"), aServiceCIDR("again"))
+	w.flush()
+	require.Empty(t, cidrs())
+	require.Empty(t, w.got.checkForm())
+}
