@@ -158,32 +158,3 @@ func listWatch[L runtime.Object](client typedClient[L], s selectors) *cache.List
 		},
 	}
 }
-
-// calls counts the list calls that are under way. A reflector whose context ends leaves a list call to itself, and what
-// a source has started has ended when Run returns.
-type calls struct {
-	mu      sync.Mutex
-	stopped bool
-	wg      sync.WaitGroup
-}
-
-// begin tells whether a call may begin; if so, done must follow.
-func (c *calls) begin() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stopped {
-		return false
-	}
-	c.wg.Add(1)
-	return true
-}
-
-func (c *calls) done() { c.wg.Done() }
-
-// stop lets no more calls begin and waits for the others.
-func (c *calls) stop() {
-	c.mu.Lock()
-	c.stopped = true
-	c.mu.Unlock()
-	c.wg.Wait()
-}

@@ -114,6 +114,7 @@ func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
 
 		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
 		s.disconnect()
+		synctest.Wait()
 		s.remove(service("goes"), slice("goes-1"))
 		s.apply(service("new"))
 		s.compact()
@@ -145,6 +146,7 @@ func TestClientsetDeliversADeletionThatHappenedWhileDisconnected(t *testing.T) {
 		time.Sleep(time.Minute) // virtual: client-go lists again after a watch of less than a second
 		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
 		s.disconnect()
+		synctest.Wait()
 		s.remove(service("goes"))
 		synctest.Wait()
 		s.setRefuse(refuse)

@@ -1,0 +1,211 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// InformersOptions say what [Informers] uses of a factory. The zero value is what kube-proxy watches.
+type InformersOptions struct {
+	// ServiceProxyName selects the Services and EndpointSlices whose label service.kubernetes.io/service-proxy-name has
+	// this value. If it is empty, those without the label are selected.
+	ServiceProxyName string
+	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all Nodes
+	// of the cluster: on a cluster of any size, better give one of a second factory that selects metadata.name=<own node>.
+	NodeInformer coreinformers.NodeInformer
+	// NoNode leaves the Node out: no informer of Nodes is created or used. For programs that run without a node name.
+	NoNode bool
+	// NoServiceCIDRs leaves the ServiceCIDRs out. It is needed where the API server does not have them (before v1.33),
+	// because the factory's informer would never be complete.
+	NoServiceCIDRs bool
+}
+
+// Informers is the [Source] for programs that have informers of Services and EndpointSlices anyway. It applies S1 to what
+// they hold, so they may hold everything: an object that is changed so that S1 leaves it out is delivered as deleted. It
+// is safe for concurrent use.
+//
+// The factory stays the caller's, who starts it and shuts it down. NewInformers asks it for informers, and a factory starts
+// only the informers that it has been asked for, so Start comes after NewInformers; calling it a second time is fine.
+// Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down cannot be used again.
+//
+// A transform function that the informers have must leave alone what package localstate reads. Informers hand over what a
+// relist brings one object after the other; with [Clientset] it is one Update.
+type Informers struct {
+	opts   InformersOptions
+	inputs map[kind]cache.SharedIndexInformer
+}
+
+var _ Source = (*Informers)(nil)
+
+// NewInformers returns a source that takes its objects from the factory's informers.
+func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions) (*Informers, error) {
+	var errs []error
+	if factory == nil {
+		errs = append(errs, errors.New("factory is nil"))
+	}
+	if opts.NoNode && opts.NodeInformer != nil {
+		errs = append(errs, errors.New("NodeInformer is set, and so is NoNode"))
+	}
+	errs = append(errs, validateServiceProxyName(opts.ServiceProxyName))
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("informers source: %w", err)
+	}
+	s := &Informers{opts: opts, inputs: map[kind]cache.SharedIndexInformer{
+		services:       factory.Core().V1().Services().Informer(),
+		endpointSlices: factory.Discovery().V1().EndpointSlices().Informer(),
+	}}
+	if !opts.NoNode {
+		nodeInformer := opts.NodeInformer
+		if nodeInformer == nil {
+			nodeInformer = factory.Core().V1().Nodes()
+		}
+		s.inputs[nodes] = nodeInformer.Informer()
+	}
+	if !opts.NoServiceCIDRs {
+		s.inputs[serviceCIDRs] = factory.Networking().V1().ServiceCIDRs().Informer()
+	}
+	return s, nil
+}
+
+// notStartedHint is how long Run waits before it asks in the log whether the factory has been started.
+const notStartedHint = 30 * time.Second
+
+// Run implements [Source]. It fails if an informer has been shut down, or if a nodeName is given and NoNode is set.
+func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
+	if nodeName != "" && s.opts.NoNode {
+		return fmt.Errorf("informers source: Node %q is wanted, but NoNode is set", nodeName)
+	}
+	logger := klog.FromContext(ctx)
+	var calls calls
+	defer calls.stop()
+	var registrations []cache.ResourceEventHandlerRegistration
+	for k, informer := range s.inputs {
+		if k == nodes && nodeName == "" {
+			continue
+		}
+		handler := &eventHandler{
+			kind:    k,
+			filter:  filter{nodeName: nodeName, serviceProxyName: s.opts.ServiceProxyName},
+			calls:   &calls,
+			handler: h,
+			logger:  logger,
+		}
+		registration, err := informer.AddEventHandlerWithOptions(handler, cache.HandlerOptions{Logger: &logger})
+		if err != nil {
+			return fmt.Errorf("informers source: %s: %w", k, err)
+		}
+		defer func() {
+			if err := informer.RemoveEventHandler(registration); err != nil {
+				logger.Error(err, "Failed to remove an event handler from an informer", "resource", k.String())
+			}
+		}()
+		registrations = append(registrations, registration)
+	}
+	hint := time.NewTimer(notStartedHint)
+	defer hint.Stop()
+	for _, registration := range registrations {
+		synced := registration.HasSyncedChecker().Done()
+		for waiting := true; waiting; {
+			select {
+			case <-synced:
+				waiting = false
+			case <-hint.C:
+				logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers?")
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	h.Synced()
+	<-ctx.Done()
+	return nil
+}
+
+// eventHandler applies S1 to what an informer delivers. It keeps no state: an informer's events say what was there before.
+type eventHandler struct {
+	kind    kind
+	filter  filter
+	calls   *calls
+	handler Handler
+	logger  klog.Logger
+}
+
+var _ cache.ResourceEventHandler = (*eventHandler)(nil)
+
+// OnAdd implements cache.ResourceEventHandler.
+func (e *eventHandler) OnAdd(obj any, _ bool) {
+	if o := e.object(obj); o != nil && e.filter.wants(o) {
+		e.update(Change{Object: o})
+	}
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (e *eventHandler) OnUpdate(before, after any) {
+	o, n := e.object(before), e.object(after)
+	if n == nil {
+		return
+	}
+	was, is := o != nil && e.filter.wants(o), e.filter.wants(n)
+	switch {
+	case was && is && o.GetResourceVersion() == n.GetResourceVersion() && n.GetResourceVersion() != "":
+		// A resync: the informer repeats what it has said.
+	case is:
+		e.update(Change{Object: n})
+	case was:
+		e.update(Change{Object: n, Deleted: true})
+	}
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (e *eventHandler) OnDelete(obj any) {
+	tombstone, ok := obj.(cache.DeletedFinalStateUnknown)
+	if !ok {
+		if o := e.object(obj); o != nil && e.filter.wants(o) {
+			e.update(Change{Object: o, Deleted: true})
+		}
+		return
+	}
+	// The informer missed the deletion. What it holds is the state that it delivered last, if it holds any.
+	if k, ok := kindOf(tombstone.Obj); ok && k == e.kind {
+		if o := tombstone.Obj.(metav1.Object); e.filter.wants(o) {
+			e.update(Change{Object: o, Deleted: true})
+		}
+		return
+	}
+	namespace, name, found := strings.Cut(tombstone.Key, "/")
+	if !found {
+		namespace, name = "", namespace
+	}
+	if e.kind == nodes && name != e.filter.nodeName {
+		return
+	}
+	e.update(key{e.kind, namespace, name}.deleted())
+}
+
+// object returns obj if it is of the handler's kind, and nil, with a log line, if a transform function made something
+// else of it.
+func (e *eventHandler) object(obj any) metav1.Object {
+	if k, ok := kindOf(obj); ok && k == e.kind {
+		return obj.(metav1.Object)
+	}
+	e.logger.Error(nil, "An informer delivered an unexpected type, ignored", "resource", e.kind.String(), "type", fmt.Sprintf("%T", obj))
+	return nil
+}
+
+// update hands a change to the handler, but not once Run has returned: an informer goes on for a moment with an event
+// handler that was removed.
+func (e *eventHandler) update(c Change) {
+	if e.calls.begin() {
+		defer e.calls.done()
+		e.handler.Update(c)
+	}
+}

@@ -1,0 +1,370 @@
+package watch
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// withFactory runs a test in virtual time, with a factory over a fake clientset that is shut down at the end.
+func withFactory(t *testing.T, objs []runtime.Object, f func(t *testing.T, e *factoryEnv)) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		client := fake.NewClientset(objs...)
+		e := &factoryEnv{t: t, ctx: ctx, client: client, SharedInformerFactory: informers.NewSharedInformerFactory(client, 0)}
+		t.Cleanup(func() {
+			cancel()
+			e.Shutdown()
+		})
+		f(t, e)
+	})
+}
+
+type factoryEnv struct {
+	informers.SharedInformerFactory
+	t      *testing.T
+	ctx    context.Context
+	client *fake.Clientset
+}
+
+func (e *factoryEnv) source(opts InformersOptions) *Informers {
+	e.t.Helper()
+	s, err := NewInformers(e, opts)
+	require.NoError(e.t, err)
+	return s
+}
+
+func (e *factoryEnv) start() { e.Start(e.ctx.Done()) }
+
+func (e *factoryEnv) update(obj object) {
+	e.t.Helper()
+	var err error
+	switch o := obj.(type) {
+	case *corev1.Service:
+		_, err = e.client.CoreV1().Services(o.Namespace).Update(e.ctx, o, metav1.UpdateOptions{})
+	default:
+		err = e.client.Tracker().Update(resources[keyOf(obj).kind], obj, obj.GetNamespace())
+	}
+	require.NoError(e.t, err)
+}
+
+func TestInformersRefuseBadOptions(t *testing.T) {
+	_, err := NewInformers(nil, InformersOptions{ServiceProxyName: "not a label"})
+	require.ErrorContains(t, err, "factory is nil")
+	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
+
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	_, err = NewInformers(factory, InformersOptions{NoNode: true, NodeInformer: factory.Core().V1().Nodes()})
+	require.ErrorContains(t, err, "NoNode")
+
+	s, err := NewInformers(factory, InformersOptions{NoNode: true})
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Run(t.Context(), "n1", newRecorder(t)), `Node "n1" is wanted`)
+}
+
+func TestInformersDeliverWhatThereIsAndThenChanges(t *testing.T) {
+	headless := service("headless")
+	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	objs := []runtime.Object{
+		service("a"), headless, labelled(service("other"), labelServiceProxyName, "other"),
+		slice("a-1"), labelled(slice("headless-1"), corev1.IsHeadlessService, ""), labelled(slice("other-1"), labelServiceProxyName, ""),
+		node("n1"), node("n2"), serviceCIDR("kubernetes"),
+	}
+	withFactory(t, objs, func(t *testing.T, e *factoryEnv) {
+		r := newRecorder(t)
+		s := e.source(InformersOptions{})
+		e.start()
+		start(t, s, "n1", r)
+		r.waitSynced()
+		all := []string{
+			"endpointslices.discovery.k8s.io default/a-1", "nodes n1", "servicecidrs.networking.k8s.io kubernetes",
+			"services default/a",
+		}
+		assert.Equal(t, all, r.atSynced)
+		assert.Equal(t, 4, r.updateCount())
+
+		require.NoError(t, e.client.Tracker().Add(service("b")))
+		r.waitFor(append(all, "services default/b")...)
+		require.NoError(t, e.client.Tracker().Delete(resources[services], "default", "b"))
+		require.NoError(t, e.client.Tracker().Delete(resources[nodes], "", "n1"))
+		require.NoError(t, e.client.Tracker().Delete(resources[nodes], "", "n2"))
+		r.waitFor(all[0], all[2], all[3])
+		assert.Equal(t, 1, r.syncedCount())
+	})
+}
+
+func TestInformersTakeAnEmptyClusterForComplete(t *testing.T) {
+	withFactory(t, nil, func(t *testing.T, e *factoryEnv) {
+		r := newRecorder(t)
+		s := e.source(InformersOptions{})
+		e.start()
+		start(t, s, "n1", r)
+		r.waitSynced()
+		assert.Zero(t, r.updateCount())
+		require.NoError(t, e.client.Tracker().Add(node("n1")))
+		r.waitFor("nodes n1")
+	})
+}
+
+func TestInformersMayBeStartedAfterRun(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a")}, func(t *testing.T, e *factoryEnv) {
+		r := newRecorder(t)
+		s := e.source(InformersOptions{})
+		_, logs := startLogged(t, s, "n1", r)
+		time.Sleep(notStartedHint + time.Second) // virtual
+		assert.Zero(t, r.syncedCount())
+		assert.Equal(t, 1, countIn(logs(), "is the factory started"))
+		e.start()
+		r.waitSynced()
+		assert.Equal(t, []string{"services default/a"}, r.atSynced)
+	})
+}
+
+func TestInformersAreCompleteWhenTheHandlersHaveSeenEverythingNotTheInformers(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a"), service("b")}, func(t *testing.T, e *factoryEnv) {
+		s := e.source(InformersOptions{})
+		e.start()
+		e.WaitForCacheSync(e.ctx.Done())
+		r := newRecorder(t)
+		release := make(chan struct{})
+		r.onUpdate = func() { <-release }
+		start(t, s, "n1", r)
+		synctest.Wait()
+		assert.Zero(t, r.syncedCount(), "the handler is still at its first object")
+		close(release)
+		r.waitSynced()
+		assert.Equal(t, []string{"services default/a", "services default/b"}, r.atSynced)
+	})
+}
+
+func TestInformersDeliverADeletionWhenAnObjectIsFilteredFromNowOn(t *testing.T) {
+	headless := service("a")
+	headless.Spec.ClusterIP = corev1.ClusterIPNone
+	for _, test := range []struct {
+		name           string
+		wanted, unwant object
+	}{
+		{"a service that another proxy serves", service("a"), labelled(service("a"), labelServiceProxyName, "other")},
+		{"a service that becomes headless", service("a"), headless},
+		{"a slice that another proxy serves", slice("a"), labelled(slice("a"), labelServiceProxyName, "other")},
+		{"a slice that becomes headless", slice("a"), labelled(slice("a"), corev1.IsHeadlessService, "")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			withFactory(t, []runtime.Object{test.wanted}, func(t *testing.T, e *factoryEnv) {
+				r := newRecorder(t)
+				s := e.source(InformersOptions{})
+				e.start()
+				start(t, s, "n1", r)
+				r.waitSynced()
+				name := keyOf(test.wanted).String()
+				assert.Equal(t, []string{name}, r.names())
+				e.update(test.unwant)
+				r.waitFor()
+				updates := r.updateCount()
+				e.update(test.unwant)
+				e.update(test.wanted)
+				r.waitFor(name)
+				assert.Equal(t, updates+1, r.updateCount(), "a change of what is left out is none")
+			})
+		})
+	}
+}
+
+func TestInformersSelectTheServicesOfTheirProxyName(t *testing.T) {
+	objs := []runtime.Object{service("a"), labelled(service("mine"), labelServiceProxyName, "mine"), slice("a-1"),
+		labelled(slice("mine-1"), labelServiceProxyName, "mine"), labelled(slice("other-1"), labelServiceProxyName, "other")}
+	withFactory(t, objs, func(t *testing.T, e *factoryEnv) {
+		r := newRecorder(t)
+		s := e.source(InformersOptions{ServiceProxyName: "mine"})
+		e.start()
+		start(t, s, "", r)
+		r.waitSynced()
+		assert.Equal(t, []string{"endpointslices.discovery.k8s.io default/mine-1", "services default/mine"}, r.atSynced)
+	})
+}
+
+func TestInformersDoNotRepeatAtAResync(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := service("a")
+		a.ResourceVersion = "7"
+		client := fake.NewClientset(a)
+		factory := informers.NewSharedInformerFactory(client, time.Minute)
+		defer factory.Shutdown()
+		defer cancel()
+		s, err := NewInformers(factory, InformersOptions{})
+		require.NoError(t, err)
+		factory.Start(ctx.Done())
+		r := newRecorder(t)
+		stop := start(t, s, "", r)
+		r.waitSynced()
+		time.Sleep(time.Hour) // virtual
+		assert.Equal(t, 1, r.updateCount())
+		stop()
+	})
+}
+
+func TestInformersLeaveOutWhatTheyAreTold(t *testing.T) {
+	withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")}, func(t *testing.T, e *factoryEnv) {
+		r := newRecorder(t)
+		s := e.source(InformersOptions{NoNode: true, NoServiceCIDRs: true})
+		e.start()
+		start(t, s, "", r)
+		r.waitSynced()
+		assert.Equal(t, []string{"services default/a"}, r.atSynced)
+		for _, action := range e.client.Actions() {
+			assert.NotContains(t, []string{"nodes", "servicecidrs"}, action.GetResource().Resource)
+		}
+	})
+}
+
+func TestInformersTakeTheNodeFromAnotherFactory(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a")}, func(t *testing.T, e *factoryEnv) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ownNode := informers.NewSharedInformerFactory(fake.NewClientset(node("n1")), 0)
+		defer ownNode.Shutdown()
+		defer cancel()
+		r := newRecorder(t)
+		s := e.source(InformersOptions{NodeInformer: ownNode.Core().V1().Nodes()})
+		e.start()
+		ownNode.Start(ctx.Done())
+		stop := start(t, s, "n1", r)
+		r.waitSynced()
+		assert.Equal(t, []string{"nodes n1", "services default/a"}, r.atSynced)
+		stop()
+	})
+}
+
+func TestInformersRemoveTheirHandlersAndRunAgain(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a"), node("n1"), node("n2")}, func(t *testing.T, e *factoryEnv) {
+		s := e.source(InformersOptions{})
+		e.start()
+		first, atOnce := newRecorder(t), newRecorder(t)
+		stop := start(t, s, "n1", first)
+		start(t, s, "n2", atOnce)
+		first.waitSynced()
+		atOnce.waitSynced()
+		assert.Equal(t, []string{"nodes n1", "services default/a"}, first.atSynced)
+		assert.Equal(t, []string{"nodes n2", "services default/a"}, atOnce.atSynced)
+		stop()
+		require.NoError(t, e.client.Tracker().Add(service("b"))) // first fails the test if it hears of it
+		atOnce.waitFor("nodes n2", "services default/a", "services default/b")
+		synctest.Wait()
+
+		again := newRecorder(t)
+		start(t, s, "n1", again)
+		again.waitSynced()
+		assert.Equal(t, []string{"nodes n1", "services default/a", "services default/b"}, again.atSynced)
+	})
+}
+
+func TestInformersDeliverNothingAfterRunReturnedEvenIfTheInformerIsBehind(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a"), service("b"), service("c")}, func(t *testing.T, e *factoryEnv) {
+		s := e.source(InformersOptions{})
+		e.start()
+		e.WaitForCacheSync(e.ctx.Done())
+		r := newRecorder(t)
+		inUpdate, release := make(chan struct{}, 3), make(chan struct{})
+		r.onUpdate = func() {
+			inUpdate <- struct{}{}
+			<-release
+		}
+		logger, _ := testLogger(t)
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			assert.NoError(t, s.Run(ctx, "", r))
+			r.mu.Lock()
+			r.over = true
+			r.mu.Unlock()
+		}()
+		<-inUpdate
+		cancel()
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Error("Run returned while the handler was at work")
+		default:
+		}
+		close(release)
+		<-returned
+		synctest.Wait()
+		assert.Equal(t, 1, r.updateCount())
+		assert.Zero(t, r.syncedCount())
+	})
+}
+
+func TestInformersFailOnceTheyAreShutDown(t *testing.T) {
+	withFactory(t, nil, func(t *testing.T, e *factoryEnv) {
+		s := e.source(InformersOptions{})
+		stopCh := make(chan struct{})
+		e.Start(stopCh)
+		e.WaitForCacheSync(stopCh)
+		close(stopCh)
+		e.Shutdown()
+		require.ErrorContains(t, s.Run(t.Context(), "n1", newRecorder(t)), "has stopped already")
+	})
+}
+
+// Tombstones and wrong types come from the informer when it missed a deletion or has a transform function; a real one
+// cannot be made to deliver each of them.
+func TestInformersHandleTombstonesAndForeignTypes(t *testing.T) {
+	tombstone := func(key string, obj any) any { return cache.DeletedFinalStateUnknown{Key: key, Obj: obj} }
+	gone := service("a")
+	for _, test := range []struct {
+		name string
+		kind kind
+		send func(e *eventHandler)
+		want []string
+	}{
+		{"a tombstone with the last state", services,
+			func(e *eventHandler) { e.OnDelete(tombstone("default/a", gone)) }, []string{"-services default/a"}},
+		{"a tombstone of an object that was left out", services,
+			func(e *eventHandler) {
+				e.OnDelete(tombstone("default/a", labelled(service("a"), labelServiceProxyName, "x")))
+			}, nil},
+		{"a tombstone without a state", endpointSlices,
+			func(e *eventHandler) { e.OnDelete(tombstone("default/a", nil)) },
+			[]string{"-endpointslices.discovery.k8s.io default/a"}},
+		{"a tombstone without a state of a cluster-wide object", serviceCIDRs,
+			func(e *eventHandler) { e.OnDelete(tombstone("kubernetes", nil)) },
+			[]string{"-servicecidrs.networking.k8s.io kubernetes"}},
+		{"a tombstone without a state of the own node", nodes,
+			func(e *eventHandler) { e.OnDelete(tombstone("n1", nil)) }, []string{"-nodes n1"}},
+		{"a tombstone without a state of another node", nodes,
+			func(e *eventHandler) { e.OnDelete(tombstone("n2", nil)) }, nil},
+		{"an addition of a foreign type", services, func(e *eventHandler) { e.OnAdd(node("n1"), false) }, nil},
+		{"an update to a foreign type", services, func(e *eventHandler) { e.OnUpdate(gone, "x") }, nil},
+		{"an update from a foreign type", services, func(e *eventHandler) { e.OnUpdate("x", gone) },
+			[]string{"+services default/a"}},
+		{"a deletion of a foreign type", services, func(e *eventHandler) { e.OnDelete(struct{}{}) }, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRecorder(t)
+			logger, _ := testLogger(t)
+			test.send(&eventHandler{
+				kind: test.kind, filter: filter{nodeName: "n1"}, calls: &calls{}, handler: r, logger: logger,
+			})
+			var got []string
+			for i := range r.updateCount() {
+				got = append(got, r.update(i)...)
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
