@@ -14,8 +14,8 @@ type TeeSink struct{ sinks []forward }
 // Tee returns a Sink that makes every call to all the sinks, in their order. With none it does nothing.
 //
 // Sync calls all of them, whether or not one fails, and joins the errors, each with the place and the type of its sink;
-// [FailedFamilies] sees through that. What succeeded is in force: the sinks do not wait for each other. The retry goes to all of
-// them: the ones that succeeded are asked to resync too, and have nothing to correct.
+// [FailedFamilies] and errors.As see through that. What succeeded is in force: the sinks do not wait for each other. The
+// retry goes to all of them: the ones that succeeded are asked to resync too, and have nothing to correct.
 func Tee(sinks ...Sink) *TeeSink {
 	t := &TeeSink{}
 	for _, s := range sinks {

@@ -99,3 +99,10 @@ func TestTeeSyncsAllSinksAndJoinsTheErrors(t *testing.T) {
 		})
 	}
 }
+
+func TestTeeKeepsAPermanentErrorVisible(t *testing.T) {
+	var first, second sink.Recorder
+	second.FailNext(&sink.PermanentError{Err: errors.New("no such kernel feature")})
+	var permanent *sink.PermanentError
+	assert.ErrorAs(t, sink.Tee(&first, &second).Sync(t.Context()), &permanent)
+}
