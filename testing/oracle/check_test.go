@@ -87,7 +87,7 @@ func TestFlowsThatAreNone(t *testing.T) {
 		{"a mapped destination", func(f *Flow) { f.Destination = netip.MustParseAddrPort("[::ffff:10.0.0.1]:80") }, "is not valid"},
 		{"no port", func(f *Flow) { f.Destination = netip.MustParseAddrPort("10.96.0.10:0") }, "10.96.0.10:0 is not valid"},
 		{"two families", func(f *Flow) { f.Source = addr("fd44:1::9") }, "different families"},
-		{"no protocol", func(f *Flow) { f.Protocol = 0 }, "unknown protocol 0"},
+		{"no protocol", func(f *Flow) { f.Protocol = 0 }, "unknown protocol"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -120,4 +120,28 @@ func TestStatesThatContradictThemselves(t *testing.T) {
 
 	_, err = New(State{Node: &f.node, Services: []*model.Service{&f.service}, Endpoints: append(f.endpoints, f.endpoints[0])}, Config{})
 	require.ErrorContains(t, err, "endpoint default/web:http/TCP -> 10.244.1.5:8080 is there twice")
+}
+
+func TestStateIsReadable(t *testing.T) {
+	f := newFixture()
+	f.policy.ExternalAddresses = false
+	f.service.ExternalIPs, f.service.LoadBalancerIPs, f.service.Ports[0].NodePort = nil, nil, 0
+	f.service.ClusterIPs = f.service.ClusterIPs[:1]
+	f.setRoutes(&f.service, f.policy)
+	f.service.Ports[0].RoutesIPv6 = model.Routes{}
+	f.bare("abba", 81, func(s *model.Service) { s.ClusterIPs = []netip.Addr{addr("10.96.0.9")} })
+	f.others[0].Ports[0].RoutesIPv6 = model.Routes{}
+	f.endpoints[0], f.endpoints[1] = f.endpoints[1], f.endpoints[0]
+	state := State{Node: &model.Node{Name: "n1"}, Services: []*model.Service{&f.service, f.others[0]}, Endpoints: f.endpoints}
+	assert.Equal(t, `node n1
+service default/abba cluster-ips=10.96.0.9
+  http 81/TCP
+    IPv4 cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject
+service default/web cluster-ips=10.96.0.10
+  http 80/TCP
+    IPv4 cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject
+  endpoint default/web:http/TCP -> 10.244.1.5:8080 sets=Cluster,Local local
+  endpoint default/web:http/TCP -> 10.244.2.5:8080 sets=Cluster
+`, state.String())
+	assert.Empty(t, State{}.String())
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -19,6 +20,27 @@ type State struct {
 // Collect makes a State of anything that iterates, in any order.
 func Collect(node *model.Node, services iter.Seq[*model.Service], endpoints iter.Seq[*model.Endpoint]) State {
 	return State{Node: node, Services: slices.Collect(services), Endpoints: slices.Collect(endpoints)}
+}
+
+// String returns the node, the services ordered by name with all their routes, and after each its endpoints.
+func (s State) String() string {
+	var b strings.Builder
+	if s.Node != nil {
+		fmt.Fprintln(&b, s.Node)
+	}
+	endpoints := map[model.ServiceName][]*model.Endpoint{}
+	for _, ep := range s.Endpoints {
+		endpoints[ep.Port.Service] = append(endpoints[ep.Port.Service], ep)
+	}
+	for _, svc := range slices.SortedFunc(slices.Values(s.Services), func(a, b *model.Service) int { return a.Name.Compare(b.Name) }) {
+		fmt.Fprintln(&b, svc)
+		own := endpoints[svc.Name]
+		slices.SortFunc(own, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
+		for _, ep := range own {
+			fmt.Fprintf(&b, "  %v\n", ep)
+		}
+	}
+	return b.String()
 }
 
 // validate tells what is contradictory about a state; nobody can say what must happen then.

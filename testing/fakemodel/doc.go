@@ -1,0 +1,37 @@
+// Package fakemodel is the offline harness for what is built on this library: it feeds a sink the way package kubeproxy's
+// Run does, wave by wave, without a cluster, a clock or another goroutine, and says what the sink was told.
+//
+// # Feeding a sink
+//
+// A [Driver] takes model values, cluster objects or YAML, and puts them in force with Sync. It retries after a failure,
+// asks for full resyncs, and restarts the backend on the dataplane that it has:
+//
+//	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return mybackend.New(dataplane) }})
+//	d.Set(fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())
+//	d.Sync()
+//	d.Want("SetNode n1", "SetService default/web", "Sync")
+//	d.Restart()
+//
+// The calls are recorded by a [sink.Recorder], and a feed that breaks the contract of [sink.Sink] ends the test.
+//
+// # Building values
+//
+// [Service], [Endpoint] and [Node] build model values, package kube builds cluster objects, both with good defaults. Package
+// churn makes a whole cluster that lives: pods roll, drain and move, services come and go.
+//
+// # Expectations
+//
+// [Driver.Want] lists the calls; [Golden] compares a longer text with a file; [RunScripts] runs scripts that hold the
+// objects and the expected transcripts. FAKEMODEL_UPDATE=1 in the environment writes what was got into the files and the
+// scripts. [Driver.State] is for package oracle, which says what must happen to packets.
+//
+// # Faults and time
+//
+// [Faults] fails operations at random, reproducibly by seed; [Faulty] fails a sink's Sync with it, a fake dataplane its
+// own operations. [Revisions] is for sinks that run in the background: a test waits for a revision, it never sleeps.
+//
+// # What it never does
+//
+// It opens no connection and touches no dataplane of its own. That a backend's rules do what they should with packets is
+// the business of package conformance.
+package fakemodel

@@ -1,0 +1,242 @@
+package fakemodel
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// Options configures a Driver. The zero value is usable: it records and feeds nobody.
+type Options struct {
+	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when the
+	// driver is made and at every Restart. Default: none.
+	NewSink func() sink.Sink
+	// Dump returns what the dataplane holds, for scripts and golden files. Default: none.
+	Dump func() string
+	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
+	State localstate.Options
+}
+
+// Driver feeds a sink wave by wave and records what it was told. It does what package kubeproxy's Run does, in the test's
+// own goroutine: it hands over what changed, calls Sync if there is anything new, and after a Sync that failed calls
+// ForceResync and Sync again.
+//
+// It is fed either with model values or with cluster objects, not with both. What goes wrong ends the test.
+type Driver struct {
+	tb   testing.TB
+	opts Options
+
+	source   source
+	recorder *sink.Recorder
+	sink     sink.Sink
+	lines    []string
+	waves    int  // since the start
+	failed   bool // the last Sync
+	failures []error
+}
+
+// NewDriver returns a driver that has not told its sink anything yet.
+func NewDriver(tb testing.TB, opts Options) *Driver {
+	d := &Driver{tb: tb, opts: opts}
+	d.opts.State.NodeName = cmp.Or(opts.State.NodeName, "n1")
+	d.start()
+	return d
+}
+
+func (d *Driver) start() {
+	d.recorder, d.waves, d.failed = &sink.Recorder{}, 0, false
+	d.sink = sink.Tee()
+	if d.opts.NewSink != nil {
+		d.sink = d.opts.NewSink()
+	}
+}
+
+// Set creates or replaces objects: a *model.Node, *model.Service or *model.Endpoint; or a Service, EndpointSlice, Node or
+// ServiceCIDR of the Kubernetes API. Nothing is told to the sink before Sync.
+func (d *Driver) Set(objects ...any) {
+	d.tb.Helper()
+	for _, object := range objects {
+		d.check(d.sourceOf(object).set(object))
+	}
+}
+
+// Delete deletes objects. It takes what Set takes, of which only the name counts, and also a model.ServiceName or a
+// model.EndpointKey. With a model service go its endpoints.
+func (d *Driver) Delete(objects ...any) {
+	d.tb.Helper()
+	for _, object := range objects {
+		d.check(d.sourceOf(object).delete(object))
+	}
+}
+
+// SetYAML sets the cluster objects of a YAML text of one or more documents. See [ParseYAML].
+func (d *Driver) SetYAML(text string) {
+	d.tb.Helper()
+	objects, err := ParseYAML([]byte(text))
+	d.check(err)
+	for _, object := range objects {
+		d.Set(object)
+	}
+}
+
+// Update takes changes of cluster objects, for example those of package churn.
+func (d *Driver) Update(changes ...watch.Change) {
+	d.tb.Helper()
+	for _, change := range changes {
+		if change.Deleted {
+			d.Delete(change.Object)
+		} else {
+			d.Set(change.Object)
+		}
+	}
+}
+
+func (d *Driver) check(err error) {
+	d.tb.Helper()
+	if err != nil {
+		d.tb.Fatalf("fakemodel: %v", err)
+	}
+}
+
+// sourceOf returns the driver's source if the object is of its kind. The first object decides.
+func (d *Driver) sourceOf(object any) source {
+	d.tb.Helper()
+	if d.source == nil {
+		source, err := newSource(object, d.opts.State)
+		d.check(err)
+		d.source = source
+		d.check(source.start(d.tb.Context()))
+	}
+	if !d.source.takes(object) {
+		d.tb.Fatalf("fakemodel: a driver that is fed with %s cannot take a %T", d.source, object)
+	}
+	return d.source
+}
+
+// Sync puts in force what was set and deleted. A Sync that fails ends the test.
+func (d *Driver) Sync() {
+	d.tb.Helper()
+	if err := d.TrySync(); err != nil {
+		d.tb.Fatalf("fakemodel: Sync: %v", err)
+	}
+}
+
+// TrySync is Sync for tests in which it may fail: it returns the sink's error. The next one tries again.
+//
+// Without anything new the sink is not called, except for the first time, and after a Sync that failed.
+func (d *Driver) TrySync() error {
+	d.tb.Helper()
+	return d.wave(false)
+}
+
+// SyncUntilApplied calls TrySync until the sink has no error, at most tries times, and returns how often that was. The
+// test ends if none succeeded.
+func (d *Driver) SyncUntilApplied(tries int) int {
+	d.tb.Helper()
+	var err error
+	for i := range tries {
+		if err = d.TrySync(); err == nil {
+			return i + 1
+		}
+	}
+	d.tb.Fatalf("fakemodel: Sync failed %d times in a row, at last: %v", tries, err)
+	return tries
+}
+
+// FailNext makes the next Syncs, as many as there are errors, fail with these errors before the sink hears of them. To let
+// the sink itself fail, or to fail at random, see [Faulty].
+func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs...) }
+
+// Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything is new.
+func (d *Driver) Resync() {
+	d.tb.Helper()
+	if err := d.wave(true); err != nil {
+		d.tb.Fatalf("fakemodel: Sync: %v", err)
+	}
+}
+
+func (d *Driver) wave(resync bool) error {
+	d.tb.Helper()
+	receiver := sink.Tee(d.recorder, d.sink)
+	if d.source == nil { // nothing is a complete cluster too
+		d.source = &modelSource{}
+	}
+	changed, err := d.source.flush(receiver)
+	d.check(err)
+	if d.waves > 0 && !changed && !d.failed && !resync {
+		return nil
+	}
+	if resync || d.failed {
+		receiver.ForceResync()
+	}
+	if len(d.failures) > 0 {
+		err, d.failures = d.failures[0], d.failures[1:]
+	} else {
+		err = d.sink.Sync(d.tb.Context())
+	}
+	d.recorder.FailNext(err)
+	_ = d.recorder.Sync(d.tb.Context()) // returns err
+	d.failed = err != nil
+	d.waves++
+	for _, wave := range d.recorder.TakeWaves() {
+		d.lines = append(d.lines, wave.Lines()...)
+	}
+	if violations := d.recorder.Violations(); len(violations) > 0 {
+		d.tb.Fatalf("fakemodel: the contract of sink.Sink was not kept:\n%s", strings.Join(violations, "\n"))
+	}
+	return err
+}
+
+// Restart stands for a new process: a new sink from Options.NewSink and a new node-local state. What was set is still
+// there, and the next Sync tells the new sink everything; what the dataplane holds is up to NewSink.
+func (d *Driver) Restart() {
+	d.tb.Helper()
+	if d.source != nil {
+		d.check(d.source.start(d.tb.Context()))
+	}
+	d.lines = append(d.lines, "Restart")
+	d.start()
+}
+
+// Transcript returns what the sink was told since the last Transcript or Want, a line for each call, as
+// [sink.Call.String] writes it, "Sync" with the error if there was one, and "Restart".
+func (d *Driver) Transcript() []string {
+	lines := d.lines
+	d.lines = nil
+	return lines
+}
+
+// Want ends the test unless the Transcript is these lines, in this order. A line may leave out its end, after a whole word:
+// "SetService default/web" stands for whatever the service looks like.
+func (d *Driver) Want(lines ...string) {
+	d.tb.Helper()
+	got := d.Transcript()
+	want := slices.Clone(lines)
+	for i := range want {
+		if i < len(got) && abbreviates(want[i], got[i]) {
+			want[i] = got[i] // so that a failure shows what really differs
+		}
+	}
+	require.Equal(d.tb, strings.Join(want, "\n"), strings.Join(got, "\n"),
+		"what the sink was told, and in which order, is not what was wanted")
+}
+
+func abbreviates(short, line string) bool {
+	rest, ok := strings.CutPrefix(line, short)
+	return ok && (rest == "" || rest[0] == ' ' || rest[0] == ';')
+}
+
+// State returns all that the sink has been told, whether or not it is in force, for package oracle.
+func (d *Driver) State() oracle.State {
+	services, endpoints := d.recorder.Services(), d.recorder.Endpoints()
+	return oracle.Collect(d.recorder.Node(), maps.Values(services), maps.Values(endpoints))
+}

@@ -1,0 +1,178 @@
+package fakemodel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Model is a node-local state that a test writes by hand, in whatever order. Flush hands over what changed, in the order
+// that package sink lays down: it stands in for package localstate where no cluster objects are wanted. It is a
+// [localstate.Receiver] itself. The zero value is empty and ready to use.
+type Model struct {
+	node     pair[*model.Node]
+	services map[model.ServiceName]*modelService
+	changed  map[model.ServiceName]struct{}
+}
+
+// pair is a value as it is wanted and as it was last handed over.
+type pair[T any] struct{ wanted, told T }
+
+// modelService is one service with its endpoints.
+type modelService struct {
+	service   pair[*model.Service]
+	endpoints map[model.EndpointKey]pair[*model.Endpoint]
+	changed   map[model.EndpointKey]struct{}
+}
+
+// SetNode sets the node.
+func (m *Model) SetNode(node *model.Node) { m.node.wanted = node }
+
+// SetService creates or replaces a service.
+func (m *Model) SetService(svc *model.Service) { m.touch(svc.Name).service.wanted = svc }
+
+// DeleteService deletes a service and its endpoints.
+func (m *Model) DeleteService(name model.ServiceName) {
+	s := m.touch(name)
+	s.service.wanted = nil
+	for key := range s.endpoints {
+		s.set(key, nil)
+	}
+}
+
+// SetEndpoint creates or replaces an endpoint. Its service may come later, but before Flush.
+func (m *Model) SetEndpoint(ep *model.Endpoint) { m.touch(ep.Port.Service).set(ep.Key(), ep) }
+
+// DeleteEndpoint deletes an endpoint.
+func (m *Model) DeleteEndpoint(key model.EndpointKey) { m.touch(key.Port.Service).set(key, nil) }
+
+func (m *Model) touch(name model.ServiceName) *modelService {
+	if m.services == nil {
+		m.services = map[model.ServiceName]*modelService{}
+		m.changed = map[model.ServiceName]struct{}{}
+	}
+	s := m.services[name]
+	if s == nil {
+		s = &modelService{endpoints: map[model.EndpointKey]pair[*model.Endpoint]{}, changed: map[model.EndpointKey]struct{}{}}
+		m.services[name] = s
+	}
+	m.changed[name] = struct{}{}
+	return s
+}
+
+func (s *modelService) set(key model.EndpointKey, ep *model.Endpoint) {
+	p := s.endpoints[key]
+	p.wanted = ep
+	s.endpoints[key] = p
+	s.changed[key] = struct{}{}
+}
+
+// Flush hands over what differs from what was last handed over, and tells whether anything does. If an endpoint belongs to
+// no service port it hands over nothing and returns an error that names every such endpoint.
+func (m *Model) Flush(r localstate.Receiver) (changed bool, err error) {
+	names := slices.SortedFunc(maps.Keys(m.changed), model.ServiceName.Compare)
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, m.services[name].orphans()...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return false, err
+	}
+	if n, ok := r.(localstate.NodeReceiver); ok && m.node.wanted != nil && !m.node.wanted.Equal(m.node.told) {
+		n.SetNode(m.node.wanted)
+		changed = true
+	}
+	m.node.told = m.node.wanted
+	for _, name := range names {
+		if s := m.services[name]; s.service.wanted == nil {
+			changed = s.flush(name, r) || changed
+			delete(m.services, name)
+		}
+	}
+	for _, name := range names {
+		if s := m.services[name]; s != nil {
+			changed = s.flush(name, r) || changed
+		}
+	}
+	clear(m.changed)
+	return changed, nil
+}
+
+// orphans returns an error for each endpoint that belongs to no port of the service. If the service itself is the same as
+// before, only those that changed can be any.
+func (s *modelService) orphans() []error {
+	svc := s.service.wanted
+	var orphans []model.EndpointKey
+	look := func(key model.EndpointKey) {
+		if s.endpoints[key].wanted != nil && (svc == nil || svc.Port(key.Port.Port, key.Port.Protocol) == nil) {
+			orphans = append(orphans, key)
+		}
+	}
+	if svc == s.service.told {
+		for key := range s.changed {
+			look(key)
+		}
+	} else {
+		for key := range s.endpoints {
+			look(key)
+		}
+	}
+	slices.SortFunc(orphans, model.EndpointKey.Compare)
+	var errs []error
+	for _, key := range orphans {
+		errs = append(errs, fmt.Errorf("endpoint %v belongs to no service port", key))
+	}
+	return errs
+}
+
+// flush hands over one service: endpoints that go, the service, endpoints that come or change. It tells whether there were
+// any.
+func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (changed bool) {
+	keys := slices.SortedFunc(maps.Keys(s.changed), model.EndpointKey.Compare)
+	for _, key := range keys {
+		if ep := s.endpoints[key]; ep.wanted == nil {
+			if ep.told != nil {
+				r.DeleteEndpoint(key)
+				changed = true
+			}
+			delete(s.endpoints, key)
+		}
+	}
+	switch svc := &s.service; {
+	case svc.wanted == nil && svc.told != nil:
+		r.DeleteService(name)
+		changed = true
+	case svc.wanted != nil && !svc.wanted.Equal(svc.told):
+		r.SetService(svc.wanted)
+		changed = true
+	}
+	s.service.told = s.service.wanted
+	for _, key := range keys {
+		if ep, ok := s.endpoints[key]; ok {
+			if !ep.wanted.Equal(ep.told) {
+				r.SetEndpoint(ep.wanted)
+				changed = true
+			}
+			s.endpoints[key] = pair[*model.Endpoint]{ep.wanted, ep.wanted}
+		}
+	}
+	clear(s.changed)
+	return changed
+}
+
+// Forget makes the next Flush hand over everything, as after a restart. Nothing is deleted by it.
+func (m *Model) Forget() {
+	m.node.told = nil
+	for name, s := range m.services {
+		m.touch(name).service.told = nil
+		for key, ep := range s.endpoints {
+			ep.told = nil
+			s.endpoints[key] = ep
+			s.changed[key] = struct{}{}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package fakemodel
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+var _ localstate.Receiver = &Model{}
+
+// lines flushes a model to a recorder as one wave, and returns what was told in short.
+func lines(t *testing.T, m *Model, r *sink.Recorder) []string {
+	t.Helper()
+	changed, err := m.Flush(r)
+	require.NoError(t, err)
+	require.NoError(t, r.Sync(context.Background()))
+	var short []string
+	for _, wave := range r.TakeWaves() {
+		for _, call := range wave.Calls {
+			text := string(call.Op)
+			switch call.Op {
+			case sink.OpSetService, sink.OpDeleteService:
+				text += " " + call.Name.String()
+			case sink.OpSetEndpoint, sink.OpDeleteEndpoint:
+				text += " " + call.Key.String()
+			}
+			short = append(short, text)
+		}
+	}
+	require.Equal(t, changed, len(short) > 0)
+	require.Empty(t, r.Violations())
+	return short
+}
+
+func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
+	a, b := Service("a").Build(), Service("b").Build()
+	a1, a2 := Endpoint("a/TCP", "10.244.1.1:80").Build(), Endpoint("a/TCP", "10.244.1.2:80").Build()
+	b1 := Endpoint("b/TCP", "10.244.1.1:80").Build()
+	m, r := &Model{}, &sink.Recorder{}
+
+	for _, ep := range []*model.Endpoint{a2, b1, a1} {
+		m.SetEndpoint(ep) // before their services
+	}
+	m.SetService(b)
+	m.SetService(a)
+	m.SetNode(Node("n1").Build())
+	assert.Equal(t, []string{
+		"SetNode",
+		"SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.1:80", "SetEndpoint default/a/TCP -> 10.244.1.2:80",
+		"SetService default/b", "SetEndpoint default/b/TCP -> 10.244.1.1:80",
+	}, lines(t, m, r))
+
+	m.SetNode(Node("n1").Build())
+	m.SetService(Service("a").Build())
+	m.SetEndpoint(Endpoint("a/TCP", "10.244.1.1:80").Build())
+	m.DeleteService(model.ServiceName{Namespace: "default", Name: "unknown"})
+	m.DeleteEndpoint(Endpoint("a/TCP", "10.244.1.9:80").Build().Key())
+	assert.Empty(t, lines(t, m, r), "what is the same is not handed over")
+
+	m.DeleteEndpoint(a1.Key())
+	m.SetEndpoint(a1)
+	m.DeleteService(b.Name)
+	m.SetService(b)
+	m.SetEndpoint(b1)
+	assert.Empty(t, lines(t, m, r), "what changes back is not handed over")
+
+	m.SetNode(Node("n1").Zone("z").Build())
+	m.SetService(Service("a").NodePort(30080).Build())
+	m.DeleteEndpoint(a2.Key())
+	m.SetEndpoint(Endpoint("a/TCP", "10.244.1.1:80").Terminating().Build())
+	m.SetEndpoint(Endpoint("a/TCP", "10.244.1.0:80").Build())
+	m.DeleteService(b.Name)
+	assert.Equal(t, []string{
+		"SetNode",
+		"DeleteEndpoint default/b/TCP -> 10.244.1.1:80", "DeleteService default/b",
+		"DeleteEndpoint default/a/TCP -> 10.244.1.2:80", "SetService default/a",
+		"SetEndpoint default/a/TCP -> 10.244.1.0:80", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
+	}, lines(t, m, r))
+
+	m.Forget()
+	r = &sink.Recorder{}
+	assert.Equal(t, []string{
+		"SetNode", "SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.0:80", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
+	}, lines(t, m, r))
+}
+
+func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
+	m, r := &Model{}, &sink.Recorder{}
+	m.SetService(Service("a").Build())
+	m.SetEndpoint(Endpoint("a/UDP", "10.244.1.1:80").Build())
+	m.SetEndpoint(Endpoint("b/TCP", "10.244.1.1:80").Build())
+	changed, err := m.Flush(r)
+	require.EqualError(t, err, "endpoint default/a/UDP -> 10.244.1.1:80 belongs to no service port\n"+
+		"endpoint default/b/TCP -> 10.244.1.1:80 belongs to no service port")
+	assert.False(t, changed)
+	require.NoError(t, r.Sync(context.Background()))
+	assert.Equal(t, []string{"Sync"}, r.TakeLines(), "nothing is handed over")
+
+	m.DeleteEndpoint(Endpoint("b/TCP", "10.244.1.1:80").Build().Key())
+	m.SetService(Service("a").UDPPort("", 80).Build())
+	_, err = m.Flush(&sink.Recorder{})
+	require.NoError(t, err, "it can be put right")
+
+	m.SetService(Service("a").Build())
+	_, err = m.Flush(&sink.Recorder{})
+	require.ErrorContains(t, err, "default/a/UDP", "a service can lose a port under its endpoints")
+	m.DeleteEndpoint(Endpoint("a/UDP", "10.244.1.1:80").Build().Key())
+	m.SetEndpoint(Endpoint("a:x/TCP", "10.244.1.1:80").Build())
+	_, err = m.Flush(&sink.Recorder{})
+	require.ErrorContains(t, err, "default/a:x/TCP")
+}
+
+// Whatever is set and deleted, and however it is cut into waves, the receiver ends with what was wanted, and is told in
+// the order that it can rely on.
+func TestModelConverges(t *testing.T) {
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		m, r := &Model{}, &sink.Recorder{}
+		m.SetNode(Node("n1").Build())
+		services := map[model.ServiceName]*model.Service{}
+		endpoints := map[model.EndpointKey]*model.Endpoint{}
+		for range 300 {
+			name := string(rune('a' + random.IntN(5)))
+			svc := Service(name).NodePort(uint16(30000 + random.IntN(3))).Build()
+			ep := Endpoint(name+"/TCP", netip4(random.IntN(6))+":80").Build()
+			if random.IntN(2) == 0 {
+				ep = Endpoint(name+"/TCP", ep.Target.String()).Terminating().Build()
+			}
+			switch random.IntN(8) {
+			case 0:
+				m.DeleteService(svc.Name)
+				delete(services, svc.Name)
+				for key := range endpoints {
+					if key.Port.Service == svc.Name {
+						delete(endpoints, key)
+					}
+				}
+			case 1:
+				m.SetService(svc)
+				services[svc.Name] = svc
+			case 2, 3, 4:
+				if services[svc.Name] != nil {
+					m.SetEndpoint(ep)
+					endpoints[ep.Key()] = ep
+				}
+			case 5:
+				m.DeleteEndpoint(ep.Key())
+				delete(endpoints, ep.Key())
+			case 6:
+				lines(t, m, r)
+			case 7:
+				if random.IntN(20) == 0 {
+					m.Forget()
+					r = &sink.Recorder{}
+				}
+			}
+		}
+		lines(t, m, r)
+		require.Equal(t, services, r.Services(), "seed %d", seed)
+		require.Equal(t, endpoints, r.Endpoints(), "seed %d", seed)
+	}
+}
+
+func netip4(n int) string { return "10.244.1." + string(rune('0'+n)) }

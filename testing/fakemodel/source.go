@@ -1,0 +1,172 @@
+package fakemodel
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// source is where a wave comes from: model values or cluster objects.
+type source interface {
+	fmt.Stringer // for messages: what it takes
+	takes(object any) bool
+	set(object any) error
+	delete(object any) error
+	// flush hands over what changed and tells whether anything did.
+	flush(to localstate.Receiver) (bool, error)
+	// start begins anew: the next flush hands over everything.
+	start(ctx context.Context) error
+}
+
+// newSource returns the source that takes objects like this one.
+func newSource(object any, opts localstate.Options) (source, error) {
+	for _, s := range []source{&modelSource{}, &clusterSource{opts: opts, objects: map[objectKey]metav1.Object{}}} {
+		if s.takes(object) {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("a driver cannot be fed with a %T", object)
+}
+
+// modelSource feeds model values.
+type modelSource struct{ model Model }
+
+func (*modelSource) takes(object any) bool {
+	switch object.(type) {
+	case *model.Node, *model.Service, *model.Endpoint, model.ServiceName, model.EndpointKey:
+		return true
+	}
+	return false
+}
+
+func (*modelSource) String() string { return "model values" }
+
+func (s *modelSource) set(object any) error {
+	switch v := object.(type) {
+	case *model.Node:
+		s.model.SetNode(v)
+	case *model.Service:
+		s.model.SetService(v)
+	case *model.Endpoint:
+		s.model.SetEndpoint(v)
+	default:
+		return fmt.Errorf("a %T can only be deleted", object)
+	}
+	return nil
+}
+
+func (s *modelSource) delete(object any) error {
+	switch v := object.(type) {
+	case *model.Service:
+		s.model.DeleteService(v.Name)
+	case *model.Endpoint:
+		s.model.DeleteEndpoint(v.Key())
+	case model.ServiceName:
+		s.model.DeleteService(v)
+	case model.EndpointKey:
+		s.model.DeleteEndpoint(v)
+	default:
+		return fmt.Errorf("a %T cannot be deleted", object)
+	}
+	return nil
+}
+
+func (s *modelSource) flush(to localstate.Receiver) (bool, error) {
+	if s.model.node.wanted == nil {
+		s.model.SetNode(Node("n1").Build())
+	}
+	return s.model.Flush(to)
+}
+
+func (s *modelSource) start(context.Context) error {
+	s.model.Forget()
+	return nil
+}
+
+// clusterSource feeds cluster objects through package localstate.
+type clusterSource struct {
+	opts    localstate.Options
+	state   *localstate.State
+	objects map[objectKey]metav1.Object // for restarts
+}
+
+type objectKey struct{ kind, namespace, name string }
+
+func (k objectKey) compare(o objectKey) int {
+	return cmp.Or(cmp.Compare(k.kind, o.kind), cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
+}
+
+func keyOf(object metav1.Object) objectKey {
+	return objectKey{fmt.Sprintf("%T", object), object.GetNamespace(), object.GetName()}
+}
+
+func (*clusterSource) takes(object any) bool {
+	switch object.(type) {
+	case *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Node, *networkingv1.ServiceCIDR:
+		return true
+	}
+	return false
+}
+
+func (*clusterSource) String() string { return "cluster objects" }
+
+func (s *clusterSource) set(object any) error {
+	switch v := object.(type) {
+	case *corev1.Service:
+		s.state.SetService(v)
+	case *discoveryv1.EndpointSlice:
+		s.state.SetEndpointSlice(v)
+	case *corev1.Node:
+		s.state.SetNode(v)
+	case *networkingv1.ServiceCIDR:
+		s.state.SetServiceCIDR(v)
+	}
+	kept := object.(runtime.Object).DeepCopyObject().(metav1.Object)
+	s.objects[keyOf(kept)] = kept
+	return nil
+}
+
+func (s *clusterSource) delete(object any) error {
+	switch v := object.(type) {
+	case *corev1.Service:
+		s.state.DeleteService(v.Namespace, v.Name)
+	case *discoveryv1.EndpointSlice:
+		s.state.DeleteEndpointSlice(v.Namespace, v.Name)
+	case *corev1.Node:
+		s.state.DeleteNode(v.Name)
+	case *networkingv1.ServiceCIDR:
+		s.state.DeleteServiceCIDR(v.Name)
+	}
+	delete(s.objects, keyOf(object.(metav1.Object)))
+	return nil
+}
+
+func (s *clusterSource) flush(to localstate.Receiver) (bool, error) {
+	changes := s.state.Flush(to)
+	return changes.Any(), nil
+}
+
+func (s *clusterSource) start(ctx context.Context) error {
+	state, err := localstate.New(ctx, s.opts)
+	if err != nil {
+		return err
+	}
+	s.state = state
+	for _, key := range slices.SortedFunc(maps.Keys(s.objects), objectKey.compare) {
+		if err := s.set(s.objects[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
