@@ -110,6 +110,7 @@ func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
 		r := newRecorder(t)
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
+		synctest.Wait() // the watches are open
 		before := r.updateCount()
 
 		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
