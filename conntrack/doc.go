@@ -1,0 +1,41 @@
+// Package conntrack removes stale UDP flows from the kernel's connection tracking, for any backend that rewrites
+// destinations with it (nftables, iptables, IPVS).
+//
+// # What it is for
+//
+// The kernel decides where a flow goes once, when its first packet comes. A UDP flow has no end: while its client goes on
+// sending, it goes on to the endpoint that was chosen then, although that has long been gone; and one that began before
+// there was a rule for its service is never rewritten at all. A stale flow has to be deleted, and the next packet makes
+// a new one.
+//
+// # What is stale
+//
+// A flow is stale (S40) if it was sent to a service - its original destination is the cluster IP, an external IP or a
+// load-balancer VIP of a service with the port's number, or any address with a port's node port - and its replies do not
+// come from an endpoint of that port that serves. Traffic policies and topology do not matter: a flow that exists may go
+// on to an endpoint that new flows are not sent to. This includes (S41, unlike kube-proxy)
+//
+//   - services without any serving endpoint: all flows to them are stale;
+//   - services that are gone, and addresses and ports that a service had and has no more: what is still rewritten there
+//     is stale. What is not rewritten is left alone: without a service, that is what should happen.
+//
+// An endpoint serves here if it is [model.Endpoint.Serving] or in any of the endpoint sets; unlike in kube-proxy a flow
+// is not cut off from an endpoint that is not ready while new flows are sent to it (publishNotReadyAddresses). Where an
+// address and port is that of a service, a node port of the same number has no say.
+//
+// # How to use it
+//
+// Most backends need one line: [Wrap] makes a sink that passes everything on to the backend, and cleans up after it. Others
+// call [DeleteStale].
+//
+// # Guarantees
+//
+//   - Only UDP flows are ever deleted, one by one, each by its tuple and its ID, so that a flow that has just taken its
+//     place is left alone (but for the rare one to which the kernel gives the same ID). Flows in other conntrack zones
+//     than the default one are somebody else's and left alone.
+//   - A clean-up is one pass over the table, however many services there are, and looks each flow up in constant time.
+//     The table is streamed: memory does not grow with the number of flows.
+//   - The pass runs only when something changed that UDP flows depend on (S20), and after a restart.
+//
+// It works on Linux. Elsewhere [Kernel] returns an error, and everything else compiles and can be tested with [Fake].
+package conntrack

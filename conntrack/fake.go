@@ -1,0 +1,78 @@
+package conntrack
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Fake is a [Table] in memory, for tests. The zero value is an empty table. It is safe for concurrent use.
+type Fake struct {
+	mu       sync.Mutex
+	flows    []Flow
+	passes   map[model.Family]int
+	failures []error
+}
+
+var _ Table = (*Fake)(nil)
+
+// Add adds flows at the end.
+func (t *Fake) Add(flows ...Flow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flows = append(t.flows, flows...)
+}
+
+// Flows returns the flows that are left.
+func (t *Fake) Flows() []Flow {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.flows)
+}
+
+// Passes returns how often DeleteUDP was called for a family.
+func (t *Fake) Passes(family model.Family) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.passes[family]
+}
+
+// FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each looks at the first half of the flows
+// before it does: a pass that is cut off has done a part of its work. A nil among the errors lets a call succeed.
+func (t *Fake) FailNext(errs ...error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failures = append(t.failures, errs...)
+}
+
+// DeleteUDP implements [Table]. stale may not call the table.
+func (t *Fake) DeleteUDP(ctx context.Context, family model.Family, stale func(Flow) bool) (deleted int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.passes == nil {
+		t.passes = map[model.Family]int{}
+	}
+	t.passes[family]++
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	seen := len(t.flows)
+	if len(t.failures) > 0 {
+		err, t.failures = t.failures[0], t.failures[1:]
+		if err != nil {
+			seen /= 2
+		}
+	}
+	kept := t.flows[:0:0]
+	for i, f := range t.flows {
+		if i < seen && f.Family() == family && stale(f) {
+			deleted++
+			continue
+		}
+		kept = append(kept, f)
+	}
+	t.flows = kept
+	return deleted, err
+}

@@ -1,0 +1,151 @@
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// udpPort is what decides on the flows of one UDP port of a service in one family.
+type udpPort struct {
+	addresses []netip.AddrPort // at which the service is
+	nodePort  uint16           // 0: none
+	serving   []netip.AddrPort // sorted
+}
+
+func (p *udpPort) equal(o *udpPort) bool {
+	return p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses) && slices.Equal(p.serving, o.serving)
+}
+
+func (p *udpPort) serves(target netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(p.serving, target, model.CompareTargets)
+	return found
+}
+
+// udpPorts works out the UDP ports of a service in a family. It is empty where the service does not exist there.
+func udpPorts(service *model.Service, family model.Family, serving func(model.PortName) []netip.AddrPort) []*udpPort {
+	if service == nil || !service.ClusterIP(family).IsValid() {
+		return nil
+	}
+	var ports []*udpPort
+	for _, p := range service.Ports {
+		if p.Protocol != model.UDP {
+			continue
+		}
+		port := &udpPort{nodePort: p.NodePort, serving: serving(service.PortName(p))}
+		for _, list := range [][]netip.Addr{service.ClusterIPs, service.ExternalIPs, service.LoadBalancerIPs} {
+			for _, a := range list {
+				if model.FamilyOf(a) == family {
+					port.addresses = append(port.addresses, netip.AddrPortFrom(a, p.Port))
+				}
+			}
+		}
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// index tells for any flow of one family whether it is stale. Its cost follows what changes, never the number of services.
+type index struct {
+	services  map[model.ServiceName][]*udpPort
+	addresses map[netip.AddrPort][]*udpPort // more than one if services claim the same
+	nodePorts map[uint16][]*udpPort
+	// Of the addresses and node ports that no service has any more, those where flows may still be rewritten; with the
+	// revision at which they went.
+	goneAddresses map[netip.AddrPort]uint64
+	goneNodePorts map[uint16]uint64
+	revision      uint64
+	// owned are ranges in which everything that is rewritten belongs to a service.
+	owned []netip.Prefix
+}
+
+func newIndex() *index {
+	return &index{
+		services:      map[model.ServiceName][]*udpPort{},
+		addresses:     map[netip.AddrPort][]*udpPort{},
+		nodePorts:     map[uint16][]*udpPort{},
+		goneAddresses: map[netip.AddrPort]uint64{},
+		goneNodePorts: map[uint16]uint64{},
+	}
+}
+
+// set replaces the UDP ports of a service, none if it is gone, and tells whether that is any different.
+func (x *index) set(name model.ServiceName, ports []*udpPort) (changed bool) {
+	old := x.services[name]
+	if slices.EqualFunc(old, ports, (*udpPort).equal) {
+		return false
+	}
+	x.revision++
+	for _, p := range old {
+		for _, a := range p.addresses {
+			release(x.addresses, x.goneAddresses, a, p, x.revision)
+		}
+		if p.nodePort != 0 {
+			release(x.nodePorts, x.goneNodePorts, p.nodePort, p, x.revision)
+		}
+	}
+	for _, p := range ports {
+		for _, a := range p.addresses {
+			claim(x.addresses, x.goneAddresses, a, p)
+		}
+		if p.nodePort != 0 {
+			claim(x.nodePorts, x.goneNodePorts, p.nodePort, p)
+		}
+	}
+	if x.services[name] = ports; len(ports) == 0 {
+		delete(x.services, name)
+	}
+	return true
+}
+
+func claim[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *udpPort) {
+	ports[key] = append(ports[key], p)
+	delete(gone, key)
+}
+
+func release[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *udpPort, revision uint64) {
+	rest := slices.DeleteFunc(slices.Clone(ports[key]), func(o *udpPort) bool { return o == p })
+	if len(rest) > 0 {
+		ports[key] = rest
+		return
+	}
+	delete(ports, key)
+	gone[key] = revision
+}
+
+// stale is S40 and S41.
+func (x *index) stale(f Flow) bool {
+	if ports, ok := x.addresses[f.Destination]; ok {
+		return !anyServes(ports, f.ReplySource)
+	}
+	if _, gone := x.goneAddresses[f.Destination]; gone && f.rewritten() {
+		return true
+	}
+	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
+		return !anyServes(ports, f.ReplySource)
+	}
+	if _, gone := x.goneNodePorts[f.Destination.Port()]; gone && f.rewritten() {
+		return true
+	}
+	return len(x.owned) > 0 && f.rewritten() &&
+		slices.ContainsFunc(x.owned, func(p netip.Prefix) bool { return p.Contains(f.Destination.Addr()) })
+}
+
+func anyServes(ports []*udpPort, target netip.AddrPort) bool {
+	return slices.ContainsFunc(ports, func(p *udpPort) bool { return p.serves(target) })
+}
+
+// cleaned forgets what was gone at a revision, after a complete pass that began then.
+func (x *index) cleaned(revision uint64) {
+	forget(x.goneAddresses, revision)
+	forget(x.goneNodePorts, revision)
+}
+
+func forget[K comparable](gone map[K]uint64, revision uint64) {
+	for key, at := range gone {
+		if at <= revision {
+			delete(gone, key)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// kernelTable is the conntrack table of a network namespace of its own, filled and read through another library.
+type kernelTable struct {
+	*Kernel
+	t      testing.TB
+	handle *netlink.Handle
+}
+
+func newKernelTable(t testing.TB) *kernelTable {
+	t.Helper()
+	ns := testns.New(t)
+	handle, err := netlink.NewHandleAt(ns.Handle(), unix.NETLINK_NETFILTER)
+	require.NoError(t, err)
+	t.Cleanup(handle.Close)
+	return &kernelTable{Kernel: &Kernel{NetNS: ns.FD()}, t: t, handle: handle}
+}
+
+func nlFamily(f model.Family) netlink.InetFamily {
+	if f == model.IPv6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func (k *kernelTable) Add(flows ...Flow) {
+	for _, f := range flows {
+		k.create(f, unix.IPPROTO_UDP)
+	}
+}
+
+func (k *kernelTable) create(f Flow, protocol uint8) {
+	k.t.Helper()
+	tuple := func(source, destination netip.AddrPort) netlink.IPTuple {
+		return netlink.IPTuple{Protocol: protocol, SrcIP: net.IP(source.Addr().AsSlice()), SrcPort: source.Port(),
+			DstIP: net.IP(destination.Addr().AsSlice()), DstPort: destination.Port()}
+	}
+	family := nlFamily(f.Family())
+	flow := netlink.ConntrackFlow{
+		FamilyType: uint8(family), Forward: tuple(f.Source, f.Destination), Reverse: tuple(f.ReplySource, f.ReplyDestination),
+		TimeOut: 600,
+	}
+	if protocol == unix.IPPROTO_TCP {
+		flow.ProtoInfo = &netlink.ProtoInfoTCP{State: nl.TCP_CONNTRACK_ESTABLISHED}
+	}
+	require.NoError(k.t, k.handle.ConntrackCreate(netlink.ConntrackTable, family, &flow), "%v", f)
+}
+
+// list returns the flows of a protocol.
+func (k *kernelTable) list(protocol uint8) []Flow {
+	var flows []Flow
+	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		list, err := k.handle.ConntrackTableList(netlink.ConntrackTable, family)
+		require.NoError(k.t, err)
+		for _, f := range list {
+			addrPort := func(ip net.IP, port uint16) netip.AddrPort {
+				a, _ := netip.AddrFromSlice(ip)
+				return netip.AddrPortFrom(a.Unmap(), port)
+			}
+			if f.Forward.Protocol == protocol {
+				flows = append(flows, Flow{
+					addrPort(f.Forward.SrcIP, f.Forward.SrcPort), addrPort(f.Forward.DstIP, f.Forward.DstPort),
+					addrPort(f.Reverse.SrcIP, f.Reverse.SrcPort), addrPort(f.Reverse.DstIP, f.Reverse.DstPort),
+				})
+			}
+		}
+	}
+	return flows
+}
+
+func (k *kernelTable) Flows() []Flow { return k.list(unix.IPPROTO_UDP) }
+
+func TestClausesOnTheKernel(t *testing.T) {
+	testClauses(t, func(t *testing.T) testTable { return newKernelTable(t) })
+}
+
+// manyFlows are distinct flows to one destination.
+func manyFlows(f model.Family, n int, to, target netip.AddrPort) []Flow {
+	flows := make([]Flow, n)
+	for i := range flows {
+		source := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 14), 1}), uint16(1024+i&0x3fff))
+		if f == model.IPv6 {
+			source = netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 14), 15: 1}), uint16(1024+i&0x3fff))
+		}
+		flows[i] = Flow{source, to, target, source}
+	}
+	return flows
+}
+
+func TestKernelShowsEveryUDPFlowOfTheFamilyOnce(t *testing.T) {
+	for _, f := range model.Families() {
+		t.Run(f.String(), func(t *testing.T) {
+			table := newKernelTable(t)
+			flows := manyFlows(f, 3000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 5353))
+			table.Add(flows...)
+			other := model.IPv4 + model.IPv6 - f
+			table.Add(manyFlows(other, 3, netip.AddrPortFrom(host(other, 1), 53), netip.AddrPortFrom(host(other, 2), 53))...)
+			var seen []Flow
+			deleted, err := table.DeleteUDP(t.Context(), f, func(flow Flow) bool {
+				seen = append(seen, flow)
+				return false
+			})
+			require.NoError(t, err)
+			require.Zero(t, deleted)
+			require.False(t, table.cannotFilter.Load(), "this kernel can filter")
+			require.ElementsMatch(t, flows, seen)
+			require.Len(t, table.Flows(), 3003)
+		})
+	}
+}
+
+func TestKernelDeletesManyAtOnceWithOrWithoutAFilter(t *testing.T) {
+	table := newKernelTable(t)
+	for _, f := range model.Families() {
+		for _, filter := range []bool{true, false} {
+			table.cannotFilter.Store(!filter)
+			dns := netip.AddrPortFrom(host(f, 1), 53)
+			dead, live := netip.AddrPortFrom(host(f, 2), 53), netip.AddrPortFrom(host(f, 3), 53)
+			// More than a few batches, and one that is not full.
+			flows := manyFlows(f, 1500, dns, dead)
+			for i := 1000; i < len(flows); i++ {
+				flows[i].ReplySource = live
+			}
+			tcp := Flow{netip.AddrPortFrom(host(f, 9), 4000), dns, dead, netip.AddrPortFrom(host(f, 9), 4000)}
+			table.Add(flows...)
+			table.create(tcp, unix.IPPROTO_TCP)
+			deleted, err := table.DeleteUDP(t.Context(), f, func(flow Flow) bool { return flow.ReplySource != live })
+			require.NoError(t, err)
+			require.Equal(t, 1000, deleted)
+			require.ElementsMatch(t, flows[1000:], table.Flows())
+			require.Equal(t, []Flow{tcp}, table.list(unix.IPPROTO_TCP), "TCP is never touched")
+			require.NoError(t, table.handle.ConntrackTableFlush(netlink.ConntrackTable))
+		}
+	}
+}
+
+func TestKernelThatRefusesFiltersIsAskedWithout(t *testing.T) {
+	table := newKernelTable(t)
+	flows := manyFlows(model.IPv4, 10, netip.AddrPortFrom(host(model.IPv4, 1), 53), netip.AddrPortFrom(host(model.IPv4, 2), 53))
+	table.Add(flows...)
+	// A filter that no kernel knows is refused like any filter by an older one.
+	unknown := func(b []byte) []byte {
+		return appendNested(b, ctaFilter, func(b []byte) []byte {
+			return appendAttribute(b, ctaFilterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
+		})
+	}
+	all := func(Flow) bool { return true }
+	_, err := table.deleteUDP(t.Context(), model.IPv4, unknown, all)
+	require.ErrorIs(t, err, errRefused)
+	require.Len(t, table.Flows(), 10)
+
+	deleted, err := table.deleteWith(t.Context(), model.IPv4, unknown, all)
+	require.NoError(t, err)
+	require.Equal(t, 10, deleted)
+	require.True(t, table.cannotFilter.Load(), "it is not asked again")
+}
+
+func TestKernelLeavesOtherZonesAlone(t *testing.T) {
+	table := newKernelTable(t)
+	f := model.IPv4
+	flow := flowTo(f, 4000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))
+	table.createInZone(flow, 7)
+	for _, filter := range []bool{true, false} {
+		table.cannotFilter.Store(!filter)
+		deleted, err := table.DeleteUDP(t.Context(), f, func(Flow) bool { return true })
+		require.NoError(t, err)
+		require.Zero(t, deleted)
+	}
+	require.Len(t, table.Flows(), 1)
+}
+
+// createInZone makes a flow in a zone, which the other library cannot.
+func (k *kernelTable) createInZone(f Flow, zone uint16) {
+	tuple := func(source, destination netip.AddrPort) func([]byte) []byte {
+		return func(b []byte) []byte {
+			b = appendNested(b, ctaTupleIP, func(b []byte) []byte {
+				b = appendAttribute(b, ctaIPv4Source, source.Addr().AsSlice())
+				return appendAttribute(b, ctaIPv4Destination, destination.Addr().AsSlice())
+			})
+			return appendNested(b, ctaTupleProto, func(b []byte) []byte {
+				b = appendAttribute(b, ctaProtoNumber, []byte{unix.IPPROTO_UDP})
+				b = appendAttribute(b, ctaProtoSourcePort, []byte{byte(source.Port() >> 8), byte(source.Port())})
+				return appendAttribute(b, ctaProtoDestinationPort, []byte{byte(destination.Port() >> 8), byte(destination.Port())})
+			})
+		}
+	}
+	const ctNew, ctaTimeout = unix.NFNL_SUBSYS_CTNETLINK << 8, 7
+	b := appendHeader(nil, ctNew, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_ACK, f.Family())
+	b = appendNested(b, ctaTupleOrig, tuple(f.Source, f.Destination))
+	b = appendNested(b, ctaTupleReply, tuple(f.ReplySource, f.ReplyDestination))
+	b = appendAttribute(b, ctaTimeout, []byte{0, 0, 2, 0})
+	b = finish(appendAttribute(b, ctaZone, []byte{byte(zone >> 8), byte(zone)}), 0)
+	s, err := openSocket(k.t.Context(), k.NetNS)
+	require.NoError(k.t, err)
+	defer s.close()
+	require.NoError(k.t, s.send(b))
+	require.NoError(k.t, s.receive(func(m message) (bool, error) { return true, m.err() }))
+}
+
+func TestKernelCountsOnlyWhatItDeleted(t *testing.T) {
+	table := newKernelTable(t)
+	f := model.IPv4
+	gone := flowTo(f, 4000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))
+	table.Add(gone)
+	deleted, err := table.DeleteUDP(t.Context(), f, func(Flow) bool {
+		// Somebody else is quicker.
+		require.NoError(t, table.handle.ConntrackTableFlush(netlink.ConntrackTable))
+		return true
+	})
+	require.NoError(t, err, "that a flow is gone already is not an error")
+	require.Zero(t, deleted)
+}
+
+func TestKernelStopsWithItsContext(t *testing.T) {
+	table := newKernelTable(t)
+	f := model.IPv4
+	table.Add(manyFlows(f, 2000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))...)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	_, err := table.DeleteUDP(ctx, f, func(Flow) bool {
+		calls++
+		cancel()
+		return false
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, calls, 2000)
+	_, err = table.DeleteUDP(ctx, f, func(Flow) bool { return true })
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, table.Flows(), 2000)
+}
+
+func TestADeleteWithoutATupleIsNeverSent(t *testing.T) {
+	for _, e := range []entry{{}, {tuple: []byte{4, 0, 1, 0x80}}, {id: []byte{8, 0, 12, 0, 1, 2, 3, 4}}} {
+		require.Empty(t, appendDelete(nil, model.IPv4, e))
+		var batch deleteRequests
+		batch.add(e)
+		require.Zero(t, batch.len())
+	}
+}
+
+func TestKernelWithoutAccessSaysSo(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = (&Kernel{NetNS: int(f.Fd())}).DeleteUDP(t.Context(), model.IPv4, func(Flow) bool { return true })
+	require.Error(t, err)
+	require.False(t, errors.Is(err, ErrInterrupted))
+	require.ErrorContains(t, err, "conntrack: opening a netlink socket")
+}
+
+// Whatever comes from the kernel, parsing ends and does not panic; what it takes for an entry can be deleted safely.
+func FuzzParseEntry(f *testing.F) {
+	tuple := appendNested(nil, ctaTupleOrig, func(b []byte) []byte {
+		return appendNested(b, ctaTupleProto, func(b []byte) []byte { return appendAttribute(b, ctaProtoNumber, []byte{17}) })
+	})
+	f.Add(append([]byte{2, 0, 0, 0}, tuple...))
+	f.Add([]byte{2, 0, 0, 0, 4, 0, 1, 0x80})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, ok := parseEntry(data)
+		if ok != (e.tuple != nil) {
+			t.Fatalf("ok is %v, tuple %v", ok, e.tuple)
+		}
+		if ok && len(appendDelete(nil, model.IPv4, e)) <= unix.NLMSG_HDRLEN+nfgenLen {
+			t.Fatal("a delete without a tuple")
+		}
+		m, size, err := parseMessage(data)
+		if err == nil && (size <= 0 || size > len(data)) {
+			t.Fatalf("message of %d bytes in %d: %v", size, len(data), m)
+		}
+	})
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// DeleteUDP implements [Table]. There is no such table here: it returns an error that wraps [errors.ErrUnsupported].
+func (k *Kernel) DeleteUDP(context.Context, model.Family, func(Flow) bool) (deleted int, err error) {
+	return 0, fmt.Errorf("conntrack: %w", errors.ErrUnsupported)
+}

@@ -1,0 +1,252 @@
+package conntrack
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options configures a [Reconciler]. The zero value is usable.
+type Options struct {
+	// Table is the table to clean up. Default: a [Kernel], the one of this process's network namespace.
+	Table Table
+	// Families are the IP families to clean up. Default: both.
+	Families []model.Family
+	// OwnsServiceCIDRs: no other proxy on this node serves addresses of the cluster's service ranges
+	// ([model.Node.ServiceCIDRs]), so that any flow that is rewritten there and belongs to no service is stale. Only
+	// this finds, after a restart, the flows to services that went while nobody looked. Leave it off where services
+	// have the label service.kubernetes.io/service-proxy-name.
+	OwnsServiceCIDRs bool
+}
+
+// Reconciler is a sink that cleans up stale UDP flows after the sink that it wraps. See [Wrap].
+type Reconciler struct {
+	next    sink.Sink
+	opts    Options
+	metrics metrics
+
+	// What has been described belongs to the caller of the Sink's methods, and so do the familyStates' described parts.
+	services map[model.ServiceName]*model.Service // those with UDP ports
+	serving  map[model.ServiceName]map[model.EndpointKey]struct{}
+	node     *model.Node
+	resync   bool
+
+	mu       sync.Mutex // guards the rest, and the familyStates' other parts
+	families []*familyState
+	ctx      context.Context // of the last Sync
+	ended    chan struct{}   // closed when the worker ends; nil if there is none
+}
+
+// familyState is what is known of one family.
+type familyState struct {
+	family model.Family
+	// touched are the services that may be different from what is in the index.
+	touched map[model.ServiceName]struct{}
+
+	index    *index // what is in force, from the first successful Sync on; until then nil
+	due      bool   // a pass is due
+	failures int    // passes that failed in a row
+	retryAt  time.Time
+}
+
+var (
+	_ sink.Sink       = (*Reconciler)(nil)
+	_ sink.NodeSetter = (*Reconciler)(nil)
+	_ sink.Resyncer   = (*Reconciler)(nil)
+)
+
+// Wrap returns a Sink that passes every call on to next and, when a Sync has succeeded, deletes the UDP flows that have
+// become stale by it. next may be nil.
+//
+// # When it passes over the table
+//
+// Per family: after the first Sync that succeeds, hence never before the state is complete; after one that follows a
+// ForceResync; and after one with changes that UDP flows depend on (S20): a serving endpoint that came or went, a
+// service with UDP ports that came or went, or one that gained or lost an address, a port or a node port. What changed is
+// remembered until a Sync succeeds for the family. The pass judges by what is in force: by what was described at the last
+// Sync that succeeded.
+//
+// # Goroutines
+//
+// Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when none
+// is due, or with the context of the last Sync. [Reconciler.Wait] waits for that. A pass that fails is logged and tried
+// again after a pause that grows from 1 s to 1 min; what is due stays due over the end of a context.
+//
+// # Metrics
+//
+// Reconciler is a prometheus.Collector: register it with your prometheus.Registerer to have
+//
+//	kubeproxy_conntrack_reconciler_sync_duration_seconds{ip_family}
+//	kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family}
+func Wrap(next sink.Sink, opts Options) *Reconciler {
+	if next == nil {
+		next = sink.Tee()
+	}
+	if opts.Table == nil {
+		opts.Table = &Kernel{}
+	}
+	r := &Reconciler{
+		next:     next,
+		opts:     opts,
+		metrics:  newMetrics(),
+		services: map[model.ServiceName]*model.Service{},
+		serving:  map[model.ServiceName]map[model.EndpointKey]struct{}{},
+	}
+	for _, f := range model.Families() {
+		if len(opts.Families) == 0 || slices.Contains(opts.Families, f) {
+			r.families = append(r.families, &familyState{family: f, touched: map[model.ServiceName]struct{}{}})
+		}
+	}
+	return r
+}
+
+// SetNode implements [sink.NodeSetter].
+func (r *Reconciler) SetNode(node *model.Node) {
+	r.node = node
+	if s, ok := r.next.(sink.NodeSetter); ok {
+		s.SetNode(node)
+	}
+}
+
+// ForceResync implements [sink.Resyncer]: a pass is due after the next Sync.
+func (r *Reconciler) ForceResync() {
+	r.resync = true
+	if s, ok := r.next.(sink.Resyncer); ok {
+		s.ForceResync()
+	}
+}
+
+// SetService implements [sink.Sink].
+func (r *Reconciler) SetService(service *model.Service) {
+	r.next.SetService(service)
+	if service == nil {
+		return
+	}
+	if slices.ContainsFunc(service.Ports, func(p model.ServicePort) bool { return p.Protocol == model.UDP }) {
+		r.services[service.Name] = service
+		r.touch(service.Name)
+	} else {
+		r.deleteService(service.Name)
+	}
+}
+
+// DeleteService implements [sink.Sink].
+func (r *Reconciler) DeleteService(name model.ServiceName) {
+	r.next.DeleteService(name)
+	r.deleteService(name)
+}
+
+func (r *Reconciler) deleteService(name model.ServiceName) {
+	if r.services[name] != nil {
+		delete(r.services, name)
+		r.touch(name)
+	}
+}
+
+// SetEndpoint implements [sink.Sink].
+func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
+	r.next.SetEndpoint(e)
+	if e == nil {
+		return
+	}
+	if !serves(e) {
+		r.deleteEndpoint(e.Key())
+		return
+	}
+	if e.Port.Protocol != model.UDP {
+		return
+	}
+	endpoints := r.serving[e.Port.Service]
+	if endpoints == nil {
+		endpoints = map[model.EndpointKey]struct{}{}
+		r.serving[e.Port.Service] = endpoints
+	}
+	if _, ok := endpoints[e.Key()]; !ok {
+		endpoints[e.Key()] = struct{}{}
+		r.touch(e.Port.Service)
+	}
+}
+
+// DeleteEndpoint implements [sink.Sink].
+func (r *Reconciler) DeleteEndpoint(key model.EndpointKey) {
+	r.next.DeleteEndpoint(key)
+	r.deleteEndpoint(key)
+}
+
+func (r *Reconciler) deleteEndpoint(key model.EndpointKey) {
+	endpoints := r.serving[key.Port.Service]
+	if _, ok := endpoints[key]; !ok {
+		return
+	}
+	if delete(endpoints, key); len(endpoints) == 0 {
+		delete(r.serving, key.Port.Service)
+	}
+	r.touch(key.Port.Service)
+}
+
+func (r *Reconciler) touch(name model.ServiceName) {
+	for _, f := range r.families {
+		f.touched[name] = struct{}{}
+	}
+}
+
+// Sync implements [sink.Sink]. It returns what the wrapped sink returns.
+func (r *Reconciler) Sync(ctx context.Context) error {
+	err := r.next.Sync(ctx)
+	failed4, failed6 := sink.FailedFamilies(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ctx = ctx
+	for _, f := range r.families {
+		if f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6 {
+			continue
+		}
+		if r.apply(f) || r.resync {
+			f.due = true
+		}
+	}
+	if err == nil {
+		r.resync = false
+	}
+	if r.nextDue() != nil && r.ended == nil && ctx.Err() == nil {
+		r.ended = make(chan struct{})
+		go r.work()
+	}
+	return err
+}
+
+// apply puts what has been described in the index of a family, and tells whether a pass is due.
+func (r *Reconciler) apply(f *familyState) (due bool) {
+	if f.index == nil {
+		f.index, due = newIndex(), true
+	}
+	for name := range f.touched {
+		ports := udpPorts(r.services[name], f.family, func(port model.PortName) []netip.AddrPort {
+			var list []netip.AddrPort
+			for key := range r.serving[name] {
+				if key.Port == port && model.FamilyOf(key.Target.Addr()) == f.family {
+					list = append(list, key.Target)
+				}
+			}
+			slices.SortFunc(list, model.CompareTargets)
+			return list
+		})
+		if f.index.set(name, ports) {
+			due = true
+		}
+	}
+	if len(f.touched) > 64 {
+		f.touched = map[model.ServiceName]struct{}{} // clearing costs as much as the map ever held
+	} else {
+		clear(f.touched)
+	}
+	if r.opts.OwnsServiceCIDRs && r.node != nil {
+		f.index.owned = r.node.ServiceCIDRs
+	}
+	return due
+}

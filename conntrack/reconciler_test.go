@@ -1,0 +1,310 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// passes returns how often the table was passed over for each family since the last call of it.
+func passesOf(table *Fake) func() [2]int {
+	var last [2]int
+	return func() [2]int {
+		now := [2]int{table.Passes(model.IPv4), table.Passes(model.IPv6)}
+		since := [2]int{now[0] - last[0], now[1] - last[1]}
+		last = now
+		return since
+	}
+}
+
+func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
+	f := model.IPv4
+	udp := all.with(endpoint{host: 1}, endpoint{host: 2})
+	tcp := spec{name: "web", ip: otherIP, port: 80, protocol: model.TCP, endpoints: []endpoint{{host: 1}}}
+	start := []*sink.ServiceEntry{udp.entry(t, f), tcp.entry(t, f)}
+	entries := func(specs ...spec) (list []*sink.ServiceEntry) {
+		for _, s := range specs {
+			list = append(list, s.entry(t, f))
+		}
+		return list
+	}
+	for _, test := range []struct {
+		name  string
+		after []*sink.ServiceEntry
+		due   bool
+	}{
+		{"nothing changes", start, false},
+		{"a TCP service changes", entries(udp, tcp.with(endpoint{host: 2})), false},
+		{"a TCP service goes", entries(udp), false},
+		{"an endpoint leaves the sets and still serves", entries(all.with(endpoint{host: 1, goes: true, noSet: true}, endpoint{host: 2}), tcp), false},
+		{"an endpoint comes", entries(all.with(endpoint{host: 1}, endpoint{host: 2}, endpoint{host: 3}), tcp), true},
+		{"an endpoint goes", entries(all.with(endpoint{host: 1}), tcp), true},
+		{"an endpoint stops to serve", entries(all.with(endpoint{host: 1}, endpoint{host: 2, notServing: true, noSet: true}), tcp), true},
+		{"a UDP service goes", entries(tcp), true},
+		{"a UDP service comes", entries(udp, tcp, spec{name: "more", ip: nodeIP}), true},
+		{"a node port goes", entries(spec{external: externalIP, lb: loadBalancer}.with(udp.endpoints...), tcp), true},
+		{"a VIP goes", entries(spec{external: externalIP, nodePort: 30053}.with(udp.endpoints...), tcp), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			table := &Fake{}
+			since := passesOf(table)
+			r := Wrap(nil, Options{Table: table})
+			describe(r, nil, start)
+			require.NoError(t, r.Sync(t.Context()))
+			r.Wait()
+			require.Equal(t, [2]int{1, 1}, since(), "one full pass at the first state")
+
+			describe(r, start, test.after)
+			require.Equal(t, [2]int{}, since(), "nothing happens before Sync")
+			require.NoError(t, r.Sync(t.Context()))
+			r.Wait()
+			want := [2]int{}
+			if test.due {
+				want[0] = 1
+			}
+			require.Equal(t, want, since())
+		})
+	}
+}
+
+func TestChangesThatRevertBeforeTheSyncAreNone(t *testing.T) {
+	table := &Fake{}
+	since := passesOf(table)
+	r := Wrap(nil, Options{Table: table, Families: []model.Family{model.IPv4}})
+	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, model.IPv4)}
+	describe(r, nil, start)
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{1, 0}, since(), "only the families that are asked for")
+	describe(r, start, nil)
+	describe(r, nil, start)
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{}, since())
+}
+
+func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
+	f := model.IPv4
+	table, next := &Fake{}, &sink.Recorder{}
+	since := passesOf(table)
+	r := Wrap(next, Options{Table: table})
+	toOne := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 5353))
+	table.Add(toOne)
+
+	one := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
+	two := []*sink.ServiceEntry{all.with(endpoint{host: 2}).entry(t, f)}
+	r.SetNode(&model.Node{Name: "node-1"})
+	describe(r, nil, one)
+	next.FailNext(errors.New("not in force"))
+	require.Error(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{}, since(), "the first Sync failed")
+	r.ForceResync()
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{1, 1}, since())
+
+	describe(r, one, two)
+	next.FailNext(errors.New("not in force"), &sink.FamilyError{Family: model.IPv6, Err: errors.New("not in force")})
+	require.Error(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{}, since())
+	require.Len(t, table.Flows(), 1)
+
+	// IPv4 is in force now, IPv6 still is not.
+	r.ForceResync()
+	require.Error(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{1, 0}, since())
+	require.Empty(t, table.Flows())
+
+	r.ForceResync()
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{1, 1}, since(), "a resync passes over everything")
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{}, since())
+	require.Empty(t, next.Violations(), "everything is passed on, in order")
+	require.NotNil(t, next.Node())
+}
+
+// Until a pass is complete, nothing that it was to do is forgotten.
+func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := model.IPv4
+		table := &Fake{}
+		r := Wrap(nil, Options{Table: table})
+		start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
+		describe(r, nil, start)
+		require.NoError(t, r.Sync(t.Context()))
+		r.Wait()
+		// The second flow is in the half of the table that a pass which fails does not reach.
+		dns, node := netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, nodeIP), 30053)
+		table.Add(flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353)), flowTo(f, 4001, node, netip.AddrPortFrom(host(f, 1), 5353)))
+		describe(r, start, nil)
+		begin := time.Now()
+		table.FailNext(errors.New("no memory"), errors.New("no memory"), errors.New("no memory"))
+		require.NoError(t, r.Sync(t.Context()))
+		r.Wait()
+		require.Empty(t, table.Flows())
+		require.Equal(t, 7*time.Second, time.Since(begin), "pauses of 1, 2 and 4 s")
+		require.Equal(t, 1+4, table.Passes(f))
+
+		// From now on these addresses are anybody's.
+		table.Add(flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353)))
+		r.ForceResync()
+		require.NoError(t, r.Sync(t.Context()))
+		r.Wait()
+		require.Len(t, table.Flows(), 1)
+	})
+}
+
+func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := model.IPv6
+		table := &Fake{}
+		for i := range 8 {
+			table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53)))
+		}
+		r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
+		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
+		begin := time.Now()
+		require.NoError(t, r.Sync(t.Context()))
+		r.Wait()
+		require.Empty(t, table.Flows())
+		require.Equal(t, 5, table.Passes(f))
+		require.Zero(t, time.Since(begin))
+
+		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
+		_, err := DeleteStale(t.Context(), table, f, func(func(*sink.ServiceEntry) bool) {}, nil)
+		require.ErrorIs(t, err, ErrInterrupted)
+		require.ErrorContains(t, err, "IPv6")
+	})
+}
+
+func TestTheWorkerEndsWithTheContextAndLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := model.IPv4
+		table := &Fake{}
+		r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
+		table.Add(flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
+		table.FailNext(errors.New("no memory"))
+		ctx, cancel := context.WithCancel(t.Context())
+		require.NoError(t, r.Sync(ctx))
+		synctest.Wait() // it has failed and sleeps
+		cancel()
+		r.Wait()
+		require.Equal(t, 1, table.Passes(f))
+		require.NoError(t, r.Sync(ctx), "with a context that has ended")
+		r.Wait()
+		require.Equal(t, 1, table.Passes(f))
+
+		require.NoError(t, r.Sync(t.Context()), "nothing new, but the pass is still due")
+		r.Wait()
+		require.Equal(t, 2, table.Passes(f))
+		require.Empty(t, table.Flows())
+	})
+}
+
+// blockingTable blocks in a pass until it is let go.
+type blockingTable struct {
+	Fake
+	entered, proceed chan struct{}
+}
+
+func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, stale func(Flow) bool) (int, error) {
+	b.entered <- struct{}{}
+	<-b.proceed
+	return b.Fake.DeleteUDP(ctx, f, stale)
+}
+
+func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
+	f := model.IPv4
+	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
+	r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+	one := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
+	two := []*sink.ServiceEntry{all.with(endpoint{host: 2}).entry(t, f)}
+	dns := netip.AddrPortFrom(host(f, clusterIP), 53)
+	toOne := flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353))
+	toTwo := flowTo(f, 4001, dns, netip.AddrPortFrom(host(f, 2), 5353))
+	table.Add(toOne, toTwo)
+
+	describe(r, nil, one)
+	require.NoError(t, r.Sync(t.Context()))
+	<-table.entered // the first pass is under way
+	describe(r, one, two)
+	require.NoError(t, r.Sync(t.Context()))
+	describe(r, two, one)
+	describe(r, one, two)
+	require.NoError(t, r.Sync(t.Context()))
+	table.proceed <- struct{}{}
+	<-table.entered // one more, for all that came meanwhile
+	table.proceed <- struct{}{}
+	r.Wait()
+	require.Equal(t, 2, table.Passes(f))
+	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is in force, not by what was when the pass began")
+}
+
+func TestWithTheServiceRangesOwnedOrphansAreFoundAfterARestart(t *testing.T) {
+	f := model.IPv4
+	orphan := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53))
+	direct := flowTo(f, 4001, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{})
+	elsewhere := flowTo(f, 4002, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 53), netip.AddrPortFrom(host(f, 1), 53))
+	for owns, want := range map[bool][]Flow{false: {orphan, direct, elsewhere}, true: {direct, elsewhere}} {
+		table := &Fake{}
+		table.Add(orphan, direct, elsewhere)
+		r := Wrap(nil, Options{Table: table, OwnsServiceCIDRs: owns})
+		r.SetNode(&model.Node{Name: "node-1", ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
+		require.NoError(t, r.Sync(t.Context()))
+		r.Wait()
+		require.Equal(t, want, table.Flows(), "owned: %v", owns)
+	}
+}
+
+func TestMetricsHaveKubeProxysNames(t *testing.T) {
+	f := model.IPv6
+	table := &Fake{}
+	for i := range 3 {
+		table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
+	}
+	r := Wrap(nil, Options{Table: table})
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(r))
+	describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP kubeproxy_conntrack_reconciler_deleted_entries_total Stale flows that were deleted from the conntrack table
+# TYPE kubeproxy_conntrack_reconciler_deleted_entries_total counter
+kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv4"} 0
+kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 3
+`), "kubeproxy_conntrack_reconciler_deleted_entries_total"))
+	n, err := testutil.GatherAndCount(registry, "kubeproxy_conntrack_reconciler_sync_duration_seconds")
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "a histogram for each family")
+}
+
+func TestBadCallsDoNoHarm(t *testing.T) {
+	table := &Fake{}
+	r := Wrap(nil, Options{Table: table})
+	r.SetService(nil)
+	r.SetEndpoint(nil)
+	r.DeleteService(model.ServiceName{Namespace: "no", Name: "such"})
+	r.DeleteEndpoint(model.EndpointKey{})
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+}

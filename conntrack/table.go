@@ -1,0 +1,46 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Flow is a UDP flow as connection tracking has it.
+type Flow struct {
+	// Source and Destination are those of the packets as they were sent.
+	Source, Destination netip.AddrPort
+	// ReplySource and ReplyDestination are those of the packets that come back, before they are rewritten. ReplySource
+	// is where the flow really goes: the endpoint, if a service proxy has rewritten the destination, and otherwise
+	// Destination.
+	ReplySource, ReplyDestination netip.AddrPort
+}
+
+// Family returns the flow's IP family.
+func (f Flow) Family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
+
+// rewritten tells whether packets go elsewhere than they were sent to.
+func (f Flow) rewritten() bool { return f.ReplySource != f.Destination }
+
+// String returns a readable form, for example "10.0.0.1:4000 -> 10.96.0.10:53 (10.1.0.2:53 -> 10.0.0.1:4000)".
+func (f Flow) String() string {
+	return fmt.Sprintf("%v -> %v (%v -> %v)", f.Source, f.Destination, f.ReplySource, f.ReplyDestination)
+}
+
+// Table is the part of a connection-tracking table that a clean-up needs. [Kernel] is the real one, [Fake] is for tests.
+type Table interface {
+	// DeleteUDP passes over the table once and deletes the UDP flows of a family for which stale returns true. It returns
+	// how many it deleted, also if it fails.
+	//
+	// Every flow that exists all the time is shown to stale at least once, unless an error is returned;
+	// [ErrInterrupted] if it is worth trying again at once. That a flow is gone already is not an error. stale is called
+	// from one goroutine at a time and not after the return; it must not block.
+	DeleteUDP(ctx context.Context, family model.Family, stale func(Flow) bool) (deleted int, err error)
+}
+
+// ErrInterrupted is returned by a [Table] when the pass did not see the whole table, because the table changed too much
+// meanwhile or a message was lost.
+var ErrInterrupted = errors.New("the conntrack dump was interrupted")

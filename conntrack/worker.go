@@ -1,0 +1,98 @@
+package conntrack
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// work passes over the table as long as that is due, and the context of the last Sync has not ended.
+func (r *Reconciler) work() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		f, ctx := r.nextDue(), r.ctx
+		if f == nil || ctx.Err() != nil {
+			close(r.ended)
+			r.ended = nil
+			return
+		}
+		if pause := time.Until(f.retryAt); pause > 0 {
+			r.mu.Unlock()
+			sleep(ctx, pause)
+			r.mu.Lock()
+			continue
+		}
+		r.pass(ctx, f)
+	}
+}
+
+// nextDue returns the family whose pass is due first, or nil. r.mu is held.
+func (r *Reconciler) nextDue() *familyState {
+	var next *familyState
+	for _, f := range r.families {
+		if f.due && (next == nil || f.retryAt.Before(next.retryAt)) {
+			next = f
+		}
+	}
+	return next
+}
+
+// pass does one pass. It holds r.mu while it looks at one flow, and not while it waits for the kernel.
+func (r *Reconciler) pass(ctx context.Context, f *familyState) {
+	f.due = false
+	revision := f.index.revision
+	r.mu.Unlock()
+
+	start := time.Now()
+	deleted, err := pass(ctx, r.opts.Table, f.family, func(flow Flow) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return f.index.stale(flow)
+	})
+	took := time.Since(start)
+	r.metrics.passed(f.family, deleted, took, err)
+	logger := klog.FromContext(ctx)
+
+	r.mu.Lock()
+	if err == nil {
+		logger.V(2).Info("Deleted stale UDP flows", "family", f.family, "deleted", deleted, "duration", took)
+		f.index.cleaned(revision)
+		f.failures, f.retryAt = 0, time.Time{}
+		return
+	}
+	f.due = true
+	if ctx.Err() != nil {
+		return
+	}
+	pause := min(firstRetry<<min(f.failures, 6), lastRetry)
+	f.failures++
+	f.retryAt = time.Now().Add(pause)
+	logger.Error(err, "Stale UDP flows were not all deleted; it will be tried again", "deleted", deleted, "retryIn", pause)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Wait returns when no pass is running, due or waiting to be tried again, or when the context of the last Sync has
+// ended and the goroutine with it. It must not be called at the same time as Sync.
+func (r *Reconciler) Wait() {
+	r.mu.Lock()
+	ended := r.ended
+	r.mu.Unlock()
+	if ended != nil {
+		<-ended
+	}
+}

@@ -1,0 +1,86 @@
+package testns
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// Namespace is a network namespace without a name: threads and open files alone hold it, so that nothing is left when the
+// test process ends, however it does.
+type Namespace struct {
+	t    testing.TB
+	fd   netns.NsHandle
+	jobs chan func()
+}
+
+// New makes a network namespace with the loopback interface down. It needs root.
+func New(t testing.TB) *Namespace {
+	t.Helper()
+	need.Root(t)
+	n := &Namespace{t: t, jobs: make(chan func())}
+	ready := make(chan error)
+	go onThread(func() {
+		var err error
+		n.fd, err = netns.New()
+		ready <- err
+		for job := range n.jobs {
+			job()
+		}
+	})
+	if err := <-ready; err != nil {
+		t.Fatalf("making a network namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		close(n.jobs)
+		_ = n.fd.Close()
+	})
+	return n
+}
+
+// onThread runs f on an operating-system thread that ends with it; never the first thread of the process, which cannot
+// end, and whose namespace /proc/self shows.
+func onThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			onThread(f)
+		}()
+		<-done
+		runtime.UnlockOSThread()
+		return
+	}
+	f()
+}
+
+// FD is the file descriptor of the namespace.
+func (n *Namespace) FD() int { return int(n.fd) }
+
+// Handle is the namespace for packages netns and netlink of vishvananda.
+func (n *Namespace) Handle() netns.NsHandle { return n.fd }
+
+// Do runs f on a thread in the namespace and fails the test if it returns an error. Sockets that f opens and processes
+// that it starts belong to the namespace.
+func (n *Namespace) Do(f func() error) {
+	n.t.Helper()
+	done := make(chan error, 1)
+	n.jobs <- func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("panic: %v", p)
+			}
+		}()
+		done <- f()
+	}
+	if err := <-done; err != nil {
+		n.t.Fatalf("in a network namespace: %v", err)
+	}
+}
