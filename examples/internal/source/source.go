@@ -1,0 +1,53 @@
+// Package source has the flags with which the examples choose where cluster objects come from.
+package source
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// Flags are the flags.
+type Flags struct {
+	File, Kubeconfig, NodeName string
+}
+
+// Register adds the flags to a set.
+func (f *Flags) Register(set *flag.FlagSet, nodeName string) {
+	set.StringVar(&f.File, "file", "", "`path` of a file, or of a directory of files, of Kubernetes objects as kubectl prints them with -o yaml or json")
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig file: watch the API server that it names")
+	set.StringVar(&f.NodeName, "node-name", nodeName, "`name` of the node whose point of view is taken")
+}
+
+// Given tells whether the flags name a source.
+func (f *Flags) Given() bool { return f.File != "" || f.Kubeconfig != "" }
+
+// Source returns the source that the flags name.
+func (f *Flags) Source() (watch.Source, error) {
+	switch {
+	case f.File != "" && f.Kubeconfig != "":
+		return nil, errors.New("--file and --kubeconfig exclude each other")
+	case f.File != "":
+		if _, err := os.Stat(f.File); err != nil {
+			return nil, fmt.Errorf("--file: %w", err) // a proxy would wait for it; a person wants to know
+		}
+		return watch.NewFiles(f.File, watch.FilesOptions{})
+	case f.Kubeconfig != "":
+		config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
+		}
+		return watch.NewClientset(client, watch.ClientsetOptions{})
+	}
+	return nil, errors.New("one of --file and --kubeconfig is needed")
+}

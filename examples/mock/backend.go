@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// A backend is whatever implements sink.Sink. This one programs an imaginary router: its "dataplane" is a table that
+// says, for traffic to a destination from a kind of source, what happens to it. A real backend does the same with
+// nftables, eBPF or a switch where this one prints.
+type backend struct {
+	out io.Writer
+
+	// What we have been told. The values are immutable, so it is safe to keep them.
+	node      *model.Node
+	services  map[model.ServiceName]*model.Service
+	endpoints map[model.PortName]map[model.EndpointKey]*model.Endpoint
+
+	// Services that something was said about since the last successful Sync. It costs what changed, not what there is.
+	changed map[model.ServiceName]bool
+
+	// What is in force: the rows of the routing table, by service. Sync compares with what was applied, not with what
+	// it was told last: so a Sync that failed would lose nothing.
+	table map[model.ServiceName]map[row]action
+}
+
+func newBackend(out io.Writer) *backend {
+	return &backend{
+		out:       out,
+		services:  map[model.ServiceName]*model.Service{},
+		endpoints: map[model.PortName]map[model.EndpointKey]*model.Endpoint{},
+		changed:   map[model.ServiceName]bool{},
+		table:     map[model.ServiceName]map[row]action{},
+	}
+}
+
+// SetNode is optional: a sink that has it is told about the node that it runs on. We need its addresses for node ports.
+func (b *backend) SetNode(n *model.Node) {
+	b.node = n
+	for name := range b.services { // its addresses are part of every service with node ports
+		b.changed[name] = true
+	}
+}
+
+// SetService creates or replaces a service. The Set and Delete calls only take notes: they cannot fail.
+func (b *backend) SetService(s *model.Service) {
+	b.services[s.Name] = s
+	b.changed[s.Name] = true
+}
+
+// DeleteService comes after the service's endpoints have been deleted.
+func (b *backend) DeleteService(name model.ServiceName) {
+	delete(b.services, name)
+	b.changed[name] = true
+}
+
+// SetEndpoint creates or replaces one destination of one port of a service.
+func (b *backend) SetEndpoint(e *model.Endpoint) {
+	if b.endpoints[e.Port] == nil {
+		b.endpoints[e.Port] = map[model.EndpointKey]*model.Endpoint{}
+	}
+	b.endpoints[e.Port][e.Key()] = e
+	b.changed[e.Port.Service] = true
+}
+
+// DeleteEndpoint may come for an endpoint that we do not know; that is not an error.
+func (b *backend) DeleteEndpoint(key model.EndpointKey) {
+	delete(b.endpoints[key.Port], key)
+	if len(b.endpoints[key.Port]) == 0 {
+		delete(b.endpoints, key.Port)
+	}
+	b.changed[key.Port.Service] = true
+}
+
+// Sync puts what we have been told in force: now the state is consistent. We render the services that changed, compare with
+// the table as it is, and apply the difference. An error from here would make the caller try again later.
+func (b *backend) Sync(context.Context) error {
+	for _, name := range slices.SortedFunc(maps.Keys(b.changed), model.ServiceName.Compare) {
+		want, have := b.render(b.services[name]), b.table[name]
+		for _, r := range sortedRows(have, want) {
+			before, had := have[r]
+			after, has := want[r]
+			if had && (!has || before != after) {
+				fmt.Fprintf(b.out, "  - %v %v\n", r, before)
+			}
+			if has && (!had || before != after) {
+				fmt.Fprintf(b.out, "  + %v %v\n", r, after)
+			}
+		}
+		if b.table[name] = want; len(want) == 0 {
+			delete(b.table, name)
+		}
+	}
+	clear(b.changed)
+	return nil
+}
+
+// render makes the rows of one service. All the decisions are in the model already: a Route names the set of endpoints to
+// balance over, says whether to masquerade, and what to do when the set is empty.
+func (b *backend) render(s *model.Service) map[row]action {
+	rows := map[row]action{}
+	if s == nil { // deleted
+		return rows
+	}
+	for _, p := range s.Ports {
+		for _, f := range model.Families() {
+			routes := p.Routes(f)
+			add := func(ip netip.Addr, port uint16, from string, r model.Route) {
+				rows[row{fmt.Sprintf("%v/%v", netip.AddrPortFrom(ip, port), p.Protocol), from}] = b.action(s, p, f, r)
+			}
+			if ip := s.ClusterIP(f); ip.IsValid() {
+				add(ip, p.Port, "anywhere", routes.ClusterIP)
+			}
+			external := func(ip netip.Addr, port uint16) {
+				if routes.External == routes.ExternalFromPod && routes.External == routes.ExternalFromNode {
+					add(ip, port, "anywhere", routes.External)
+					return
+				}
+				add(ip, port, "pod of the node", routes.ExternalFromPod)
+				add(ip, port, "the node", routes.ExternalFromNode)
+				add(ip, port, "elsewhere", routes.External)
+			}
+			for _, ip := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
+				if model.FamilyOf(ip) == f {
+					external(ip, p.Port)
+				}
+			}
+			for _, ip := range b.node.IPs {
+				if model.FamilyOf(ip) == f && p.NodePort != 0 && s.ClusterIP(f).IsValid() {
+					external(ip, p.NodePort)
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// action says what happens to one kind of traffic.
+func (b *backend) action(s *model.Service, p model.ServicePort, f model.Family, r model.Route) action {
+	var targets []string
+	for _, e := range b.endpoints[s.PortName(p)] {
+		if e.Family() == f && e.Sets.Has(r.Endpoints) {
+			targets = append(targets, e.Target.String())
+		}
+	}
+	slices.Sort(targets)
+	a := action{service: s.PortName(p).String(), do: strings.ToLower(r.Empty.String())}
+	if len(targets) > 0 {
+		a.do, a.masquerade = strings.Join(targets, " "), r.Masquerade.String()
+	}
+	return a
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// screen shows what the backend does: first its whole table, then every change.
+type screen struct {
+	*backend
+	out    io.Writer
+	listed chan struct{} // closed when the first table has been shown
+	syncs  atomic.Int64
+}
+
+// Sync passes the call on. At the first one the table says it all, so the changes that led to it are not shown.
+func (s *screen) Sync(ctx context.Context) error {
+	defer s.syncs.Add(1)
+	if err := s.backend.Sync(ctx); err != nil || s.syncs.Load() > 0 {
+		return err
+	}
+	fmt.Fprintf(s.out, "The routing table of node %s:\n\n", s.backend.node.Name)
+	s.backend.out = s.out
+	defer close(s.listed)
+	return s.backend.printTable(s.out)
+}
+
+// lockedWriter lets several goroutines write, one line at a time.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"testing/fstest"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// embedded holds a cluster, in cluster, and what happens to it: every folder of steps has files that replace those of the
+// cluster, and its name says what it is about.
+//
+//go:embed cluster steps
+var embedded embed.FS
+
+// script plays the steps.
+type script struct {
+	files   *watch.Files
+	cluster fstest.MapFS
+	steps   []string
+}
+
+func newScript() (*script, error) {
+	s := &script{cluster: fstest.MapFS{}}
+	if err := s.apply("cluster"); err != nil {
+		return nil, err
+	}
+	steps, err := embedded.ReadDir("steps") // sorted by name
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range steps {
+		s.steps = append(s.steps, step.Name())
+	}
+	s.files, err = watch.NewFilesFS(s.cluster, watch.FilesOptions{})
+	return s, err
+}
+
+// apply puts the files of a folder over those of the cluster. A source may still be reading those: they are replaced.
+func (s *script) apply(folder string) error {
+	next := fstest.MapFS{}
+	for name, file := range s.cluster {
+		next[name] = file
+	}
+	files, err := embedded.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		data, err := fs.ReadFile(embedded, path.Join(folder, f.Name()))
+		if err != nil {
+			return err
+		}
+		next[f.Name()] = &fstest.MapFile{Data: data}
+	}
+	s.cluster = next
+	return nil
+}
+
+// play plays all steps, and at the end shows the table again.
+func (s *script) play(ctx context.Context, screen *screen, pause time.Duration) {
+	wait := func() bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+			return true
+		}
+	}
+	fmt.Fprintln(screen.out)
+	for _, step := range s.steps {
+		if !wait() {
+			return
+		}
+		fmt.Fprintln(screen.out, strings.ReplaceAll(step, "-", " "))
+		before := screen.syncs.Load()
+		if err := s.apply(path.Join("steps", step)); err != nil {
+			fmt.Fprintln(screen.out, "  ", err)
+			return
+		}
+		s.files.SetFS(s.cluster)
+		if !wait() {
+			return
+		}
+		if screen.syncs.Load() == before {
+			fmt.Fprintln(screen.out, "  (nothing changes for this node)")
+		}
+	}
+	fmt.Fprint(screen.out, "\nThe routing table at the end:\n\n")
+	if err := screen.printTable(screen.out); err != nil {
+		fmt.Fprintln(screen.out, err)
+	}
+}

@@ -1,0 +1,136 @@
+// Command print-state prints what a node has to do with service traffic, from the cluster that a kubeconfig names or from
+// files of Kubernetes objects:
+//
+//	print-state --file DIR --node-name NODE --once -o json
+//	print-state --kubeconfig FILE --node-name NODE
+//
+// Without --once it goes on and prints the state anew whenever it changes. With --explain it says instead why each
+// endpoint of a service is or is not used on the node:
+//
+//	print-state --file DIR --node-name NODE --explain NAMESPACE/NAME
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "print-state:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	set := flag.NewFlagSet("print-state", flag.ContinueOnError)
+	var from source.Flags
+	from.Register(set, "")
+	once := set.Bool("once", false, "print the state as it is when everything has been read, and end")
+	format := set.String("o", "text", "output `format`: text, json or yaml")
+	explain := set.String("explain", "", "`namespace/name` of a service: say why each of its endpoints is or is not used, and end")
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	print, err := printer(*format)
+	if err != nil {
+		return err
+	}
+	src, err := from.Source()
+	if err != nil {
+		return err
+	}
+	state := localstate.Options{NodeName: from.NodeName}
+	if *explain != "" {
+		namespace, name, ok := strings.Cut(*explain, "/")
+		if !ok || namespace == "" || name == "" {
+			return fmt.Errorf("--explain %q is not namespace/name", *explain)
+		}
+		e, err := explainService(ctx, src, state, model.ServiceName{Namespace: namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		return print(out, e)
+	}
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failed error
+	return errors.Join(kubeproxy.Run(ctx, kubeproxy.Options{
+		Source:         src,
+		State:          state,
+		ResyncInterval: -1,
+		Sink: sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+			if failed = print(out, stateOf(s)); failed != nil || *once {
+				cancel()
+			}
+			return nil
+		}),
+	}), failed)
+}
+
+// explainService reads everything from a source once and explains a service.
+func explainService(ctx context.Context, src watch.Source, opts localstate.Options, name model.ServiceName) (*localstate.Explanation, error) {
+	state, err := localstate.New(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &collector{state: state, cancel: cancel}
+	if err := src.Run(ctx, opts.NodeName, c); err != nil {
+		return nil, err
+	}
+	if !c.synced {
+		return nil, context.Cause(ctx)
+	}
+	e, ok := state.Explain(name)
+	if !ok {
+		return nil, fmt.Errorf("service %v is not known", name)
+	}
+	return e, nil
+}
+
+// collector takes what a source has, and ends it.
+type collector struct {
+	mu     sync.Mutex // Update may be called from several goroutines
+	state  *localstate.State
+	synced bool
+	cancel func()
+}
+
+func (c *collector) Update(changes ...watch.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, change := range changes {
+		// An object of a kind that plays no part is nothing to explain.
+		_, _ = c.state.Apply(change.Object, change.Deleted)
+	}
+}
+
+func (c *collector) Synced() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.synced = true
+	c.cancel()
+}

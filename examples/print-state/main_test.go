@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const cluster = "../mock/cluster"
+
+// output runs the program on the mock example's cluster.
+func output(t *testing.T, args ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), append([]string{"--file", cluster, "--node-name", "node-1"}, args...), &out))
+	return out.Bytes()
+}
+
+// golden compares with a file that a person has read. UPDATE_GOLDEN=1 writes it anew.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE_GOLDEN") == "1" {
+		require.NoError(t, os.WriteFile(file, got, 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(got))
+}
+
+func TestText(t *testing.T) { golden(t, "state.txt", output(t, "--once")) }
+func TestJSON(t *testing.T) { golden(t, "state.json", output(t, "--once", "-o", "json")) }
+func TestYAML(t *testing.T) { golden(t, "state.yaml", output(t, "--once", "-o", "yaml")) }
+
+func TestYAMLSaysTheSameAsJSON(t *testing.T) {
+	converted, err := yaml.YAMLToJSON(output(t, "--once", "-o", "yaml"))
+	require.NoError(t, err)
+	assert.JSONEq(t, string(output(t, "--once", "-o", "json")), string(converted))
+}
+
+func TestJSONCanBeReadBackIntoTheModel(t *testing.T) {
+	var got struct {
+		Node     *model.Node
+		Services []struct {
+			Service   *model.Service
+			Endpoints []*model.Endpoint
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader(output(t, "--once", "-o", "json")))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&got))
+	assert.Equal(t, "zone-a", got.Node.Zone)
+	require.Len(t, got.Services, 5, "the headless service is none of a proxy's")
+	for _, s := range got.Services {
+		_, err := model.NewService(*s.Service)
+		assert.NoError(t, err)
+		assert.NotEmpty(t, s.Endpoints)
+	}
+}
+
+func TestAnEmptyClusterIsAState(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--file", t.TempDir(), "--once", "-o", "json"}, &out))
+	assert.JSONEq(t, `{"node": {"name": ""}, "services": []}`, out.String())
+}
+
+func TestExplain(t *testing.T) {
+	for _, service := range []string{"kube-system/kube-dns", "shop/web", "shop/db"} {
+		golden(t, strings.ReplaceAll(service, "/", "-")+".explain.txt", output(t, "--explain", service))
+	}
+	golden(t, "kube-system-kube-dns.explain.json", output(t, "--explain", "kube-system/kube-dns", "-o", "json"))
+}
+
+// TestItGoesOnPrinting: without --once the state is printed again when it has changed, and --once is not needed to end.
+func TestItGoesOnPrinting(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".tmp"), []byte(text), 0o644))
+		require.NoError(t, os.Rename(filepath.Join(dir, name+".tmp"), filepath.Join(dir, name)))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"--file", dir, "--node-name", "n", "-o", "json"}, w)
+		w.Close()
+	}()
+	states := json.NewDecoder(r)
+	var got state
+	require.NoError(t, states.Decode(&got))
+	assert.Empty(t, got.Services)
+	write("a.yaml", "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}")
+	require.NoError(t, states.Decode(&got))
+	require.Len(t, got.Services, 1)
+	assert.Equal(t, "default/a", got.Services[0].Service.Name.String())
+	cancel()
+	assert.NoError(t, <-ended)
+}
+
+func TestWrongFlagsAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no source":           {nil, "--file and --kubeconfig"},
+		"a format":            {[]string{"--file", cluster, "-o", "xml"}, `"xml" is none of text, json, yaml`},
+		"a name to explain":   {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
+		"an unknown service":  {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is not known"},
+		"an argument":         {[]string{"--file", cluster, "now"}, `unexpected argument "now"`},
+		"nothing at the path": {[]string{"--file", "nowhere", "--once"}, "nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.ErrorContains(t, run(t.Context(), tc.args, io.Discard), tc.want)
+		})
+	}
+}
+
+// brokenPipe fails like a terminal that went away.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestOutputThatFailsIsReported(t *testing.T) {
+	assert.ErrorIs(t, run(t.Context(), []string{"--file", cluster, "--once"}, brokenPipe{}), io.ErrClosedPipe)
+}
