@@ -140,8 +140,12 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case Drop:
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}, nil
 	case Reject:
-		code := uint8(unix.NFT_REJECT_ICMPX_PORT_UNREACH)
-		return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: code}}, nil
+		// Not NFT_REJECT_ICMPX_UNREACH, which is for both families: in a table of one the kernel takes it, and drops.
+		code := uint8(3) // ICMP port unreachable
+		if family == model.IPv6 {
+			code = 4
+		}
+		return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}, nil
 	}
 	return nil, fmt.Errorf("unknown statement %T", s)
 }

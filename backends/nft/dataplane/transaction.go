@@ -35,6 +35,7 @@ type op struct {
 	rule     *Rule
 	set      *Set
 	elements []Element
+	joined   bool // with the operation before: there must be nothing between the two
 }
 
 // IsEmpty tells whether there is nothing to do.
@@ -94,11 +95,52 @@ func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
 	t.elements(deleteElements, s, elements)
 }
 
+// ReplaceElements gives elements that are there other values.
+func (t *Transaction) ReplaceElements(s *Set, elements ...Element) {
+	for part := range slices.Chunk(elements, 500) {
+		t.ops = append(t.ops,
+			op{verb: deleteElements, name: s.Name, set: s, elements: part},
+			op{verb: addElements, name: s.Name, set: s, elements: part, joined: true})
+	}
+}
+
+// Split divides the transaction into two that do the same, one after the other, for when it is too big for a socket. It
+// returns false if that is not possible.
+func (t *Transaction) Split() (first, second *Transaction, ok bool) {
+	weight := func(o *op) int { return 4 + len(o.elements) }
+	total := 0
+	for i := range t.ops {
+		total += weight(&t.ops[i])
+	}
+	sum, cut := 0, 0
+	for i := range t.ops {
+		if i > 0 && !t.ops[i].joined {
+			cut = i
+		}
+		if sum += weight(&t.ops[i]); 2*sum >= total && cut > 0 {
+			break
+		}
+	}
+	first, second = NewTransaction(t.Table), NewTransaction(t.Table)
+	if n := len(t.ops); cut == 0 && n == 1 && len(t.ops[0].elements) > 1 {
+		o := t.ops[0]
+		half := len(o.elements) / 2
+		first.elements(o.verb, o.set, o.elements[:half])
+		second.elements(o.verb, o.set, o.elements[half:])
+		return first, second, true
+	}
+	if cut == 0 {
+		return nil, nil, false
+	}
+	first.ops, second.ops = slices.Clip(t.ops[:cut]), t.ops[cut:]
+	return first, second, true
+}
+
 func (t *Transaction) elements(v verb, s *Set, elements []Element) {
 	if len(elements) == 0 {
 		return
 	}
-	if n := len(t.ops); n > 0 && t.ops[n-1].verb == v && t.ops[n-1].name == s.Name {
+	if n := len(t.ops); n > 0 && t.ops[n-1].verb == v && t.ops[n-1].name == s.Name && !t.ops[n-1].joined {
 		t.ops[n-1].elements = append(t.ops[n-1].elements, elements...)
 		return
 	}

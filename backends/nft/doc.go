@@ -1,0 +1,2 @@
+// Package nft is a service proxy backend for Linux with nftables.
+package nft

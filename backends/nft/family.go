@@ -1,0 +1,309 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// family is one of the two tables: what is in it, as far as this process put it there or found it there.
+type family struct {
+	dataplane dp.Interface
+	options   *Options
+	key       dp.TableKey
+
+	// inForce is what the table does, nil if that is not known: then everything is read and compared.
+	inForce *sink.Snapshot
+	// grow: a map was too small, take no chances with its size.
+	grow bool
+	state
+}
+
+// state is what the table holds. While it is changed it is ahead of the table; if the table does not follow, it is thrown
+// away.
+type state struct {
+	there        bool // the table
+	replaceTable bool // it is not like this one, and is deleted with all that it holds
+	config       *config
+	sets         *sets
+	slots        map[*dp.Set]int // elements of the maps that have a size
+	chains       map[string][]dp.RuleID
+	chainNames   map[dispatch]string // of chains that are there
+	affinitySets map[string]bool
+	services     map[model.ServiceName][]*port
+	claims       claims
+	clusterIPs   counted
+	hairpins     counted
+}
+
+func newState() state {
+	return state{
+		chains:       map[string][]dp.RuleID{},
+		chainNames:   map[dispatch]string{},
+		affinitySets: map[string]bool{},
+		services:     map[model.ServiceName][]*port{},
+		claims:       newClaims(),
+		clusterIPs:   newCounted(),
+		hairpins:     newCounted(),
+		slots:        map[*dp.Set]int{},
+	}
+}
+
+// change is a service port that differs: as it is in force, and as it is to be. Either may be nil.
+type change struct{ before, after *port }
+
+// sync puts a snapshot in force, by what changed if that is known, and otherwise by comparing everything.
+func (f *family) sync(ctx context.Context, s *sink.Snapshot) error {
+	var err error
+	if f.inForce != nil && !f.dataplane.Drifted(f.key) {
+		if err = f.update(ctx, s); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			f.inForce = nil
+			return err
+		}
+		klog.FromContext(ctx).Info("Comparing the whole table", "table", f.key, "reason", err)
+	}
+	for range 5 {
+		if err = f.compare(ctx, s); !errors.Is(err, dp.ErrStale) && !errors.Is(err, errFull) {
+			break
+		}
+	}
+	return err
+}
+
+// chainFor returns the name of the chain that does what d says, and sees to it that it is there.
+func (f *family) chainFor(p *plan, d dispatch) string {
+	if name, ok := f.chainNames[d]; ok {
+		return name
+	}
+	name := d.chainName()
+	if d.affinity() != "" {
+		return name // changeAffinity makes those
+	}
+	for _, ch := range f.config.chains(f.sets, d) {
+		p.ensure(ch)
+	}
+	f.chainNames[d] = name
+	return name
+}
+
+// update puts in force what changed since the last time.
+func (f *family) update(ctx context.Context, s *sink.Snapshot) error {
+	cfg := newConfig(f.key.Family, f.options, s.Node())
+	if !cfg.localPods.Equal(f.config.localPods) {
+		return errors.New("the way to detect local pods changed")
+	}
+	before := f.inForce
+	f.inForce = nil // until it is known again
+	p := newPlan(f)
+	f.changeConfig(p, cfg)
+
+	var changes []change
+	var keys []claimKey
+	for c := range s.ChangesSince(before) {
+		changes, keys = f.changeService(ctx, c, changes, keys)
+	}
+	changes = f.resolve(ctx, changes, keys)
+	for _, c := range changes {
+		if c.before != nil && c.after != nil {
+			c.after.cluster = assignSlots(c.before.cluster, c.after.cluster)
+			c.after.local = assignSlots(c.before.local, c.after.local)
+		}
+		p.changePort(c.before, c.after)
+	}
+	if err := f.apply(ctx, p); err != nil {
+		return err
+	}
+	f.inForce = s
+	return nil
+}
+
+// changeConfig follows changes of the node.
+func (f *family) changeConfig(p *plan, cfg *config) {
+	if cfg.equal(f.config) {
+		return
+	}
+	sp := p.of(f.sets.nodePortIPs)
+	for _, a := range f.config.nodePortIPs {
+		sp.gone = append(sp.gone, addrElement(a))
+	}
+	for _, a := range cfg.nodePortIPs {
+		sp.add = append(sp.add, addrElement(a))
+	}
+	f.config = cfg
+	for _, ch := range cfg.baseChains(f.sets) {
+		p.ensure(ch)
+	}
+}
+
+// changeService appends the ports of a service that change, and the keys that they claim or no longer claim.
+func (f *family) changeService(ctx context.Context, c sink.Change, changes []change, keys []claimKey) ([]change, []claimKey) {
+	olds := f.services[c.Name]
+	news := f.config.newPorts(c.New, badPort(ctx))
+	claimed := func(p *port, do func(claimKey, claim)) {
+		for i := range p.fronts {
+			k, cl := p.claim(&p.fronts[i])
+			do(k, cl)
+			keys = append(keys, k)
+		}
+	}
+	for _, o := range olds {
+		claimed(o, f.claims.remove)
+	}
+	for _, n := range news {
+		claimed(n, f.claims.add)
+		changes = append(changes, change{portNamed(olds, n.name), n})
+	}
+	for _, o := range olds {
+		if portNamed(news, o.name) == nil {
+			changes = append(changes, change{o, nil})
+		}
+	}
+	if f.services[c.Name] = news; len(news) == 0 {
+		delete(f.services, c.Name)
+	}
+	return changes, keys
+}
+
+func badPort(ctx context.Context) func(string, model.PortName) {
+	return func(problem string, p model.PortName) {
+		klog.FromContext(ctx).Info("Skipping a part of a service port", "port", p, "reason", problem)
+	}
+}
+
+func portNamed(ports []*port, name model.PortName) *port {
+	for _, p := range ports {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// resolve finds out who has the keys, and appends the ports that change because they get or lose one.
+func (f *family) resolve(ctx context.Context, changes []change, keys []claimKey) []change {
+	changing := make(map[*port]bool, len(changes))
+	for _, c := range changes {
+		changing[c.after] = true
+	}
+	for _, k := range keys {
+		for i, cl := range f.claims.of(k) {
+			p := portNamed(f.services[cl.name.Service], cl.name)
+			fr := p.front(&front{key: k.key, nodePort: k.nodePort})
+			if lost := i > 0; fr.lost != lost {
+				if !changing[p] {
+					// What is in force is not to be written to: see changePort.
+					old := p
+					p = old.clone()
+					changing[p] = true
+					changes = append(changes, change{old, p})
+					f.replacePort(old, p)
+					fr = p.front(fr)
+				}
+				fr.lost = lost
+				if lost {
+					klog.FromContext(ctx).Info("An address and port, or node port, belongs to another service port",
+						"port", cl.name, "owner", f.claims.winner(k).name)
+				}
+			}
+		}
+	}
+	return changes
+}
+
+func (p *port) clone() *port {
+	c := *p
+	c.fronts = slices.Clone(p.fronts)
+	return &c
+}
+
+func (f *family) replacePort(old, new *port) {
+	ports := slices.Clone(f.services[old.name.Service])
+	ports[slices.Index(ports, old)] = new
+	f.services[old.name.Service] = ports
+}
+
+// errFull: a map that has a size is full.
+var errFull = errors.New("a map has become too small")
+
+// apply puts a plan in force.
+func (f *family) apply(ctx context.Context, p *plan) error {
+	f.clusterIPs.settle(p.of(f.sets.clusterIPs), addrElement)
+	f.hairpins.settle(p.of(f.sets.hairpin), hairpinElement)
+	first, second := p.transactions()
+	for _, sp := range p.sets {
+		if sp.set.Size == 0 {
+			continue
+		}
+		if f.slots[sp.set]+len(sp.add) > int(sp.set.Size) {
+			f.grow = true
+			return fmt.Errorf("%s: %w", sp.set.Name, errFull)
+		}
+		f.slots[sp.set] += len(sp.add) - len(sp.gone)
+	}
+	for _, tx := range []*dp.Transaction{first, second} {
+		if err := f.commit(ctx, tx); err != nil {
+			return err
+		}
+	}
+	f.there, f.replaceTable = true, false
+	return nil
+}
+
+// commit applies a transaction, in pieces if a socket cannot hold it: an unprivileged process may not have big buffers.
+func (f *family) commit(ctx context.Context, tx *dp.Transaction) error {
+	if tx.IsEmpty() {
+		return nil
+	}
+	err := f.dataplane.Apply(ctx, tx)
+	if !errors.Is(err, syscall.EMSGSIZE) {
+		return err
+	}
+	one, two, ok := tx.Split()
+	if !ok {
+		return err
+	}
+	if err := f.commit(ctx, one); err != nil {
+		return err
+	}
+	return f.commit(ctx, two)
+}
+
+// cleanUp deletes the table.
+func (f *family) cleanUp(ctx context.Context) error {
+	f.inForce, f.state = nil, newState()
+	for range 5 {
+		table, err := f.dataplane.ReadTable(ctx, f.key)
+		if err != nil || table == nil {
+			return err
+		}
+		tx := dp.NewTransaction(f.key)
+		tx.DeleteTable()
+		if err = f.dataplane.Apply(ctx, tx); !errors.Is(err, dp.ErrStale) {
+			return err
+		}
+	}
+	return fmt.Errorf("table %v: %w", f.key, dp.ErrStale)
+}
+
+// sortedNames returns the keys of m that are not in wanted.
+func sortedNames[V any](m map[string]V, wanted map[string]bool) []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		if !wanted[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,225 @@
+package nft
+
+import (
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// layoutVersion is in the table's comment. A table with another one is replaced.
+const layoutComment = "service proxy of kube-proxy-lib, layout 1"
+
+// The chains that are always there. Others are named in target.go. ("reject" and "drop" are words that nft reserves.)
+const (
+	servicesChain    = "services"
+	rejectChain      = "reject-traffic"
+	dropChain        = "drop-traffic"
+	preroutingChain  = "nat-prerouting"
+	outputChain      = "nat-output"
+	postroutingChain = "nat-postrouting"
+)
+
+// Priorities of the base chains, those that nft calls dstnat and srcnat.
+const (
+	dstNAT = -100
+	srcNAT = 100
+)
+
+// Keys by which things are looked up.
+var (
+	vipKey      = []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
+	nodePortKey = []dp.Field{dp.Protocol, dp.DestinationPort}
+	target      = []dp.Field{dp.DestinationAddr, dp.DestinationPort}
+)
+
+// sets are the sets and maps of a table that are always there.
+type sets struct {
+	serviceIPs, nodePorts     *dp.Set // where to go
+	endpoints, localEndpoints *dp.Set // slots of the cluster and the local set
+	nodePortEndpoints         *dp.Set
+	nodePortLocalEndpoints    *dp.Set
+	clusterIPs, nodePortIPs   *dp.Set
+	vipSources, hairpin       *dp.Set
+}
+
+// minSlots is the size of the slot maps of a small cluster. A map with a size is several times faster to fill and to list
+// than one without, and it cannot grow: see grow.
+const minSlots = 16 << 10
+
+func newSets() *sets {
+	random := func(key []dp.Field) []dp.Field { return append(slices.Clip(key), dp.Random) }
+	return &sets{
+		serviceIPs:             &dp.Set{Name: "service-ips", Key: vipKey, Verdicts: true},
+		nodePorts:              &dp.Set{Name: "nodeports", Key: nodePortKey, Verdicts: true},
+		endpoints:              &dp.Set{Name: "endpoints", Key: random(vipKey), Value: target, Size: minSlots},
+		localEndpoints:         &dp.Set{Name: "local-endpoints", Key: random(vipKey), Value: target, Size: minSlots},
+		nodePortEndpoints:      &dp.Set{Name: "nodeport-endpoints", Key: random(nodePortKey), Value: target, Size: minSlots},
+		nodePortLocalEndpoints: &dp.Set{Name: "nodeport-local-endpoints", Key: random(nodePortKey), Value: target, Size: minSlots},
+		clusterIPs:             &dp.Set{Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
+		nodePortIPs:            &dp.Set{Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
+		vipSources:             &dp.Set{Name: "vip-sources", Key: append(slices.Clip(vipKey), dp.SourceAddr), Interval: true},
+		hairpin:                &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
+	}
+}
+
+// all lists the sets in the order in which they are made and listed.
+func (s *sets) all() []*dp.Set {
+	return []*dp.Set{s.serviceIPs, s.nodePorts, s.endpoints, s.localEndpoints, s.nodePortEndpoints, s.nodePortLocalEndpoints,
+		s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
+}
+
+// slots returns the map with the endpoints of a set, for service addresses or for node ports.
+func (s *sets) slots(set model.EndpointSets, nodePort bool) *dp.Set {
+	switch local := set == model.LocalSet; {
+	case nodePort && local:
+		return s.nodePortLocalEndpoints
+	case nodePort:
+		return s.nodePortEndpoints
+	case local:
+		return s.localEndpoints
+	}
+	return s.endpoints
+}
+
+// dispatch returns the verdict map for service addresses or for node ports.
+func (s *sets) dispatch(nodePort bool) *dp.Set {
+	if nodePort {
+		return s.nodePorts
+	}
+	return s.serviceIPs
+}
+
+// sizeFor returns a size that leaves room to double.
+func sizeFor(n int) uint32 {
+	return max(minSlots, uint32(1)<<bits.Len(uint(max(2*n-1, 0))))
+}
+
+// config is what of the node and the options the rules depend on, in one family.
+type config struct {
+	family    model.Family
+	mark      uint32
+	localPods model.LocalPods
+	// serviceCIDRs are those of the family.
+	serviceCIDRs []netip.Prefix
+	// nodePortIPs serve node ports; or, if nodePortPrefixes is not nil, all local addresses in those.
+	nodePortIPs      []netip.Addr
+	nodePortPrefixes []netip.Prefix
+}
+
+func newConfig(f model.Family, o *Options, node *model.Node) *config {
+	if node == nil {
+		node = &model.Node{}
+	}
+	ofFamily := func(prefixes []netip.Prefix) (list []netip.Prefix) {
+		for _, p := range prefixes {
+			if model.FamilyOf(p.Addr()) == f {
+				list = append(list, p.Masked())
+			}
+		}
+		slices.SortFunc(list, netip.Prefix.Compare)
+		return slices.Compact(list)
+	}
+	c := &config{family: f, mark: o.MasqueradeMark, serviceCIDRs: ofFamily(node.ServiceCIDRs)}
+	c.localPods = node.LocalPods
+	c.localPods.CIDRs = ofFamily(node.LocalPods.CIDRs)
+	if o.NodePortAddresses != nil {
+		if c.nodePortPrefixes = ofFamily(o.NodePortAddresses); c.nodePortPrefixes == nil {
+			c.nodePortPrefixes = []netip.Prefix{everything(f)}
+		}
+		return c
+	}
+	for _, a := range node.IPs {
+		if model.FamilyOf(a) == f && !a.IsLoopback() {
+			c.nodePortIPs = append(c.nodePortIPs, a)
+		}
+	}
+	slices.SortFunc(c.nodePortIPs, netip.Addr.Compare)
+	c.nodePortIPs = slices.Compact(c.nodePortIPs)
+	return c
+}
+
+func everything(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
+func loopback(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	}
+	return netip.MustParsePrefix("127.0.0.0/8")
+}
+
+// equal tells whether two configurations make the same rules.
+func (c *config) equal(o *config) bool {
+	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
+		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs) &&
+		slices.Equal(c.nodePortPrefixes, o.nodePortPrefixes) && (c.nodePortPrefixes == nil) == (o.nodePortPrefixes == nil)
+}
+
+// baseChains returns the chains that are always there, in the order in which they can be made.
+func (c *config) baseChains(s *sets) []chain {
+	rule := func(comment string, statements ...dp.Statement) dp.Rule {
+		return dp.Rule{Statements: statements, Comment: comment}
+	}
+	return []chain{
+		{Chain: dp.Chain{Name: rejectChain}, rules: []dp.Rule{rule("", dp.Reject{})}},
+		{Chain: dp.Chain{Name: dropChain}, rules: []dp.Rule{rule("", dp.Drop{})}},
+		{Chain: dp.Chain{Name: servicesChain}, rules: c.servicesRules(s)},
+		{Chain: dp.Chain{Name: preroutingChain, Hook: dp.Prerouting, Priority: dstNAT},
+			rules: []dp.Rule{rule("", dp.Jump{Chain: servicesChain})}},
+		{Chain: dp.Chain{Name: outputChain, Hook: dp.Output, Priority: dstNAT},
+			rules: []dp.Rule{rule("", dp.Jump{Chain: servicesChain})}},
+		{Chain: dp.Chain{Name: postroutingChain, Hook: dp.Postrouting, Priority: srcNAT}, rules: []dp.Rule{
+			rule("", dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{}),
+			rule("an endpoint that reaches itself", dp.IsDNATed{}, dp.InSet{Key: s.hairpin.Key, Set: s.hairpin.Name}, dp.Masquerade{}),
+		}},
+	}
+}
+
+// servicesRules sorts new connections: those to an address and port of a service, then those to what is left of service
+// addresses (S33), then those to node ports (S35).
+func (c *config) servicesRules(s *sets) []dp.Rule {
+	rules := []dp.Rule{
+		{Statements: []dp.Statement{dp.GotoMap{Key: vipKey, Map: s.serviceIPs.Name}}},
+		{Statements: []dp.Statement{dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Goto{Chain: rejectChain}},
+			Comment: "ports that the service does not have"},
+	}
+	for _, cidr := range c.serviceCIDRs {
+		rules = append(rules, dp.Rule{Statements: []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{}},
+			Comment: "service addresses that are not in use"})
+	}
+	nodePorts := dp.GotoMap{Key: nodePortKey, Map: s.nodePorts.Name}
+	if c.nodePortPrefixes == nil {
+		return append(rules, dp.Rule{Statements: []dp.Statement{
+			dp.InSet{Key: s.nodePortIPs.Key, Set: s.nodePortIPs.Name}, nodePorts}})
+	}
+	for _, p := range c.nodePortPrefixes {
+		statements := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: loopback(c.family), Not: true}}
+		if p.Bits() > 0 {
+			statements = append(statements, dp.InPrefix{Field: dp.DestinationAddr, Prefix: p})
+		}
+		rules = append(rules, dp.Rule{Statements: append(statements, dp.IsLocal{Field: dp.DestinationAddr}, nodePorts)})
+	}
+	return rules
+}
+
+// chain is a chain with its rules.
+type chain struct {
+	dp.Chain
+	rules []dp.Rule
+}
+
+// ids returns what the rules are compared by.
+func (c *chain) ids(f model.Family) []dp.RuleID {
+	ids := make([]dp.RuleID, len(c.rules))
+	for i := range c.rules {
+		ids[i] = c.rules[i].ID(f)
+	}
+	return ids
+}

@@ -1,0 +1,75 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"regexp"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// DefaultTableName is the name of the tables, one in family ip and one in ip6. It is not that of upstream kube-proxy,
+// so that the two do not take each other's table for their own.
+const DefaultTableName = "kube-proxy-lib"
+
+// DefaultMasqueradeMark is bit 14 of the packet mark (S31).
+const DefaultMasqueradeMark = 1 << 14
+
+// Options configure a [Backend]. The zero value is a good choice.
+type Options struct {
+	// TableName is the name of the backend's tables. Whatever is in tables of that name is the backend's: it is
+	// corrected, or replaced if it is of another layout. Other tables are never touched. Default: DefaultTableName.
+	TableName string
+	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they are
+	// (S31). Default: DefaultMasqueradeMark.
+	MasqueradeMark uint32
+	// NodePortAddresses tells which of the host's addresses serve node ports (S35): those in these prefixes, except
+	// loopback addresses; for a family of which there is none here, all. Default, nil: the node's own addresses, as
+	// they are in model.Node.IPs ("primary").
+	NodePortAddresses []netip.Prefix
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel can.
+	Families []model.Family
+	// Dataplane is where rules go. Default: the kernel, in the network namespace of the thread that calls New. The
+	// backend does not close one that it is given.
+	Dataplane dataplane.Interface
+}
+
+// tableName is what nft can read back. The kernel would take more.
+var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+
+// Validate returns everything that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.TableName != "" && !tableName.MatchString(o.TableName) {
+		errs = append(errs, fmt.Errorf("TableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'", o.TableName))
+	}
+	if bits.OnesCount32(o.MasqueradeMark) > 1 {
+		errs = append(errs, fmt.Errorf("MasqueradeMark: %#x is not one bit", o.MasqueradeMark))
+	}
+	for _, p := range o.NodePortAddresses {
+		if !p.IsValid() {
+			errs = append(errs, fmt.Errorf("NodePortAddresses: %v is not a prefix", p))
+		}
+	}
+	for i, f := range o.Families {
+		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
+			errs = append(errs, fmt.Errorf("Families: %v is unknown or there twice", f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults returns the options with nothing left open, except the dataplane and the families.
+func (o Options) withDefaults() Options {
+	if o.TableName == "" {
+		o.TableName = DefaultTableName
+	}
+	if o.MasqueradeMark == 0 {
+		o.MasqueradeMark = DefaultMasqueradeMark
+	}
+	return o
+}
