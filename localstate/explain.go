@@ -87,7 +87,7 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	}
 	if svc.intake == nil {
 		if e.Skipped == "" {
-			e.Skipped = "there are slices, but no Service object"
+			e.Skipped = "there are slices, but no Service object that gets a service proxy"
 		}
 		return e, true
 	}

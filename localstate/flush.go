@@ -37,7 +37,7 @@ type Changes struct {
 }
 
 // Any tells whether anything was handed over.
-func (c *Changes) Any() bool { return c.Services > 0 || c.Endpoints > 0 || c.Node }
+func (c Changes) Any() bool { return c.Services > 0 || c.Endpoints > 0 || c.Node }
 
 // Concerns tells whether a family is concerned.
 func (c *Changes) Concerns(f model.Family) bool {

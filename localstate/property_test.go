@@ -1,0 +1,93 @@
+package localstate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere, leads to
+// what the rules say of the objects that are there at the end; and that nothing is left when they go.
+func checkHistory(t *testing.T, d dice, opts Options, h history) {
+	scratch := h.final().play(t, opts, func() bool { return false })
+	want := scratch.got.String()
+	require.Equal(t, newReference(opts, scratch.got.node, h.final()).lines(), scratch.got.lines(), "by the rules")
+	require.Empty(t, scratch.got.checkForm())
+
+	flushes := []func() bool{
+		func() bool { return true },
+		func() bool { return d.roll(4) == 0 },
+		func() bool { return false },
+	}
+	for i, flush := range flushes {
+		order := h
+		if i > 0 {
+			order = h.shuffled(d)
+		}
+		w := order.play(t, opts, flush)
+		require.Equal(t, want, w.got.String(), "from scratch, and by events")
+		require.Equal(t, scratch.state.NoLocalEndpoints(), w.state.NoLocalEndpoints())
+		require.Empty(t, checkExplanations(w.state, w.got))
+		require.Equal(t, Changes{}, w.flush(), "a flush without an event")
+
+		for _, e := range h.final().shuffled(d) {
+			if _, isNode := e.obj.(*corev1.Node); isNode {
+				continue
+			}
+			w.delete(e.obj)
+			if flush() {
+				w.flush()
+			}
+		}
+		w.flush()
+		require.Empty(t, w.got.services)
+		require.Empty(t, w.got.endpoints)
+		requireNothingKept(t, w.state)
+		require.Empty(t, w.got.checkImmutable())
+	}
+}
+
+// play makes a State live through a history, and flushes it at the end.
+func (h history) play(t *testing.T, opts Options, flush func() bool) *world {
+	w := newWorldWith(t, opts)
+	for _, e := range h {
+		if e.deleted {
+			w.delete(e.obj)
+		} else {
+			w.set(e.obj)
+			require.False(t, w.set(deepCopy(e.obj)), "the same object again is no news")
+		}
+		if flush() {
+			w.flush()
+		}
+	}
+	w.flush()
+	return w
+}
+
+func deepCopy(obj metav1.Object) metav1.Object {
+	return obj.(runtime.Object).DeepCopyObject().(metav1.Object)
+}
+
+func TestOrderAndBatchingDoNotMatter(t *testing.T) {
+	seeds := 400
+	if testing.Short() {
+		seeds = 50
+	}
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			d := randomDice{rand.New(rand.NewPCG(seed, 0))}
+			opts := randomOptions(d)
+			var h history
+			for range 10 + d.roll(40) {
+				h = append(h, randomEvent(d))
+			}
+			checkHistory(t, d, opts, h)
+		})
+	}
+}

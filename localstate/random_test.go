@@ -1,0 +1,282 @@
+package localstate
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// dice make the choices of random objects and events. There are few names and addresses to choose from, so that objects
+// meet.
+type dice interface {
+	roll(n int) int // 0 to n-1
+}
+
+type randomDice struct{ *rand.Rand }
+
+func (d randomDice) roll(n int) int { return d.IntN(n) }
+
+// byteDice take their choices from the input of a fuzz test. When it is used up, every choice is the first.
+type byteDice struct{ input []byte }
+
+func (d *byteDice) roll(n int) int {
+	if len(d.input) == 0 {
+		return 0
+	}
+	b := d.input[0]
+	d.input = d.input[1:]
+	return int(b) % n
+}
+
+func pick[T any](d dice, list ...T) T { return list[d.roll(len(list))] }
+
+// some returns a part of a list, in its order.
+func some[T any](d dice, list ...T) []T {
+	var out []T
+	for _, v := range list {
+		if d.roll(2) == 0 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func rarely(d dice) bool { return d.roll(8) == 7 }
+
+// event is one object that comes, changes or goes.
+type event struct {
+	obj     metav1.Object
+	deleted bool
+}
+
+// key identifies the object of an event.
+func (e event) key() string {
+	return fmt.Sprintf("%T %s/%s", e.obj, e.obj.GetNamespace(), e.obj.GetName())
+}
+
+func randomEvent(d dice) event {
+	e := event{deleted: rarely(d)}
+	switch d.roll(20) {
+	case 0, 1, 2, 3, 4, 5, 6:
+		e.obj = randomService(d)
+	case 7, 8:
+		e.obj = randomNode(d)
+	case 9:
+		e.obj = randomServiceCIDR(d)
+	default:
+		e.obj = randomSlice(d)
+	}
+	return e
+}
+
+func randomService(d dice) *corev1.Service {
+	obj := aService(pick(d, "web", "web", "a"))
+	if rarely(d) {
+		obj.Namespace = "ns2"
+	}
+	switch d.roll(20) {
+	case 0, 1, 2, 3:
+	case 4:
+		clusterIPs("fd00::1")(obj)
+	case 5:
+		clusterIPs("fd00::1", "10.0.0.1")(obj)
+	case 6:
+		clusterIPs("None")(obj)
+	case 7:
+		clusterIPs("bogus", "fd00::1")(obj)
+	case 8:
+		obj.Spec.IPFamilies, obj.Spec.ClusterIPs = nil, nil
+	case 9:
+		obj.Spec.ClusterIP = ""
+	default:
+		clusterIPs("10.0.0.1", "fd00::1")(obj)
+	}
+	obj.Spec.Ports = []corev1.ServicePort{tcp("http", 80)}
+	if rarely(d) {
+		obj.Spec.Ports = nil
+	}
+	obj.Spec.Ports = append(obj.Spec.Ports, some(d, tcp("admin", 81), udp("http", 80), sctp("http", 80), corev1.ServicePort{Name: "x", Port: 82}, tcp("bad", 0))...)
+	obj.Spec.Type = pick(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "")
+	for i := range obj.Spec.Ports {
+		if obj.Spec.Type != corev1.ServiceTypeClusterIP && d.roll(2) == 0 {
+			obj.Spec.Ports[i].NodePort = int32(30000 + i)
+		}
+	}
+	if rarely(d) {
+		obj.Spec.Type = corev1.ServiceTypeExternalName
+	}
+	if d.roll(2) == 0 {
+		externalLocal(obj)
+	}
+	if d.roll(3) == 0 {
+		internalLocal(obj)
+	}
+	obj.Spec.ExternalIPs = some(d, "192.0.2.5", "2001:db8::5", "bogus", "192.0.2.4")
+	for _, ip := range some(d, "192.0.2.7", "2001:db8::7", "203.0.113.8") {
+		obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: pick(d, nil, nil, ptr.To(corev1.LoadBalancerIPModeVIP), ptr.To(corev1.LoadBalancerIPModeProxy))})
+	}
+	obj.Spec.LoadBalancerSourceRanges = some(d, "203.0.113.0/24", " 203.0.113.128/25", "2001:db8::/32", "198.51.100.0/24", "bogus")
+	if rarely(d) {
+		obj.Spec.LoadBalancerSourceRanges = append(obj.Spec.LoadBalancerSourceRanges, pick(d, "0.0.0.0/0", "::/0"))
+	}
+	if !rarely(d) {
+		obj.Spec.HealthCheckNodePort = 31000
+	}
+	if rarely(d) {
+		metav1.SetMetaDataLabel(&obj.ObjectMeta, labelServiceProxyName, "cilium")
+	}
+	if rarely(d) {
+		obj.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}
+	return obj
+}
+
+func randomSlice(d dice) *discoveryv1.EndpointSlice {
+	obj := aSlice(pick(d, "s1", "s2", "s3", "s4"), ofService(pick(d, "web", "web", "web", "a")))
+	if rarely(d) {
+		obj.Namespace = "ns2"
+	}
+	switch d.roll(24) {
+	case 0:
+		obj.Labels[discoveryv1.LabelServiceName] = ""
+	case 1:
+		obj.Labels[corev1.IsHeadlessService] = ""
+	case 2:
+		obj.AddressType = discoveryv1.AddressTypeFQDN
+	case 3, 4, 5, 6, 7:
+		obj.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	obj.Ports = some(d, slicePortObject("admin", "TCP", 8081), slicePortObject("http", "UDP", 8080), slicePortObject("http", "TCP", 9090),
+		slicePortObject("http", "SCTP", 8080), discoveryv1.EndpointPort{Name: ptr.To("x"), Port: ptr.To[int32](8082)}, discoveryv1.EndpointPort{Port: ptr.To[int32](1)},
+		discoveryv1.EndpointPort{Name: ptr.To("http")}, slicePortObject("http", "TCP", 70000), slicePortObject("http", "TCP", 0))
+	if !rarely(d) {
+		obj.Ports = append(obj.Ports, slicePortObject("http", "TCP", 8080))
+	}
+	for range d.roll(5) {
+		ep(pick(d, "10.1.0.1", "10.1.0.2", "10.1.0.3", "bogus"), randomConditions(d), pick(d, local, onNode(other), onNode("")), randomHints(d))(obj)
+	}
+	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
+		for i := range obj.Endpoints {
+			if addr, err := netip.ParseAddr(obj.Endpoints[i].Addresses[0]); err == nil && !rarely(d) {
+				obj.Endpoints[i].Addresses = []string{fmt.Sprintf("fd01::%d", addr.As4()[3])}
+			}
+		}
+	}
+	return obj
+}
+
+func randomConditions(d dice) endpointOption {
+	condition := func() *bool { return pick(d, nil, ptr.To(true), ptr.To(false)) }
+	c := discoveryv1.EndpointConditions{Ready: condition(), Serving: condition(), Terminating: condition()}
+	if d.roll(3) == 0 {
+		c = discoveryv1.EndpointConditions{}
+	}
+	return func(e *endpointObject) { e.Conditions = c }
+}
+
+func randomHints(d dice) endpointOption {
+	nodes, zones := some(d, me, other), some(d, "zone-a", "zone-b", "")
+	if d.roll(2) == 0 {
+		nodes, zones = nil, []string{pick(d, "zone-a", "zone-b")}
+	}
+	return func(e *endpointObject) {
+		forNodes(nodes...)(e)
+		forZones(zones...)(e)
+		if len(nodes)+len(zones) == 0 {
+			e.Hints = nil
+		}
+	}
+}
+
+func randomNode(d dice) *corev1.Node {
+	obj := aNode(inZone(pick(d, "", "zone-a", "zone-a", "zone-b")), internalIPs(some(d, "203.0.113.9", "198.51.100.9", "2001:db8::9", "bogus")...), podCIDRs(some(d, "10.1.1.0/24", "fd01::/64")...))
+	if rarely(d) {
+		obj.Spec.Taints = []corev1.Taint{{Key: taintToBeDeleted}}
+	}
+	if rarely(d) {
+		obj.Name = other
+	}
+	return obj
+}
+
+func randomServiceCIDR(d dice) metav1.Object {
+	return aServiceCIDR(pick(d, "c1", "c2"), some(d, "10.0.0.0/16", "fd00::/108", "bogus")...)
+}
+
+func randomOptions(d dice) Options {
+	opts := Options{NodeName: me, NoExternalIPs: rarely(d), MasqueradeAll: rarely(d)}
+	switch d.roll(5) {
+	case 0:
+		opts.DetectLocal.NodeCIDR = true
+	case 1:
+		opts.DetectLocal.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	case 2:
+		opts.DetectLocal.Bridge = "cbr0"
+	}
+	switch d.roll(8) {
+	case 0:
+		opts.Families = []model.Family{model.IPv4}
+	case 1:
+		opts.Families = []model.Family{model.IPv6}
+	}
+	return opts
+}
+
+// history is a list of events in which those of each object are in order.
+type history []event
+
+// shuffled returns another history with the same events of each object in the same order, so that it ends in the same
+// objects.
+func (h history) shuffled(d dice) history {
+	byObject := map[string][]event{}
+	var left []string // an entry for each event
+	for _, e := range h {
+		byObject[e.key()] = append(byObject[e.key()], e)
+		left = append(left, e.key())
+	}
+	slices.Sort(left) // what was before does not matter
+	var out history
+	for len(left) > 0 {
+		i := d.roll(len(left))
+		key := left[i]
+		left = slices.Delete(left, i, i+1)
+		out = append(out, byObject[key][0])
+		byObject[key] = byObject[key][1:]
+	}
+	return out
+}
+
+// final returns the objects that are there at the end, and the node with its deletion if it was deleted: what was known of
+// it stays in force.
+func (h history) final() history {
+	last, node := map[string]event{}, map[string]event{}
+	for _, e := range h {
+		if _, isNode := e.obj.(*corev1.Node); isNode && !e.deleted {
+			node[e.key()] = e
+		}
+		last[e.key()] = e
+	}
+	var out history
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		e := last[key]
+		_, isNode := e.obj.(*corev1.Node)
+		if isNode && e.deleted {
+			if known, ok := node[key]; ok {
+				out = append(out, known)
+			}
+			out = append(out, e)
+		} else if !e.deleted {
+			out = append(out, e)
+		}
+	}
+	return out
+}

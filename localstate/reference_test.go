@@ -1,0 +1,395 @@
+package localstate
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// reference works the node-local state out in the plainest way that follows the rules: everything anew, with a loop for
+// every question. It shares nothing with the package but the node (which has its own tests) and the model's types. Random
+// objects only hold what it reads: no leading zeros, no ports that collide.
+type reference struct {
+	opts     Options
+	node     *model.Node
+	services []*corev1.Service
+	slices   []*discoveryv1.EndpointSlice // by name
+}
+
+func newReference(opts Options, node *model.Node, objects history) *reference {
+	r := &reference{opts: opts, node: node}
+	for _, e := range objects {
+		switch obj := e.obj.(type) {
+		case *corev1.Service:
+			r.services = append(r.services, obj)
+		case *discoveryv1.EndpointSlice:
+			r.slices = append(r.slices, obj)
+		}
+	}
+	slices.SortFunc(r.slices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return r
+}
+
+// lines is what must have been handed over.
+func (r *reference) lines() []string {
+	var out []string
+	for _, svc := range r.services {
+		out = append(out, r.service(svc)...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// lines is what has been handed over, but for the node and what is passed through.
+func (m *mirror) lines() []string {
+	var out []string
+	for _, s := range m.services {
+		out = append(out, fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", s.Name, s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs, s.LoadBalancerSourceRanges))
+		if s.HealthCheck != nil {
+			out = append(out, fmt.Sprintf("%v health check %+v", s.Name, *s.HealthCheck))
+		}
+		for _, p := range s.Ports {
+			for _, f := range model.Families() {
+				if s.ClusterIP(f).IsValid() {
+					out = append(out, fmt.Sprintf("%v %d %d %v: %v", s.PortName(p), p.Port, p.NodePort, f, p.Routes(f)))
+				}
+			}
+		}
+	}
+	for _, e := range m.endpoints {
+		out = append(out, fmt.Sprintf("%+v", *e))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (r *reference) families() []model.Family {
+	if len(r.opts.Families) > 0 {
+		return r.opts.Families
+	}
+	return []model.Family{model.IPv4, model.IPv6}
+}
+
+// clusterIP is S2 and S3.
+func (r *reference) clusterIP(svc *corev1.Service, f model.Family) netip.Addr {
+	text := ""
+	if len(svc.Spec.IPFamilies) == 0 {
+		text = svc.Spec.ClusterIP
+	}
+	for i, family := range svc.Spec.IPFamilies {
+		if string(family) == f.String() && i < len(svc.Spec.ClusterIPs) {
+			text = svc.Spec.ClusterIPs[i]
+		}
+	}
+	if addr, err := netip.ParseAddr(text); err == nil && model.FamilyOf(addr) == f {
+		return addr
+	}
+	return netip.Addr{}
+}
+
+func (r *reference) service(svc *corev1.Service) []string {
+	spec := &svc.Spec
+	_, labelled := svc.Labels["service.kubernetes.io/service-proxy-name"]
+	if labelled || spec.ClusterIP == "" || spec.ClusterIP == "None" || spec.Type == corev1.ServiceTypeExternalName {
+		return nil // S1, S2
+	}
+	name := model.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
+	ips := []netip.Addr{}
+	for _, f := range r.families() {
+		if ip := r.clusterIP(svc, f); ip.IsValid() {
+			ips = append(ips, ip)
+		}
+	}
+	if len(ips) == 0 {
+		return nil
+	}
+	if len(ips) == 2 && spec.IPFamilies[0] == corev1.IPv6Protocol {
+		ips[0], ips[1] = ips[1], ips[0]
+	}
+
+	// S6, S7
+	external, vips := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, text := range spec.ExternalIPs {
+		if addr, err := netip.ParseAddr(text); err == nil && slices.Contains(r.families(), model.FamilyOf(addr)) && r.clusterIP(svc, model.FamilyOf(addr)).IsValid() {
+			external[addr] = true
+		}
+	}
+	for _, ingress := range svc.Status.LoadBalancer.Ingress {
+		addr := netip.MustParseAddr(ingress.IP)
+		if (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) && slices.Contains(r.families(), model.FamilyOf(addr)) && r.clusterIP(svc, model.FamilyOf(addr)).IsValid() {
+			vips[addr] = true
+		}
+	}
+	ranges := []netip.Prefix{}
+	for _, f := range r.families() {
+		if r.clusterIP(svc, f).IsValid() {
+			ranges = append(ranges, r.ranges(svc, f, vips)...)
+		}
+	}
+	// S9
+	externalLocal := spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal &&
+		(spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort || len(spec.ExternalIPs) > 0)
+	internalLocal := spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+
+	shown := external
+	if r.opts.NoExternalIPs {
+		shown = nil
+	}
+	slices.SortFunc(ranges, netip.Prefix.Compare)
+	out := []string{fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", name, ips, sortedAddrs(shown), sortedAddrs(vips), ranges)}
+	if spec.Type == corev1.ServiceTypeLoadBalancer && externalLocal && spec.HealthCheckNodePort != 0 {
+		check := model.HealthCheck{NodePort: uint16(spec.HealthCheckNodePort)}
+		for _, f := range r.families() {
+			if !r.clusterIP(svc, f).IsValid() {
+				continue
+			}
+			if f == model.IPv4 {
+				check.LocalEndpointsIPv4 = r.healthCheckCount(name, f)
+			} else {
+				check.LocalEndpointsIPv6 = r.healthCheckCount(name, f)
+			}
+		}
+		out = append(out, fmt.Sprintf("%v health check %+v", name, check))
+	}
+	for _, port := range spec.Ports {
+		if port.Port == 0 {
+			continue
+		}
+		for _, f := range r.families() {
+			if !r.clusterIP(svc, f).IsValid() {
+				continue
+			}
+			accessible := port.NodePort != 0
+			for addr := range external {
+				accessible = accessible || model.FamilyOf(addr) == f
+			}
+			for addr := range vips {
+				accessible = accessible || model.FamilyOf(addr) == f
+			}
+			out = append(out, r.port(name, port, f, internalLocal, externalLocal, accessible)...)
+		}
+	}
+	return out
+}
+
+// ranges is S8 and S26.
+func (r *reference) ranges(svc *corev1.Service, f model.Family, vips map[netip.Addr]bool) []netip.Prefix {
+	var ranges []netip.Prefix
+	allow := func(p netip.Prefix) {
+		for _, o := range ranges {
+			if o.Overlaps(p) && o.Bits() <= p.Bits() {
+				return
+			}
+		}
+		ranges = slices.DeleteFunc(ranges, func(o netip.Prefix) bool { return p.Overlaps(o) })
+		ranges = append(ranges, p)
+	}
+	for _, text := range svc.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil || model.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		allow(p)
+	}
+	for _, p := range slices.Clone(ranges) {
+		if ip := r.node.IP(f); ip.IsValid() && p.Contains(ip) {
+			for vip := range vips {
+				if model.FamilyOf(vip) == f {
+					allow(netip.PrefixFrom(vip, vip.BitLen()))
+				}
+			}
+		}
+	}
+	return ranges
+}
+
+// entry is an endpoint of a slice, for one target.
+type entry struct {
+	model.Endpoint
+	nodeHints, zoneHints []string
+}
+
+// entries is S13, S15, S16 and S17: the winners for each target of a port.
+func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.Protocol, f model.Family) map[netip.AddrPort]entry {
+	winners := map[netip.AddrPort]entry{}
+	for _, slice := range r.slices {
+		_, headless := slice.Labels["service.kubernetes.io/headless"]
+		if headless || slice.Namespace != svc.Namespace || slice.Labels["kubernetes.io/service-name"] != svc.Name || string(slice.AddressType) != f.String() {
+			continue
+		}
+		own := map[netip.AddrPort]entry{}
+		for _, p := range slice.Ports {
+			if p.Name == nil || *p.Name != port || p.Port == nil || *p.Port < 1 || *p.Port > 65535 || protocolOf(p.Protocol) != protocol {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				addr, err := netip.ParseAddr(e.Addresses[0])
+				if err != nil || model.FamilyOf(addr) != f {
+					continue
+				}
+				x := entry{Endpoint: model.Endpoint{Target: netip.AddrPortFrom(addr, uint16(*p.Port)), Ready: true, Serving: true}}
+				if c := e.Conditions.Ready; c != nil {
+					x.Ready = *c
+				}
+				if c := e.Conditions.Serving; c != nil {
+					x.Serving = *c
+				}
+				if c := e.Conditions.Terminating; c != nil {
+					x.Terminating = *c
+				}
+				if e.NodeName != nil {
+					x.Node = *e.NodeName
+				}
+				x.Local = x.Node != "" && x.Node == r.opts.NodeName
+				if e.Hints != nil {
+					for _, h := range e.Hints.ForNodes {
+						x.nodeHints = append(x.nodeHints, h.Name)
+					}
+					for _, h := range e.Hints.ForZones {
+						x.zoneHints = append(x.zoneHints, h.Name)
+					}
+				}
+				none := func(name string) bool { return name == "" }
+				x.nodeHints, x.zoneHints = slices.DeleteFunc(x.nodeHints, none), slices.DeleteFunc(x.zoneHints, none)
+				if _, exists := own[x.Target]; !exists || !x.Terminating {
+					own[x.Target] = x
+				}
+			}
+		}
+		for target, x := range own {
+			w, exists := winners[target]
+			if !exists || w.Terminating && !x.Terminating || w.Terminating == x.Terminating && !w.Ready && x.Ready {
+				winners[target] = x
+			}
+		}
+	}
+	return winners
+}
+
+func protocolOf(p *corev1.Protocol) corev1.Protocol {
+	if p == nil || *p == "" {
+		return corev1.ProtocolTCP
+	}
+	return *p
+}
+
+// healthCheckCount is S38.
+func (r *reference) healthCheckCount(svc model.ServiceName, f model.Family) int {
+	addrs := map[netip.Addr]bool{}
+	for _, slice := range r.slices {
+		for _, p := range slice.Ports {
+			if p.Name == nil {
+				continue
+			}
+			for target, x := range r.entries(svc, *p.Name, protocolOf(p.Protocol), f) {
+				if x.Ready && x.Local {
+					addrs[target.Addr()] = true
+				}
+			}
+		}
+	}
+	return len(addrs)
+}
+
+// port is S10, S21 to S23 and S25 to S28.
+func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model.Family, internalLocal, externalLocal, accessible bool) []string {
+	protocol := protocolOf(&port.Protocol)
+	entries := r.entries(svc, port.Name, protocol, f)
+	last := func(x entry) bool { return !x.Ready && x.Serving && x.Terminating }
+
+	ready, usable, localReady := false, false, false
+	allNode, allZone, thisNode, thisZone := true, true, false, false
+	for _, x := range entries {
+		usable = usable || x.Ready || last(x)
+		if !x.Ready {
+			continue
+		}
+		ready = true
+		localReady = localReady || x.Local
+		allNode, allZone = allNode && len(x.nodeHints) > 0, allZone && len(x.zoneHints) > 0
+		thisNode = thisNode || slices.Contains(x.nodeHints, r.opts.NodeName)
+		thisZone = thisZone || slices.Contains(x.zoneHints, r.node.Zone)
+	}
+	selected := func(x entry) bool {
+		switch {
+		case allNode && thisNode:
+			return slices.Contains(x.nodeHints, r.opts.NodeName)
+		case allZone && thisZone:
+			return slices.Contains(x.zoneHints, r.node.Zone)
+		}
+		return true
+	}
+	usesCluster := !internalLocal || accessible
+	usesLocal := internalLocal || externalLocal && accessible
+
+	name := model.PortName{Service: svc, Port: port.Name, Protocol: map[corev1.Protocol]model.Protocol{"TCP": model.TCP, "UDP": model.UDP, "SCTP": model.SCTP}[protocol]}
+	routes := r.routes(internalLocal, externalLocal, accessible, usable, f)
+	out := []string{fmt.Sprintf("%v %d %d %v: %v", name, port.Port, port.NodePort, f, routes)}
+	for _, x := range entries {
+		x.Port = name
+		if usesCluster && (x.Ready && selected(x) || !ready && last(x)) {
+			x.Sets |= model.ClusterSet
+		}
+		if usesLocal && x.Local && (x.Ready || !localReady && last(x)) {
+			x.Sets |= model.LocalSet
+		}
+		if x.Sets != 0 || protocol == corev1.ProtocolUDP && x.Serving {
+			out = append(out, fmt.Sprintf("%+v", x.Endpoint))
+		}
+	}
+	return out
+}
+
+func (r *reference) routes(internalLocal, externalLocal, accessible, usable bool, f model.Family) model.Routes {
+	detects := r.opts.DetectLocal.Bridge != ""
+	for _, p := range r.opts.DetectLocal.ClusterCIDRs {
+		detects = detects || model.FamilyOf(p.Addr()) == f
+	}
+	for _, p := range r.node.PodCIDRs {
+		detects = detects || r.opts.DetectLocal.NodeCIDR && model.FamilyOf(p.Addr()) == f
+	}
+	empty := model.Drop
+	if !usable {
+		empty = model.Reject
+	}
+	cluster := func(m model.Masquerade) model.Route { return model.Route{Endpoints: model.ClusterSet, Masquerade: m} }
+	local := func(m model.Masquerade) model.Route {
+		return model.Route{Endpoints: model.LocalSet, Masquerade: m, Empty: empty}
+	}
+	masquerade := model.MasqueradeNever
+	if r.opts.MasqueradeAll {
+		masquerade = model.MasqueradeAlways
+	} else if detects {
+		masquerade = model.MasqueradeUnlessLocalPod
+	}
+	routes := model.Routes{ClusterIP: cluster(masquerade)}
+	if internalLocal {
+		routes.ClusterIP = local(masquerade)
+	}
+	if !accessible {
+		return routes
+	}
+	routes.External, routes.ExternalFromPod, routes.ExternalFromNode = cluster(model.MasqueradeAlways), cluster(model.MasqueradeAlways), cluster(model.MasqueradeAlways)
+	if externalLocal {
+		routes.External = local(model.MasqueradeNever)
+		routes.ExternalFromPod = routes.External
+		if detects {
+			routes.ExternalFromPod = cluster(model.MasqueradeNever)
+		}
+	}
+	return routes
+}
+
+func sortedAddrs(set map[netip.Addr]bool) []netip.Addr {
+	return slices.SortedFunc(maps.Keys(set), netip.Addr.Compare)
+}
