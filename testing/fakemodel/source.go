@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // source is where a wave comes from: model values or cluster objects.
@@ -122,33 +123,47 @@ func (*clusterSource) takes(object any) bool {
 func (*clusterSource) String() string { return "cluster objects" }
 
 func (s *clusterSource) set(object any) error {
-	switch v := object.(type) {
-	case *corev1.Service:
-		s.state.SetService(v)
-	case *discoveryv1.EndpointSlice:
-		s.state.SetEndpointSlice(v)
-	case *corev1.Node:
-		s.state.SetNode(v)
-	case *networkingv1.ServiceCIDR:
-		s.state.SetServiceCIDR(v)
-	}
 	kept := object.(runtime.Object).DeepCopyObject().(metav1.Object)
 	s.objects[keyOf(kept)] = kept
-	return nil
+	return tell(s.state, watch.Change{Object: kept})
 }
 
 func (s *clusterSource) delete(object any) error {
-	switch v := object.(type) {
+	gone := object.(metav1.Object)
+	delete(s.objects, keyOf(gone))
+	return tell(s.state, watch.Change{Object: gone, Deleted: true})
+}
+
+// tell tells a state of a change.
+func tell(s *localstate.State, change watch.Change) error {
+	switch v := change.Object.(type) {
 	case *corev1.Service:
-		s.state.DeleteService(v.Namespace, v.Name)
+		if change.Deleted {
+			s.DeleteService(v.Namespace, v.Name)
+		} else {
+			s.SetService(v)
+		}
 	case *discoveryv1.EndpointSlice:
-		s.state.DeleteEndpointSlice(v.Namespace, v.Name)
+		if change.Deleted {
+			s.DeleteEndpointSlice(v.Namespace, v.Name)
+		} else {
+			s.SetEndpointSlice(v)
+		}
 	case *corev1.Node:
-		s.state.DeleteNode(v.Name)
+		if change.Deleted {
+			s.DeleteNode(v.Name)
+		} else {
+			s.SetNode(v)
+		}
 	case *networkingv1.ServiceCIDR:
-		s.state.DeleteServiceCIDR(v.Name)
+		if change.Deleted {
+			s.DeleteServiceCIDR(v.Name)
+		} else {
+			s.SetServiceCIDR(v)
+		}
+	default:
+		return fmt.Errorf("a %T means nothing to a service proxy", change.Object)
 	}
-	delete(s.objects, keyOf(object.(metav1.Object)))
 	return nil
 }
 
@@ -164,7 +179,7 @@ func (s *clusterSource) start(ctx context.Context) error {
 	}
 	s.state = state
 	for _, key := range slices.SortedFunc(maps.Keys(s.objects), objectKey.compare) {
-		if err := s.set(s.objects[key]); err != nil {
+		if err := tell(state, watch.Change{Object: s.objects[key]}); err != nil {
 			return err
 		}
 	}

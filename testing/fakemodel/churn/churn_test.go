@@ -34,7 +34,7 @@ func TestTheStartIsOfTheSizeThatWasAskedFor(t *testing.T) {
 	c := newCluster(t, Options{Services: 7, Endpoints: 150, Nodes: 4, Zones: 2, DualStack: true})
 	services, nodes, perService := 0, map[string]string{}, map[string]int{}
 	for _, object := range c.Objects() {
-		switch o := object.(type) {
+		switch o := object.Object.(type) {
 		case *corev1.Service:
 			services++
 			assert.Len(t, o.Spec.ClusterIPs, 2)
@@ -89,7 +89,7 @@ func TestStepsLeadToTheObjects(t *testing.T) {
 			c := newCluster(t, opts)
 			known := map[string]string{}
 			for _, object := range c.Objects() {
-				known[key(object.(metav1.Object))] = text(t, object)
+				known[key(object.Object)] = text(t, object.Object)
 			}
 			for range 400 {
 				s := c.Step()
@@ -109,7 +109,7 @@ func TestStepsLeadToTheObjects(t *testing.T) {
 			}
 			want := map[string]string{}
 			for _, object := range c.Objects() {
-				want[key(object.(metav1.Object))] = text(t, object)
+				want[key(object.Object)] = text(t, object.Object)
 			}
 			require.Equal(t, want, known, "%s: seed %d", name, seed)
 		}
@@ -185,7 +185,7 @@ func TestTopologyOfTheCallersOwn(t *testing.T) {
 		{Name: "there", Pods: [][]netip.Addr{addrs("192.0.2.33"), addrs("192.0.2.34")}},
 		{Name: "nowhere"},
 	}})
-	node := c.Objects()[1].(*corev1.Node)
+	node := c.Objects()[1].Object.(*corev1.Node)
 	assert.Equal(t, "here", node.Name)
 	assert.Equal(t, []string{"192.0.2.16/28"}, node.Spec.PodCIDRs)
 	assert.Equal(t, "192.0.2.1", node.Status.Addresses[0].Address)

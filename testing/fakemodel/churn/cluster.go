@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // Cluster is a cluster that lives. Its methods are not safe for concurrent use.
@@ -66,20 +67,16 @@ func New(opts Options) (*Cluster, error) {
 // margin is by how many the number of services may differ from Options.Services.
 func (c *Cluster) margin() int { return max(1, c.opts.Services/10) }
 
-// Objects returns everything that is in the cluster now: service CIDRs, nodes, services, each followed by its slices. The
-// elements are what Driver.Set of package fakemodel takes.
-func (c *Cluster) Objects() []any {
-	objects := []any{kube.ServiceCIDR("kubernetes", c.opts.serviceCIDRs()...)}
+// Objects returns everything that is in the cluster now, as what a watch begins with: service CIDRs, nodes, and services,
+// each followed by its slices.
+func (c *Cluster) Objects() []watch.Change {
+	objects := set(kube.ServiceCIDR("kubernetes", c.opts.serviceCIDRs()...))
 	for _, n := range c.nodes {
-		objects = append(objects, n.object())
+		objects = append(objects, set(n.object())...)
 	}
 	for _, s := range c.services {
-		objects = append(objects, s.object())
-		for _, group := range s.groups {
-			for _, slice := range c.slicesOf(s, group) {
-				objects = append(objects, slice)
-			}
-		}
+		objects = append(objects, set(s.object())...)
+		objects = append(objects, c.groupChanges(s, s.groups...)...)
 	}
 	return objects
 }

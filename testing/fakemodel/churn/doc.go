@@ -6,7 +6,7 @@
 // costs the same in a cluster of any size.
 //
 //	cluster, err := churn.New(churn.Options{Seed: 1, Services: 1000, Endpoints: 10})
-//	driver.Set(cluster.Objects()...)
+//	driver.Update(cluster.Objects()...)
 //	driver.Sync()
 //	for range 100 {
 //		step := cluster.Step()
@@ -14,5 +14,5 @@
 //		driver.Sync()
 //	}
 //
-// To feed model values instead of cluster objects, see Waves of package fakemodel.
+// For the model values that come of it, see Waves of package fakemodel.
 package churn

@@ -13,7 +13,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, object := range cluster.Objects() {
-		fmt.Printf("%T\n", object)
+		fmt.Printf("%T\n", object.Object)
 	}
 	for range 6 {
 		step := cluster.Step()
