@@ -90,6 +90,16 @@ func TestEventsTellWhetherTheyAreNews(t *testing.T) {
 	}
 }
 
+func TestObjectsThatPlayNoPart(t *testing.T) {
+	w := newWorld(t)
+	for _, deleted := range []bool{false, true} {
+		news, err := w.state.Apply(&corev1.Endpoints{}, deleted) //nolint:staticcheck // the point is that it is not taken
+		require.ErrorContains(t, err, "*v1.Endpoints")
+		require.False(t, news)
+	}
+	require.Equal(t, Changes{}, w.flush())
+}
+
 func TestOrderWithinAWave(t *testing.T) {
 	dns := aService("dns", clusterIPs("10.0.0.10"), ports(udp("dns", 53), tcp("dns", 53)))
 	dnsSlice := func(addresses ...string) *discoveryv1.EndpointSlice {
@@ -200,6 +210,7 @@ func TestPending(t *testing.T) {
 			w.delete(tc.del...)
 			require.Equal(t, tc.want, w.state.Pending())
 			require.Equal(t, tc.want != Pending{}, w.state.Pending().Any())
+			require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false}, []bool{w.state.Pending().Concerns(model.IPv4), w.state.Pending().Concerns(model.IPv6), w.state.Pending().Concerns(0)})
 			changes := w.flush()
 			require.False(t, changes.IPv4 && !tc.want.IPv4 || changes.IPv6 && !tc.want.IPv6, "%+v were not pending", changes)
 		})
@@ -229,6 +240,7 @@ func TestChanges(t *testing.T) {
 		changes := w.flush()
 		require.Equal(t, tc.want, changes, tc.name)
 		require.Equal(t, tc.want.Services+tc.want.Endpoints > 0 || tc.want.Node, changes.Any())
+		require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false}, []bool{changes.Concerns(model.IPv4), changes.Concerns(model.IPv6), changes.Concerns(0)})
 	}
 }
 
@@ -304,8 +316,10 @@ func TestTriggerTimes(t *testing.T) {
 			w := newWorld(t, dual, aService("api", clusterIPs("10.0.0.2")), slice("1"), slice6("1"))
 			tc.events(w)
 			changes := w.flush()
-			for family, got := range map[model.Family][]time.Time{model.IPv4: changes.TriggersIPv4, model.IPv6: changes.TriggersIPv6} {
-				want := map[model.Family][]int{model.IPv4: tc.v4, model.IPv6: tc.v6}[family]
+			require.Equal(t, changes.TriggersIPv4, changes.Triggers(model.IPv4))
+			require.Equal(t, changes.TriggersIPv6, changes.Triggers(model.IPv6))
+			for family, want := range map[model.Family][]int{model.IPv4: tc.v4, model.IPv6: tc.v6} {
+				got := changes.Triggers(family)
 				require.Len(t, got, len(want), "%v", family)
 				for i, minutes := range want {
 					require.WithinDuration(t, at(minutes), got[i], 0)

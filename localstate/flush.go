@@ -40,12 +40,12 @@ type Changes struct {
 func (c Changes) Any() bool { return c.Services > 0 || c.Endpoints > 0 || c.Node }
 
 // Concerns tells whether a family is concerned.
-func (c *Changes) Concerns(f model.Family) bool {
+func (c Changes) Concerns(f model.Family) bool {
 	return f == model.IPv4 && c.IPv4 || f == model.IPv6 && c.IPv6
 }
 
 // Triggers returns the trigger times of a family.
-func (c *Changes) Triggers(f model.Family) []time.Time {
+func (c Changes) Triggers(f model.Family) []time.Time {
 	if f == model.IPv6 {
 		return c.TriggersIPv6
 	}

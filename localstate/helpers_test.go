@@ -50,46 +50,25 @@ func newWorldWith(t testing.TB, opts Options, objects ...metav1.Object) *world {
 func (w *world) set(objects ...metav1.Object) bool {
 	news := false
 	for _, obj := range objects {
-		news = setObject(w.state, obj) || news
+		news = w.apply(obj, false) || news
 	}
 	return news
-}
-
-func setObject(s *State, obj metav1.Object) bool {
-	switch obj := obj.(type) {
-	case *corev1.Service:
-		return s.SetService(obj)
-	case *discoveryv1.EndpointSlice:
-		return s.SetEndpointSlice(obj)
-	case *corev1.Node:
-		return s.SetNode(obj)
-	case *networkingv1.ServiceCIDR:
-		return s.SetServiceCIDR(obj)
-	}
-	panic(fmt.Sprintf("%T", obj))
 }
 
 // delete takes objects away, without a flush. It returns whether that was news of any of them.
 func (w *world) delete(objects ...metav1.Object) bool {
 	news := false
 	for _, obj := range objects {
-		news = deleteObject(w.state, obj) || news
+		news = w.apply(obj, true) || news
 	}
 	return news
 }
 
-func deleteObject(s *State, obj metav1.Object) bool {
-	switch obj.(type) {
-	case *corev1.Service:
-		return s.DeleteService(obj.GetNamespace(), obj.GetName())
-	case *discoveryv1.EndpointSlice:
-		return s.DeleteEndpointSlice(obj.GetNamespace(), obj.GetName())
-	case *corev1.Node:
-		return s.DeleteNode(obj.GetName())
-	case *networkingv1.ServiceCIDR:
-		return s.DeleteServiceCIDR(obj.GetName())
-	}
-	panic(fmt.Sprintf("%T", obj))
+func (w *world) apply(obj metav1.Object, deleted bool) bool {
+	w.t.Helper()
+	news, err := w.state.Apply(obj, deleted)
+	require.NoError(w.t, err)
+	return news
 }
 
 // flush flushes, and fails the test if what the receiver is told breaks the contract of sink.Sink.
