@@ -111,7 +111,7 @@ func clauses() []clause {
 		}, {
 			name:   "a service that gives up UDP has no flows",
 			before: []spec{spec{}.with(both...)}, after: []spec{{protocol: model.TCP}},
-			flows: []clauseFlow{{to: clusterIP, port: 53, target: 1, deleted: true}},
+			flows: []clauseFlow{{to: clusterIP, port: 53, target: 1, deleted: true}, {to: clusterIP, port: 53}},
 		}, {
 			name:   "an address that moves to another service takes the flows along only to shared endpoints",
 			before: []spec{spec{name: "a", ip: otherIP, external: externalIP}.with(both...)},

@@ -51,8 +51,8 @@ type index struct {
 	services  map[model.ServiceName][]*udpPort
 	addresses map[netip.AddrPort][]*udpPort // more than one if services claim the same
 	nodePorts map[uint16][]*udpPort
-	// Of the addresses and node ports that no service has any more, those where flows may still be rewritten; with the
-	// revision at which they went.
+	// Addresses and node ports that a service had, where flows may still be rewritten, with the revision at which they
+	// went. What another service has by now is that one's.
 	goneAddresses map[netip.AddrPort]uint64
 	goneNodePorts map[uint16]uint64
 	revision      uint64
@@ -87,21 +87,16 @@ func (x *index) set(name model.ServiceName, ports []*udpPort) (changed bool) {
 	}
 	for _, p := range ports {
 		for _, a := range p.addresses {
-			claim(x.addresses, x.goneAddresses, a, p)
+			x.addresses[a] = append(x.addresses[a], p)
 		}
 		if p.nodePort != 0 {
-			claim(x.nodePorts, x.goneNodePorts, p.nodePort, p)
+			x.nodePorts[p.nodePort] = append(x.nodePorts[p.nodePort], p)
 		}
 	}
 	if x.services[name] = ports; len(ports) == 0 {
 		delete(x.services, name)
 	}
 	return true
-}
-
-func claim[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *udpPort) {
-	ports[key] = append(ports[key], p)
-	delete(gone, key)
 }
 
 func release[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *udpPort, revision uint64) {

@@ -179,11 +179,30 @@ func TestKernelLeavesOtherZonesAlone(t *testing.T) {
 	table.createInZone(flow, 7)
 	for _, filter := range []bool{true, false} {
 		table.cannotFilter.Store(!filter)
-		deleted, err := table.DeleteUDP(t.Context(), f, func(Flow) bool { return true })
+		deleted, err := table.DeleteUDP(t.Context(), f, func(flow Flow) bool {
+			t.Errorf("it is shown: %v", flow)
+			return true
+		})
 		require.NoError(t, err)
 		require.Zero(t, deleted)
 	}
 	require.Len(t, table.Flows(), 1)
+}
+
+func TestKernelDeletesWhileItReads(t *testing.T) {
+	table := newKernelTable(t)
+	f := model.IPv4
+	table.Add(manyFlows(f, 1000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))...)
+	calls, left := 0, 0
+	deleted, err := table.DeleteUDP(t.Context(), f, func(Flow) bool {
+		if calls++; calls == 1000 {
+			left = len(table.Flows())
+		}
+		return true
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1000, deleted)
+	require.Equal(t, 1000-1000/deleteBatch*deleteBatch, left)
 }
 
 // createInZone makes a flow in a zone, which the other library cannot.

@@ -133,10 +133,16 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	require.NoError(t, r.Sync(t.Context()))
 	r.Wait()
 	require.Equal(t, [2]int{1, 1}, since(), "a resync passes over everything")
+	require.Empty(t, next.Violations(), "everything is passed on, in order")
+	r.ForceResync()
+	next.FailNext(errors.New("not in force"))
+	require.Error(t, r.Sync(t.Context()))
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{1, 1}, since(), "also when it comes later")
 	require.NoError(t, r.Sync(t.Context()))
 	r.Wait()
 	require.Equal(t, [2]int{}, since())
-	require.Empty(t, next.Violations(), "everything is passed on, in order")
 	require.NotNil(t, next.Node())
 }
 
@@ -257,6 +263,52 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 	r.Wait()
 	require.Equal(t, 2, table.Passes(f))
 	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is in force, not by what was when the pass began")
+}
+
+func TestWhatGoesDuringAPassIsLeftToTheNext(t *testing.T) {
+	f := model.IPv4
+	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
+	r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
+	describe(r, nil, start)
+	require.NoError(t, r.Sync(t.Context()))
+	<-table.entered
+	describe(r, start, nil)
+	require.NoError(t, r.Sync(t.Context()))
+	table.proceed <- struct{}{}
+	<-table.entered
+	table.Add(flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 5353)))
+	table.proceed <- struct{}{}
+	r.Wait()
+	require.Empty(t, table.Flows())
+}
+
+func TestEachFamilyHasPassesOfItsOwn(t *testing.T) {
+	both := all.with(endpoint{host: 1}).entry(t, model.IPv4).Service
+	dual := *both
+	dual.ClusterIPs = []netip.Addr{host(model.IPv4, clusterIP), host(model.IPv6, clusterIP)}
+	dual.LoadBalancerIPs = []netip.Addr{host(model.IPv4, loadBalancer), host(model.IPv6, loadBalancer)}
+	less := dual
+	less.LoadBalancerIPs = dual.LoadBalancerIPs[:1]
+
+	table := &Fake{}
+	since := passesOf(table)
+	r := Wrap(nil, Options{Table: table})
+	r.SetService(&dual)
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	since()
+	r.SetService(&less) // loses an IPv6 address
+	require.NoError(t, r.Sync(t.Context()))
+	r.Wait()
+	require.Equal(t, [2]int{0, 1}, since())
+
+	for _, f := range model.Families() {
+		table.Add(flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
+	}
+	deleted, err := table.DeleteUDP(t.Context(), model.IPv4, func(Flow) bool { return true })
+	require.NoError(t, err)
+	require.Equal(t, 1, deleted, "of that family")
 }
 
 func TestWithTheServiceRangesOwnedOrphansAreFoundAfterARestart(t *testing.T) {

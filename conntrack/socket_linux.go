@@ -22,7 +22,8 @@ type socket struct {
 	stop func() bool
 }
 
-// receiveBuffer is more than the kernel puts into one message of a dump (32 KiB), if it is asked to.
+// receiveBuffer is more than the kernel puts into one read of a dump (32 KiB). A read that did not fit would end within a
+// message, which parseMessage reports.
 const receiveBuffer = 64 << 10
 
 // openSocket opens a socket whose calls fail when ctx ends.
@@ -86,10 +87,9 @@ func (s *socket) receive(handle func(message) (done bool, err error)) error {
 }
 
 func (s *socket) read() (n int, err error) {
-	var flags int
 	if rerr := s.raw.Read(func(fd uintptr) bool {
 		for {
-			n, _, flags, _, err = unix.Recvmsg(int(fd), s.buf, nil, 0)
+			n, err = unix.Read(int(fd), s.buf)
 			if err != unix.EINTR {
 				return err != unix.EAGAIN
 			}
@@ -97,10 +97,7 @@ func (s *socket) read() (n int, err error) {
 	}); rerr != nil {
 		return 0, rerr
 	}
-	if err == nil && flags&unix.MSG_TRUNC != 0 {
-		return 0, errors.New("conntrack: a netlink message is longer than the buffer")
-	}
-	return n, os.NewSyscallError("recvmsg", err)
+	return n, os.NewSyscallError("read", err)
 }
 
 // message is a netlink message.

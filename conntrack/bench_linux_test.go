@@ -1,0 +1,190 @@
+package conntrack
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	runtimemetrics "runtime/metrics"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+const benchServices, benchEndpoints = 10000, 10
+
+// benchService is one of the services that the flows of the benchmarks go to.
+func benchService(b *testing.B, i int) *sink.ServiceEntry {
+	service, err := model.NewService(model.Service{
+		Name:       model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
+		Ports:      []model.ServicePort{{Protocol: model.UDP, Port: 53}},
+	})
+	require.NoError(b, err)
+	e := &sink.ServiceEntry{Service: service}
+	for j := range benchEndpoints {
+		e.Endpoints = append(e.Endpoints, &model.Endpoint{
+			Port:   service.PortName(service.Ports[0]),
+			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(j + 1), byte(i >> 8), byte(i)}), 53),
+			Sets:   model.ClusterSet, Ready: true, Serving: true,
+		})
+	}
+	return e
+}
+
+// benchFlow is the i-th flow, to a serving endpoint or, if it is stale, to one that is gone.
+func benchFlow(i int, stale bool) Flow {
+	service := i % benchServices
+	source := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 14), 1}), uint16(1024+i&0x3fff))
+	flow := Flow{
+		Source:           source,
+		Destination:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(service >> 8), byte(service)}), 53),
+		ReplySource:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i%benchEndpoints + 1), byte(service >> 8), byte(service)}), 53),
+		ReplyDestination: source,
+	}
+	if stale {
+		flow.ReplySource = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 99, byte(service >> 8), byte(service)}), 53)
+	}
+	return flow
+}
+
+// A pass over 100,000 flows to 10,000 services with 10 endpoints each, in the kernel.
+func BenchmarkPass(b *testing.B) {
+	table := newKernelTable(b)
+	r := Wrap(nil, Options{Table: table.Kernel, Families: []model.Family{model.IPv4}})
+	for i := range benchServices {
+		describe(r, nil, []*sink.ServiceEntry{benchService(b, i)})
+	}
+	require.NoError(b, r.Sync(b.Context()))
+	r.Wait()
+	index := r.families[0].index
+
+	const flows = 100000
+	for i := range flows {
+		table.Add(benchFlow(i, false))
+	}
+	for _, stale := range []int{0, 1, 10000} {
+		b.Run(fmt.Sprintf("flows=%d/stale=%d", flows, stale), func(b *testing.B) {
+			b.ReportAllocs()
+			peak := startPeak()
+			for b.Loop() {
+				b.StopTimer()
+				for i := range stale {
+					table.Add(benchFlow(flows+i, true))
+				}
+				b.StartTimer()
+				deleted, err := pass(b.Context(), table, model.IPv4, index.stale)
+				if err != nil || deleted != stale {
+					b.Fatalf("deleted %d of %d: %v", deleted, stale, err)
+				}
+			}
+			b.ReportMetric(float64(peak.stop())/(1<<20), "peak-heap-MiB")
+		})
+	}
+	b.Run("vishvananda list only", func(b *testing.B) {
+		b.ReportAllocs()
+		peak := startPeak()
+		for b.Loop() {
+			list, err := table.handle.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+			if err != nil || len(list) != flows {
+				b.Fatalf("%d flows: %v", len(list), err)
+			}
+		}
+		b.ReportMetric(float64(peak.stop())/(1<<20), "peak-heap-MiB")
+	})
+}
+
+// The same with a table in which nothing is UDP: the kernel keeps it to itself.
+func BenchmarkPassOverTCP(b *testing.B) {
+	table := newKernelTable(b)
+	for i := range 100000 {
+		table.create(benchFlow(i, false), unix.IPPROTO_TCP)
+	}
+	for _, filter := range []bool{true, false} {
+		b.Run(fmt.Sprintf("filter=%v", filter), func(b *testing.B) {
+			table.cannotFilter.Store(!filter)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := table.DeleteUDP(b.Context(), model.IPv4, func(Flow) bool { return true }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// One endpoint of one of 10,000 services changes: what Sync costs, without the pass.
+func BenchmarkSync(b *testing.B) {
+	for _, services := range []int{100, benchServices} {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			r := Wrap(nil, Options{Table: nowhere{}, Families: []model.Family{model.IPv4}})
+			entries := make([]*sink.ServiceEntry, services)
+			for i := range entries {
+				entries[i] = benchService(b, i)
+				describe(r, nil, entries[i:i+1])
+			}
+			require.NoError(b, r.Sync(b.Context()))
+			r.Wait()
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				e := entries[n*7919%services].Endpoints[n%benchEndpoints]
+				r.DeleteEndpoint(e.Key())
+				_ = r.Sync(b.Context())
+				r.SetEndpoint(e)
+				n++
+			}
+			r.Wait()
+		})
+	}
+}
+
+// nowhere is a table without flows.
+type nowhere struct{}
+
+func (nowhere) DeleteUDP(context.Context, model.Family, func(Flow) bool) (int, error) { return 0, nil }
+
+// peak watches how large the heap becomes.
+type peak struct {
+	stopped, done chan struct{}
+	max           atomic.Uint64
+}
+
+func startPeak() *peak {
+	runtime.GC()
+	p := &peak{stopped: make(chan struct{}), done: make(chan struct{})}
+	read := func() uint64 {
+		s := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		runtimemetrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	before := read()
+	go func() {
+		defer close(p.done)
+		for {
+			if now := read(); now > before {
+				p.max.Store(max(p.max.Load(), now-before))
+			}
+			select {
+			case <-p.stopped:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return p
+}
+
+// stop returns by how many bytes the heap grew at most.
+func (p *peak) stop() uint64 {
+	close(p.stopped)
+	<-p.done
+	return p.max.Load()
+}
