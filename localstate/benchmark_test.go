@@ -95,9 +95,8 @@ func (c clusterSize) load(tb testing.TB, services []*corev1.Service, slices []*d
 func BenchmarkOneEndpointChanged(b *testing.B) {
 	for _, size := range []clusterSize{{100, 10}, {1000, 10}, {10000, 10}} {
 		b.Run(size.String(), func(b *testing.B) {
-			state := size.load(b, nil, nil)
 			services, slices := size.objects()
-			state = size.load(b, services, slices)
+			state := size.load(b, services, slices)
 			r := &null{}
 			state.Flush(r)
 			events := make([]*discoveryv1.EndpointSlice, 1024) // services in turn, each between two versions
