@@ -1,0 +1,8 @@
+package conformance
+
+import "slices"
+
+// trafficCases are all cases that are nothing but states and traffic.
+func trafficCases() []trafficCase {
+	return slices.Concat(endpointCases(), policyCases(), detectorCases(), addressCases(), changeCases())
+}

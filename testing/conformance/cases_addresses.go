@@ -1,0 +1,85 @@
+package conformance
+
+import "sigs.k8s.io/kube-proxy-lib/model"
+
+// addressCases are about node-port addresses and what is next to service addresses: S33, S35, S36.
+func addressCases() []trafficCase {
+	both := at(localPod1, remotePod1)
+	onOtherAddress := []destination{toOtherNodePort}
+	return []trafficCase{
+		{
+			name: "node ports are served on the node's own address only, if that is what is asked for", rules: "S35",
+			needs: []Feature{NodePortAddresses},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: onOtherAddress, want: leftAlone},
+			}}},
+		},
+		{
+			name: "a node port without endpoints refuses where it is served and nowhere else", rules: "S25, S35",
+			steps: []step{{services: one(service{nodePort: true}), traffic: []traffic{
+				{from: fromAll, to: []destination{toNodePort}, want: refused},
+			}}},
+		},
+		{
+			name: "node ports are served on all addresses, if no range is given", rules: "S35",
+			setup: setup{nodePorts: onAllAddresses},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: []destination{toNodePort, toOtherNodePort}, want: masquerading(localPod1, remotePod1)},
+			}}},
+		},
+		{
+			name: "node-port ranges of one family say nothing about the other one", rules: "S35",
+			setup: setup{nodePorts: onOtherIPv4Only}, needs: []Feature{IPv4},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: onOtherAddress, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: []destination{toNodePort}, only: model.IPv4, want: leftAlone},
+				{from: fromAll, to: []destination{toNodePort}, only: model.IPv6, want: masquerading(localPod1, remotePod1)},
+			}}},
+		},
+		{
+			name: "node ports are served on 127.0.0.1, and never on ::1", rules: "S36",
+			setup: setup{nodePorts: onLocalhostToo},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv4, want: masquerading(localPod1, remotePod1)},
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv6, want: leftAlone},
+				{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+			}}},
+		},
+		{
+			name: "node ports are not served on 127.0.0.1 unless it is asked for", rules: "S36",
+			setup: setup{nodePorts: onAllAddresses},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromNode, to: []destination{toLoopbackNodePort}, want: leftAlone},
+			}}},
+		},
+		{
+			name: "other ports of a cluster IP are refused", rules: "S33", needs: []Feature{UnknownPorts},
+			steps: []step{{services: one(service{endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: []destination{toUnknownPort}, want: refused.strictly()},
+				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
+			}}},
+		},
+		{
+			name: "addresses of the service CIDRs that no service has are dropped", rules: "S33",
+			needs: []Feature{UnallocatedAddresses},
+			steps: []step{{services: one(service{endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: []destination{toUnallocatedAddress}, want: dropped.strictly()},
+				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
+			}}},
+		},
+		{
+			name: "a VIP is an allowed source if the ranges name it", rules: "S26", needs: []Feature{SourceRanges},
+			vipsOnNode: true,
+			steps: []step{
+				{services: one(service{vip: true, endpoints: both, ranges: []sourceRange{{place: theNode}, {vip: true}}}), traffic: []traffic{
+					{from: fromNode, to: []destination{toVIP}, asVIP: true, want: masquerading(localPod1, remotePod1)},
+					{from: fromNode, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
+				}},
+				{then: "they no longer do", services: one(service{vip: true, endpoints: both, ranges: []sourceRange{{place: client}}}), traffic: []traffic{
+					{from: fromNode, to: []destination{toVIP}, asVIP: true, want: dropped},
+				}},
+			},
+		},
+	}
+}

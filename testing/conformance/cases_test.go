@@ -1,0 +1,73 @@
+package conformance
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+)
+
+var allProtocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
+
+// What a case says must happen is what the oracle says: neither can be changed alone.
+func TestCasesAndOracleAgree(t *testing.T) {
+	families := []model.Family{model.IPv4, model.IPv6}
+	flows := 0
+	for _, c := range trafficCases() {
+		t.Run(c.name, func(t *testing.T) {
+			assert.NotEmpty(t, c.rules, "a case names the rules that it is about")
+			for i, st := range c.steps {
+				require.Equal(t, i == 0, st.then == "", "each step but the first says what happens")
+				state, err := buildState(c.setup, families, st.services)
+				require.NoError(t, err)
+				o, err := state.oracle(c.setup, families)
+				require.NoError(t, err)
+				expected, err := st.flows(families, allProtocols)
+				require.NoError(t, err)
+				require.NotEmpty(t, expected)
+				for _, e := range expected {
+					out, err := o.Expect(e.flow)
+					require.NoError(t, err)
+					assert.Equal(t, describeWant(e, e.want), describeOutcome(e, out), "%s %v, which is %s\n%v", st.then, e.flow, e.about, out)
+					flows++
+				}
+			}
+		})
+	}
+	t.Logf("%d flows", flows)
+}
+
+func TestCasesHaveNamesOfTheirOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range trafficCases() {
+		assert.False(t, seen[c.name], "%q twice", c.name)
+		seen[c.name] = true
+	}
+}
+
+func describeWant(e expectedFlow, w want) string {
+	text := w.verdict.String()
+	var targets []oracle.Destination
+	for _, r := range w.reach {
+		addr := placeNamed(r.at).addr(e.flow.Family())
+		targets = append(targets, oracle.Destination{Endpoint: netip.AddrPortFrom(addr, r.target), SourceNAT: r.masqueraded})
+	}
+	return text + describeDestinations(targets)
+}
+
+func describeOutcome(e expectedFlow, out oracle.Outcome) string {
+	return out.Verdict.String() + describeDestinations(out.Endpoints)
+}
+
+func describeDestinations(list []oracle.Destination) string {
+	set := map[string]bool{}
+	for _, d := range list {
+		set[d.String()] = true
+	}
+	return fmt.Sprint(" ", set)
+}

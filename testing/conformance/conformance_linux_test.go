@@ -1,0 +1,12 @@
+package conformance
+
+import (
+	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+func TestTheSimpleBackendPasses(t *testing.T) {
+	need.Program(t, "nft")
+	Test(t, simpleFactory(""))
+}

@@ -1,0 +1,99 @@
+package conformance
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Factory describes a backend to the suite. Only New is required. All functions, and the methods of the sink, are called on
+// an operating-system thread that is in the network namespace of the node under test: the sockets that they open there,
+// netlink ones too, and the programs that they start belong to it. Goroutines that they start do not; those open
+// Env.NetNS. None of them may call t.FailNow.
+type Factory struct {
+	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as after
+	// a restart of the process, when the backend has to adopt and correct at the first Sync what it finds.
+	//
+	// The suite keeps to the contract of [sink.Sink]: if the sink is a [sink.NodeSetter] the first wave tells it the node,
+	// if it is a [sink.Resyncer] it is asked to resync after an error. If it has a method Close() error, that is called
+	// before the sink is dropped; like the end of the process it must leave the dataplane as it is.
+	New func(ctx context.Context, env Env) (sink.Sink, error)
+	// Cleanup removes all that the backend has put into the node, as kube-proxy --cleanup does. No sink is alive then.
+	Cleanup func(ctx context.Context, env Env) error
+	// Dump returns what the backend has in the dataplane, for messages; and if there is a Cleanup, Dump must return the same
+	// before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
+	Dump func(ctx context.Context, env Env) (string, error)
+	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
+	Break func(ctx context.Context, env Env) error
+	// Fail makes Sync fail, midway if that is possible, until repair is called.
+	Fail func(ctx context.Context, env Env) (repair func() error, err error)
+	// Lacks lists what the backend does not claim to do. The cases that need it are reported as skipped.
+	Lacks []Feature
+}
+
+// Env is the node that a backend is to serve.
+type Env struct {
+	// NetNS is the network namespace of the node, open until the test ends. Its name is a path that other processes can
+	// open as well.
+	NetNS *os.File
+	// Families are the IP families to serve: all that the backend does not lack.
+	Families []model.Family
+	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. It has others: HostAddresses.
+	NodeIPs, HostAddresses []netip.Addr
+	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. None of a family
+	// means all. NodePortAddresses is what it comes to, for backends that leave that to somebody else.
+	NodePortCIDRs     []netip.Prefix
+	NodePortAddresses []netip.Addr
+	// LocalhostNodePorts asks for node ports on 127.0.0.1 (S36). Only where the backend does not lack the feature.
+	LocalhostNodePorts bool
+}
+
+// Feature is something that not every backend does.
+type Feature string
+
+const (
+	IPv4 Feature = "IPv4"
+	IPv6 Feature = "IPv6"
+	SCTP Feature = "SCTP"
+	// SessionAffinity is S32, and AffinityTimeout that it ends when the client was away for long enough.
+	SessionAffinity Feature = "session affinity"
+	AffinityTimeout Feature = "the affinity timeout"
+	// SourceRanges are S26.
+	SourceRanges Feature = "load-balancer source ranges"
+	// Refusal is that connections are refused where the route says so; without it, dropping them will do (S25).
+	Refusal Feature = "refusal"
+	// InterfaceDetectors are the ways to detect local pods by a bridge or an interface prefix (S30).
+	InterfaceDetectors Feature = "local-traffic detectors by interface"
+	// NodePortAddresses is S35; without it, node ports are served on all addresses.
+	NodePortAddresses Feature = "node-port addresses"
+	// LocalhostNodePorts is S36.
+	LocalhostNodePorts Feature = "node ports on 127.0.0.1"
+	// UnknownPorts is that other ports of a cluster IP are refused, and UnallocatedAddresses that addresses of the service
+	// CIDRs that no service has are dropped (S33).
+	UnknownPorts         Feature = "refusal of unknown ports"
+	UnallocatedAddresses Feature = "guard over the service CIDRs"
+	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package conntrack
+	// does it, as a sink around another one.
+	StaleFlows Feature = "clean-up of stale UDP flows"
+	// DrainedConnections is that connections that stand stay with an endpoint that takes no new ones.
+	DrainedConnections Feature = "connections to endpoints that have gone"
+)
+
+// lacks tells whether the backend does not do something.
+func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }
+
+// families returns the families that the backend serves.
+func (f Factory) families() []model.Family {
+	var families []model.Family
+	if !f.lacks(IPv4) {
+		families = append(families, model.IPv4)
+	}
+	if !f.lacks(IPv6) {
+		families = append(families, model.IPv6)
+	}
+	return families
+}

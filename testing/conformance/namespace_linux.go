@@ -1,0 +1,142 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespace is an anonymous network namespace: nothing in the file system names it, open files and threads alone hold
+// it. The kernel takes it down with all that is in it when they are gone, also when the process was killed, so that there
+// is never anything to clean up after an earlier run.
+type namespace struct {
+	name string
+	file *os.File
+	// sockets opens sockets and configures the network; a second thread in the same namespace can be had with thread.
+	sockets *nsThread
+}
+
+// newNamespace makes a network namespace.
+func newNamespace(name string) (*namespace, error) {
+	ns := &namespace{name: name}
+	thread, err := newThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("open", err)
+		}
+		// Other processes too can open it by this name.
+		ns.file = os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	ns.sockets = thread
+	return ns, nil
+}
+
+// thread returns a new thread in the namespace.
+func (ns *namespace) thread() (*nsThread, error) {
+	return newThread(func() error { return unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET) })
+}
+
+// do runs f on a thread in the namespace. f must not block: everybody shares the thread.
+func (ns *namespace) do(f func() error) error { return ns.sockets.do(f) }
+
+func (ns *namespace) close() {
+	ns.sockets.close()
+	_ = ns.file.Close()
+}
+
+// sysctl is a kernel parameter below /proc/sys/net and its value.
+type sysctl struct{ path, value string }
+
+// setSysctls sets kernel parameters of the namespace.
+func (ns *namespace) setSysctls(list []sysctl) error {
+	return ns.do(func() error {
+		var errs []error
+		for _, s := range list {
+			// The kernel shows each thread the parameters of its own namespace.
+			errs = append(errs, os.WriteFile(filepath.Join("/proc/sys/net", s.path), []byte(s.value), 0))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// nsThread is an operating-system thread that stays in one network namespace and runs functions there, one at a time.
+// Sockets opened on it belong to the namespace for ever, whoever uses them; so do child processes started on it.
+type nsThread struct {
+	jobs  chan func()
+	ended chan struct{}
+	once  sync.Once
+}
+
+var errThreadEnded = errors.New("the thread in the namespace has ended: did a function on it call t.FailNow or runtime.Goexit?")
+
+// newThread starts a thread and enters the namespace with enter.
+func newThread(enter func() error) (*nsThread, error) {
+	t := &nsThread{jobs: make(chan func()), ended: make(chan struct{})}
+	entered := make(chan error)
+	onSideThread(func() {
+		defer close(t.ended)
+		err := enter()
+		entered <- err
+		if err != nil {
+			return
+		}
+		for job := range t.jobs {
+			job()
+		}
+	})
+	return t, <-entered
+}
+
+// onSideThread runs f on a thread of its own that ends with it. It is never the process's first thread: that one cannot
+// end, and /proc/self, which many programs look at, shows its namespace.
+func onSideThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f() // Returning without unlocking ends the thread.
+			return
+		}
+		taken := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(taken)
+			f()
+		}()
+		<-taken
+		runtime.UnlockOSThread()
+	}()
+}
+
+// do runs f on the thread and returns its error.
+func (t *nsThread) do(f func() error) error {
+	done := make(chan error, 1)
+	select {
+	case t.jobs <- func() { done <- f() }:
+	case <-t.ended:
+		return errThreadEnded
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-t.ended:
+		return errThreadEnded
+	}
+}
+
+// close ends the thread, and waits until it has. Nobody may call do any more.
+func (t *nsThread) close() {
+	t.once.Do(func() { close(t.jobs) })
+	<-t.ended
+}

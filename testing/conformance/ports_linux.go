@@ -1,0 +1,65 @@
+package conformance
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// portAllocator hands out source ports. Flows that are under way at the same time have different ones, whatever their
+// source: else they could be masqueraded to the same address and port at the same moment, and the kernel would drop one of
+// the packets. And no two connections with the same addresses, ports and protocol come within the time for which the kernel
+// may remember the first one: a flow is always new.
+type portAllocator struct {
+	mu   sync.Mutex
+	next int
+	used map[connectionKey]time.Time
+	// pairs are locks for protocols whose errors do not tell the ports.
+	pairs map[[2]netip.Addr]*sync.Mutex
+}
+
+type connectionKey struct {
+	source   netip.Addr
+	port     uint16
+	to       netip.AddrPort
+	protocol model.Protocol
+}
+
+// rememberedFor is longer than connection tracking keeps any entry of a connection that these tests have closed.
+const rememberedFor = 3 * time.Minute
+
+func newPortAllocator() *portAllocator {
+	return &portAllocator{used: map[connectionKey]time.Time{}, pairs: map[[2]netip.Addr]*sync.Mutex{}}
+}
+
+// take returns a source port for a new connection.
+func (a *portAllocator) take(source netip.Addr, to netip.AddrPort, protocol model.Protocol) (uint16, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for range sourcePorts {
+		port := sourcePort(a.next)
+		a.next = (a.next + 1) % sourcePorts
+		key := connectionKey{source, port, to, protocol}
+		if last, ok := a.used[key]; !ok || time.Since(last) > rememberedFor {
+			a.used[key] = time.Now()
+			return port, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d source ports of %v have been used for %v/%v", sourcePorts, source, to, protocol)
+}
+
+// lock waits until no other flow between two addresses is under way that holds the lock, and returns its release.
+func (a *portAllocator) lock(source, to netip.Addr) func() {
+	a.mu.Lock()
+	pair := [2]netip.Addr{source, to}
+	if a.pairs[pair] == nil {
+		a.pairs[pair] = &sync.Mutex{}
+	}
+	m := a.pairs[pair]
+	a.mu.Unlock()
+	m.Lock()
+	return m.Unlock
+}

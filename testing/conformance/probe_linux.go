@@ -1,0 +1,254 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+)
+
+// flow is a connection to be tried: what the oracle is asked about, and the place that it really comes from.
+type flow struct {
+	oracle.Flow
+	from place
+	// about says in the words of the case what the flow is, for messages.
+	about string
+}
+
+func (f flow) String() string {
+	if f.about == "" {
+		return f.Flow.String()
+	}
+	return fmt.Sprintf("%v (%s)", f.Flow, f.about)
+}
+
+// seen is what happened to a flow. Verdict is NotOurs for packets that left the node as they came.
+type seen struct {
+	oracle.Observation
+	// detail is what exactly was seen, for messages.
+	detail string
+	// lost: a packet was lost on the way, and had to be sent again.
+	lost bool
+	// broken is an error of the test network itself.
+	broken error
+}
+
+func (s seen) String() string {
+	switch {
+	case s.broken != nil:
+		return fmt.Sprintf("the test itself failed: %v", s.broken)
+	case s.Verdict == oracle.NotOurs:
+		return "left the node unchanged: " + s.detail
+	case s.detail != "":
+		return fmt.Sprintf("%v: %s", s.Observation, s.detail)
+	}
+	return s.Observation.String()
+}
+
+// patience is how long to wait for what.
+type patience struct {
+	// answer is how long an answer, or a refusal, may take before a flow counts as dropped.
+	answer time.Duration
+	// quiet is how long nothing must come where a drop is right.
+	quiet time.Duration
+}
+
+var defaultPatience = patience{answer: 3 * time.Second, quiet: 100 * time.Millisecond}
+
+// connection is a client's side of a connection.
+type connection struct {
+	flow  flow
+	local netip.AddrPort
+	sock  *socket
+	n     *network
+	asked int
+	lost  bool // a datagram had to be sent again
+}
+
+// open opens a connection. For TCP it waits until it stands; the others send nothing yet.
+func (n *network) open(f flow, deadline time.Time) (*connection, error) {
+	c := &connection{flow: f, n: n}
+	ns := n.namespaceOf(f.from)
+	for attempt := 0; ; attempt++ {
+		port, err := n.ports.take(f.Source, f.Destination, f.Protocol)
+		if err != nil {
+			return nil, err
+		}
+		c.local = netip.AddrPortFrom(f.Source, port)
+		kind, bind := kindOf(f.Protocol), c.local
+		if n.rawSCTP(f) {
+			kind, bind = unix.SOCK_RAW, netip.AddrPortFrom(f.Source, 0)
+		}
+		c.sock, err = newSocket(ns, kind, int(f.Protocol), bind)
+		if err == nil {
+			break
+		}
+		if !isErrno(err, unix.EADDRINUSE) || attempt == 100 {
+			return nil, brokenError{fmt.Errorf("client in %s: %w", ns.name, err)}
+		}
+	}
+	to := f.Destination
+	if n.rawSCTP(f) {
+		to = netip.AddrPortFrom(to.Addr(), 0)
+	}
+	if err := c.sock.connect(to, deadline); err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// rawSCTP tells whether a flow goes over a raw socket.
+func (n *network) rawSCTP(f flow) bool { return f.Protocol == model.SCTP && n.sctp == userSpaceSCTP }
+
+func (c *connection) close() { c.sock.close() }
+
+// resendAfter is after how long an unanswered datagram is sent again: when many flows begin at once the kernel may drop one
+// whose translated ports another one has just taken.
+const resendAfter = 500 * time.Millisecond
+
+// ask asks who is at the other end.
+func (c *connection) ask(deadline time.Time) (answer, error) {
+	c.asked++
+	for {
+		until := deadline
+		if again := time.Now().Add(resendAfter); c.flow.Protocol != model.TCP && again.Before(until) {
+			until = again
+		}
+		a, err := c.askOnce(until)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || until == deadline {
+			return a, err
+		}
+		c.lost = true
+	}
+}
+
+// askOnce sends the question, and waits for the answer to it.
+func (c *connection) askOnce(deadline time.Time) (answer, error) {
+	if c.n.rawSCTP(c.flow) {
+		return askUserSpaceSCTP(c.sock, c.local.Port(), c.flow.Destination, uint32(c.local.Port())<<16|uint32(c.asked), deadline)
+	}
+	question := fmt.Sprintf("kpl-%d", c.asked)
+	// EPERM: a packet filter on the way out has taken the packet. What it thinks of it comes separately, if it does.
+	if err := c.sock.send([]byte(question + "\n")); err != nil && !isErrno(err, unix.EPERM) {
+		return answer{}, err
+	}
+	buf := make([]byte, 256)
+	for {
+		n, err := c.sock.receive(buf, deadline)
+		if err != nil {
+			return answer{}, err
+		}
+		if n == 0 {
+			return answer{}, errors.New("the other end closed the connection")
+		}
+		a, err := decodeAnswer(buf[:n])
+		if err != nil {
+			return answer{}, brokenError{err}
+		}
+		// An answer to an earlier question may still be under way.
+		if a.echo == question {
+			return a, nil
+		}
+	}
+}
+
+// brokenError is an error of the test network, not of the backend.
+type brokenError struct{ error }
+
+func (e brokenError) Unwrap() error { return e.error }
+
+// attempt is a flow to be tried.
+type attempt struct {
+	flow
+	// dropIsRight shortens the wait to patience.quiet.
+	dropIsRight bool
+}
+
+// try makes one new connection, asks who is there, and closes it.
+func (n *network) try(f attempt, p patience) seen {
+	if n.rawSCTP(f.flow) {
+		defer n.ports.lock(f.Source, f.Destination.Addr())()
+	}
+	wait := p.answer
+	if f.dropIsRight {
+		wait = p.quiet
+	}
+	c, err := n.open(f.flow, time.Now().Add(wait))
+	if err != nil {
+		return classify(err, wait)
+	}
+	defer c.close()
+	a, err := c.ask(time.Now().Add(wait))
+	if err != nil {
+		return classify(err, wait)
+	}
+	s := seen{Observation: oracle.Observation{Verdict: oracle.Deliver, Endpoint: a.server, Source: a.client.Addr()}, lost: c.lost}
+	if f.Protocol == model.TCP {
+		if repeated, err := c.sock.retransmissions(); err == nil && repeated > 0 {
+			s.lost = true
+		}
+	}
+	return s
+}
+
+// classify says what an error means for the flow.
+func classify(err error, waited time.Duration) seen {
+	var network *networkError
+	var broken brokenError
+	switch {
+	case errors.As(err, &broken):
+		return seen{broken: err}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return seen{Observation: oracle.Observation{Verdict: oracle.Drop}, detail: fmt.Sprintf("nothing came within %v", waited)}
+	case !errors.As(err, &network):
+		return seen{Observation: oracle.Observation{Verdict: oracle.Drop}, detail: err.Error()}
+	case network.icmp && outsideAddr(network.from):
+		return seen{Observation: oracle.Observation{Verdict: oracle.NotOurs}, detail: err.Error()}
+	case network.icmp, network.errno == unix.ECONNREFUSED:
+		return seen{Observation: oracle.Observation{Verdict: oracle.Reject}, detail: err.Error()}
+	}
+	return seen{broken: err}
+}
+
+func isErrno(err error, errno unix.Errno) bool {
+	var e *networkError
+	return errors.As(err, &e) && e.errno == errno || errors.Is(err, errno)
+}
+
+// parallel is how many connections are tried at the same time.
+const parallel = 32
+
+// tryAll tries flows at the same time, and returns what was seen in their order. After ctx has ended it tries no more.
+func (n *network) tryAll(ctx context.Context, flows []attempt, p patience) []seen {
+	result := make([]seen, len(flows))
+	slots := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	for i, f := range flows {
+		if err := ctx.Err(); err != nil {
+			result[i] = seen{broken: err}
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			result[i] = n.try(f, p)
+		})
+	}
+	wg.Wait()
+	return result
+}
+
+// indent puts a text under a heading.
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
+}

@@ -1,0 +1,132 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// testCase is one test of the suite.
+type testCase struct {
+	name  string
+	rules string
+	needs []Feature
+	setup setup
+	run   func(ctx context.Context, s *session) error
+}
+
+// cases returns all cases of the suite.
+func cases() []testCase {
+	var list []testCase
+	for _, c := range trafficCases() {
+		list = append(list, c.testCase())
+	}
+	return append(list, dynamicCases()...)
+}
+
+func (c trafficCase) testCase() testCase {
+	return testCase{
+		name: c.name, rules: c.rules, needs: append(slices.Clone(c.needs), c.setup.needs()...), setup: c.setup,
+		run: func(ctx context.Context, s *session) error { return c.run(ctx, s) },
+	}
+}
+
+// missing returns why a case is not run for a backend, "" if it is.
+func (c testCase) missing(f Factory) string {
+	for _, feature := range c.needs {
+		if f.lacks(feature) {
+			return "the backend lacks " + string(feature)
+		}
+	}
+	return ""
+}
+
+// run takes the backend through the steps of the case.
+func (c trafficCase) run(ctx context.Context, s *session) error {
+	if c.vipsOnNode {
+		remove, err := s.n.giveToNode(c.steps[0].services[0].withDefaults(0).vipAddr)
+		if err != nil {
+			return err
+		}
+		defer remove()
+	}
+	for _, st := range c.steps {
+		if err := s.step(ctx, st); err != nil {
+			if st.then != "" {
+				return fmt.Errorf("after the step %q:\n\n%w", st.then, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// step puts a state in force and tries its traffic.
+func (s *session) step(ctx context.Context, st step) error {
+	to, err := s.build(st.services)
+	if err != nil {
+		return err
+	}
+	if err := s.apply(ctx, to); err != nil {
+		return err
+	}
+	return s.traffic(ctx, st)
+}
+
+// traffic tries the traffic of a step in the state that is in force.
+func (s *session) traffic(ctx context.Context, st step) error {
+	o, err := s.told.oracle(s.setup, s.env.Families)
+	if err != nil {
+		return err
+	}
+	expected, err := st.flows(s.env.Families, s.protocols())
+	if err != nil {
+		return err
+	}
+	var list []expectation
+	for _, e := range expected {
+		out, err := o.Expect(e.flow)
+		if err != nil {
+			return err
+		}
+		if e.want.strict {
+			out.AlsoAllowed = nil
+		}
+		list = append(list, expectation{
+			flow: flow{Flow: e.flow, from: e.source, about: e.about},
+			out:  out, anySource: e.want.anySource, tolerant: s.factory.lacks(Refusal),
+		})
+	}
+	return s.verify(ctx, o, list)
+}
+
+// giveToNode puts an address of each family on the node's loopback interface, until remove is called.
+func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(), err error) {
+	err = n.node.do(func() error {
+		for _, f := range model.Families() {
+			if err := addAddr("lo", hostPrefix(addr(f))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	remove = func() {
+		_ = n.node.do(func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			for _, f := range model.Families() {
+				err = errors.Join(err, netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(hostPrefix(addr(f)))}))
+			}
+			return err
+		})
+	}
+	return remove, err
+}

@@ -1,0 +1,208 @@
+package conformance
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// answer is what a server says: where it listens, and who it thinks is asking.
+type answer struct {
+	server netip.AddrPort
+	client netip.AddrPort
+	// echo is the text of the question, so that an answer to another one is not taken for it.
+	echo string
+}
+
+func (a answer) encode() []byte {
+	return fmt.Appendf(nil, "%v %v %s\n", a.server, a.client, a.echo)
+}
+
+func decodeAnswer(b []byte) (answer, error) {
+	fields := strings.Fields(string(b))
+	if len(fields) != 3 {
+		return answer{}, fmt.Errorf("%q is not what a server of the test network says", b)
+	}
+	server, err1 := netip.ParseAddrPort(fields[0])
+	from, err2 := netip.ParseAddrPort(fields[1])
+	return answer{server: server, client: from, echo: fields[2]}, errors.Join(err1, err2)
+}
+
+// servers answer in pods and on nodes.
+type servers struct {
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	open  map[interface{ Close() error }]bool
+	ended bool
+}
+
+// startServers starts a server for each place, protocol and port.
+func startServers(n *network) (*servers, error) {
+	s := &servers{open: map[interface{ Close() error }]bool{}}
+	for _, p := range places() {
+		if p.name == client || p.name == client2 {
+			continue
+		}
+		for _, f := range model.Families() {
+			for _, port := range serverPorts() {
+				for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+					if protocol == model.SCTP && n.sctp != kernelSCTP {
+						continue
+					}
+					if err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.addr(f), port)); err != nil {
+						s.close()
+						return nil, fmt.Errorf("%s: %w", p.name, err)
+					}
+				}
+			}
+			if n.sctp == userSpaceSCTP {
+				if err := s.serveUserSpaceSCTP(n.namespaceOf(p), p.addr(f)); err != nil {
+					s.close()
+					return nil, fmt.Errorf("%s: %w", p.name, err)
+				}
+			}
+		}
+	}
+	return s, nil
+}
+
+// close ends all servers and their connections.
+func (s *servers) close() {
+	s.mu.Lock()
+	s.ended = true
+	for c := range s.open {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// keep notes something to be closed at the end. It is closed at once, and false returned, if the end has come.
+func (s *servers) keep(c interface{ Close() error }) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		_ = c.Close()
+		return false
+	}
+	s.open[c] = true
+	return true
+}
+
+func (s *servers) drop(c interface{ Close() error }) {
+	_ = c.Close()
+	s.mu.Lock()
+	delete(s.open, c)
+	s.mu.Unlock()
+}
+
+// serve starts a server for one address.
+func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort) error {
+	file, err := listen(ns, protocol, at)
+	if err != nil {
+		return fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
+	}
+	defer file.Close() // The net package works on a duplicate.
+	if protocol == model.UDP {
+		conn, err := net.FilePacketConn(file)
+		if err != nil {
+			return err
+		}
+		s.keep(conn)
+		s.wg.Go(func() { serveDatagrams(conn.(*net.UDPConn), at) })
+		return nil
+	}
+	listener, err := net.FileListener(file)
+	if err != nil {
+		return err
+	}
+	s.keep(listener)
+	s.wg.Go(func() { s.acceptStreams(listener, at) })
+	return nil
+}
+
+// listen opens a listening socket in a namespace.
+func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File, error) {
+	fd := -1
+	err := ns.do(func() (err error) {
+		family := unix.AF_INET
+		if at.Addr().Is6() {
+			family = unix.AF_INET6
+		}
+		fd, err = unix.Socket(family, kindOf(protocol)|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(protocol))
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		if protocol != model.UDP {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+				return os.NewSyscallError("setsockopt", err)
+			}
+		}
+		if err := unix.Bind(fd, sockaddr(at)); err != nil {
+			return os.NewSyscallError("bind", err)
+		}
+		if protocol == model.UDP {
+			return nil
+		}
+		return os.NewSyscallError("listen", unix.Listen(fd, 1024))
+	})
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "server "+at.String()), nil
+}
+
+// serveDatagrams answers each datagram until the socket is closed.
+func serveDatagrams(conn *net.UDPConn, at netip.AddrPort) {
+	buf := make([]byte, 256)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error about an earlier answer
+		}
+		_, _ = conn.WriteToUDPAddrPort(answer{at, from, strings.TrimSpace(string(buf[:n]))}.encode(), from)
+	}
+}
+
+// acceptStreams serves each connection until the listener is closed.
+func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // the client has gone already
+		}
+		if !s.keep(conn) {
+			return
+		}
+		s.wg.Go(func() {
+			defer s.drop(conn)
+			from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+			if err != nil {
+				return
+			}
+			for lines := bufio.NewScanner(conn); lines.Scan(); {
+				if _, err := conn.Write(answer{at, from, lines.Text()}.encode()); err != nil {
+					return
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// callTimeout bounds every call of the factory and every Sync.
+const callTimeout = 30 * time.Second
+
+// session is one backend at a time on the test network.
+type session struct {
+	n        *network
+	factory  Factory
+	host     *nsThread // where the backend's code runs
+	patience patience
+
+	// The backend that runs now.
+	setup setup
+	env   Env
+	sink  sink.Sink // nil: none
+	told  state     // what it was told
+	first bool      // no wave has ended yet
+}
+
+// newSession builds the network for a backend.
+func newSession(f Factory) (*session, error) {
+	n, err := newNetwork()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{n: n, factory: f, patience: defaultPatience}
+	if s.host, err = n.node.thread(); err != nil {
+		n.close()
+		return nil, fmt.Errorf("thread in the node's namespace: %w", err)
+	}
+	return s, nil
+}
+
+func (s *session) close() {
+	s.host.close()
+	s.n.close()
+}
+
+// start starts a backend. What an earlier one left in force is still there.
+func (s *session) start(ctx context.Context, set setup) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	s.setup = set
+	s.env = set.env(s.factory.families())
+	s.env.NetNS = s.n.node.file
+	err := s.host.do(func() (err error) {
+		s.sink, err = s.factory.New(ctx, s.env)
+		return err
+	})
+	if err != nil {
+		s.sink = nil
+		return fmt.Errorf("start the backend: %w", err)
+	}
+	if s.sink == nil {
+		return errors.New("start the backend: New returned neither a sink nor an error")
+	}
+	s.told, s.first = newState(set.node(s.env.Families)), true
+	return nil
+}
+
+// drop drops the sink, as the end of the process would. What is in force stays in force.
+func (s *session) drop() error {
+	old := s.sink
+	s.sink = nil
+	c, ok := old.(io.Closer)
+	if !ok {
+		return nil
+	}
+	if err := s.host.do(c.Close); err != nil {
+		return fmt.Errorf("close the sink: %w", err)
+	}
+	return nil
+}
+
+// restart drops the backend and starts a new one, which knows nothing yet.
+func (s *session) restart(ctx context.Context) error {
+	if err := s.drop(); err != nil {
+		return err
+	}
+	return s.start(ctx, s.setup)
+}
+
+// cleanup drops the backend and has everything removed that it put into the node.
+func (s *session) cleanup(ctx context.Context) error {
+	if s.sink != nil {
+		if err := s.drop(); err != nil {
+			return err
+		}
+	}
+	if s.factory.Cleanup == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.host.do(func() error { return s.factory.Cleanup(ctx, s.env) }); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	return nil
+}
+
+// describe tells the sink the way to a state, without a Sync.
+func (s *session) describe(to state) error {
+	err := s.host.do(func() error {
+		tell(s.sink, s.told, to, s.first)
+		return nil
+	})
+	s.told, s.first = to, false
+	return err
+}
+
+// sync calls Sync, once.
+func (s *session) sync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.host.do(func() error { return s.sink.Sync(ctx) })
+}
+
+// resync asks the sink to trust nothing that it remembers, if it can be asked.
+func (s *session) resync() error {
+	r, ok := s.sink.(sink.Resyncer)
+	if !ok {
+		return nil
+	}
+	return s.host.do(func() error {
+		r.ForceResync()
+		return nil
+	})
+}
+
+// apply puts a state in force.
+func (s *session) apply(ctx context.Context, to state) error {
+	if err := s.describe(to); err != nil {
+		return err
+	}
+	if err := s.sync(ctx); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}
+
+// build makes the model values for services, for this session's node.
+func (s *session) build(services []service) (state, error) {
+	return buildState(s.setup, s.env.Families, services)
+}
+
+// protocols are those that can be tried here.
+func (s *session) protocols() []model.Protocol {
+	if s.factory.lacks(SCTP) {
+		return []model.Protocol{model.TCP, model.UDP}
+	}
+	return []model.Protocol{model.TCP, model.UDP, model.SCTP}
+}
+
+// dump returns the ruleset, for messages.
+func (s *session) dump(ctx context.Context) string {
+	text, err := s.dumpError(ctx)
+	if err != nil {
+		return fmt.Sprintf("(the ruleset cannot be had: %v)", err)
+	}
+	return text
+}
+
+func (s *session) dumpError(ctx context.Context) (text string, err error) {
+	if s.factory.Dump == nil {
+		return "", errors.New("the factory has no Dump")
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	err = s.host.do(func() (err error) {
+		text, err = s.factory.Dump(ctx, s.env)
+		return err
+	})
+	return text, err
+}

@@ -1,0 +1,124 @@
+package conformance
+
+import (
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+)
+
+// setup is how the node under test and its backend are configured. Cases with the same setup share a backend.
+type setup struct {
+	detector  detector
+	nodePorts nodePorts
+}
+
+// detector is how local pods are told from other sources (S30).
+type detector int
+
+const (
+	byNodeCIDR    detector = iota // the range of the node's own pods
+	byClusterCIDR                 // the range of all pods of the cluster
+	byBridge
+	byInterface
+	undetected
+)
+
+func (d detector) String() string {
+	return [...]string{"node CIDR", "cluster CIDR", "bridge", "interface prefix", "none"}[d]
+}
+
+// nodePorts is which addresses of the node serve node ports (S35, S36).
+type nodePorts int
+
+const (
+	onNodeIPs       nodePorts = iota // those that Kubernetes knows
+	onAllAddresses                   // any
+	onLocalhostToo                   // any, and 127.0.0.1
+	onOtherIPv4Only                  // one in IPv4 that is not the node's primary one; says nothing about IPv6
+)
+
+// node returns the node as the backend is told it.
+func (s setup) node(families []model.Family) *model.Node {
+	n := &model.Node{Name: theNode}
+	for _, f := range families {
+		p := planOf(f)
+		n.IPs = append(n.IPs, p.hostAddresses()[0])
+		n.PodCIDRs = append(n.PodCIDRs, p.localPods)
+		n.ServiceCIDRs = append(n.ServiceCIDRs, p.services)
+		switch s.detector {
+		case byNodeCIDR:
+			n.LocalPods.CIDRs = append(n.LocalPods.CIDRs, p.localPods)
+		case byClusterCIDR:
+			n.LocalPods.CIDRs = append(n.LocalPods.CIDRs, p.allPods)
+		}
+	}
+	switch s.detector {
+	case byBridge:
+		n.LocalPods.Bridge = bridgeName
+	case byInterface:
+		n.LocalPods.InterfacePrefix = bridgeName[:len(bridgeName)-1]
+	}
+	return n
+}
+
+// oracleConfig returns the setup as the oracle wants it.
+func (s setup) oracleConfig(families []model.Family) oracle.Config {
+	c := oracle.Config{LocalhostNodePorts: s.nodePorts == onLocalhostToo}
+	for _, f := range families {
+		host := planOf(f).hostAddresses()
+		c.HostAddresses = append(c.HostAddresses, host...)
+		switch {
+		case s.nodePorts == onNodeIPs:
+			c.NodePortCIDRs = append(c.NodePortCIDRs, hostPrefix(host[0]))
+		case s.nodePorts == onOtherIPv4Only && f == model.IPv4:
+			c.NodePortCIDRs = append(c.NodePortCIDRs, planOf(f).toOtherNode)
+		}
+	}
+	return c
+}
+
+// env returns the setup as the backend is told it; NetNS is missing.
+func (s setup) env(families []model.Family) Env {
+	c := s.oracleConfig(families)
+	e := Env{
+		Families: families, NodeIPs: s.node(families).IPs, HostAddresses: c.HostAddresses,
+		NodePortCIDRs: c.NodePortCIDRs, LocalhostNodePorts: c.LocalhostNodePorts,
+	}
+	for _, f := range families {
+		restricted := false
+		for _, cidr := range c.NodePortCIDRs {
+			restricted = restricted || model.FamilyOf(cidr.Addr()) == f
+		}
+		for _, a := range c.HostAddresses {
+			if model.FamilyOf(a) == f && (!restricted || contains(c.NodePortCIDRs, a)) {
+				e.NodePortAddresses = append(e.NodePortAddresses, a)
+			}
+		}
+	}
+	return e
+}
+
+// needs returns the features without which a setup makes no sense.
+func (s setup) needs() []Feature {
+	var needs []Feature
+	if s.detector == byBridge || s.detector == byInterface {
+		needs = append(needs, InterfaceDetectors)
+	}
+	switch s.nodePorts {
+	case onLocalhostToo:
+		needs = append(needs, LocalhostNodePorts)
+	case onOtherIPv4Only:
+		needs = append(needs, NodePortAddresses)
+	}
+	return needs
+}
+
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

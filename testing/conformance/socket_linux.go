@@ -1,0 +1,258 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// socket is a client's socket in one of the namespaces. It is non-blocking, and the runtime's poller waits for it.
+type socket struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+// networkError is what the network told a socket: an ICMP error, or the error that came of a TCP reset.
+type networkError struct {
+	errno unix.Errno
+	// icmp: an ICMP error, sent by from.
+	icmp       bool
+	icmpType   uint8
+	icmpCode   uint8
+	from       netip.Addr
+	localCause bool // found out by the client's own network stack
+}
+
+func (e *networkError) Error() string {
+	switch {
+	case e.icmp:
+		return fmt.Sprintf("ICMP error type %d code %d from %v (%v)", e.icmpType, e.icmpCode, e.from, e.errno)
+	case e.localCause:
+		return fmt.Sprintf("%v, found out by the client itself", e.errno)
+	}
+	return e.errno.Error()
+}
+
+// newSocket opens a socket in a namespace, bound to an address. A bound port stays free for listeners elsewhere.
+func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket, error) {
+	family, optionLevel, option := unix.AF_INET, unix.SOL_IP, unix.IP_RECVERR
+	if local.Addr().Is6() {
+		family, optionLevel, option = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_RECVERR
+	}
+	fd := -1
+	err := ns.do(func() (err error) {
+		fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
+		return os.NewSyscallError("socket", err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	// With this option ICMP errors are queued, with their sender, and also those that the kernel calls temporary; and they
+	// are not lost when one comes while connect still holds the socket.
+	if err := unix.SetsockoptInt(fd, optionLevel, option, 1); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("setsockopt", err)
+	}
+	if kind == unix.SOCK_STREAM {
+		// Close resets the connection: nothing lingers on either side.
+		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	if err := unix.Bind(fd, sockaddr(local)); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("bind", err)
+	}
+	s := &socket{file: os.NewFile(uintptr(fd), "client "+local.String())}
+	if s.raw, err = s.file.SyscallConn(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *socket) close() { _ = s.file.Close() }
+
+// connect connects. For streams it waits until the connection stands or the deadline has passed.
+func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
+	if err := s.file.SetDeadline(deadline); err != nil {
+		return err
+	}
+	started := false
+	var result error
+	err := s.raw.Write(func(fd uintptr) bool {
+		if !started {
+			started = true
+			if err := unix.Connect(int(fd), sockaddr(to)); err != unix.EINPROGRESS {
+				result = errorOf(int(fd), err)
+				return true
+			}
+			// An error that has come meanwhile waits in the queue, and the poller has been told.
+			return false
+		}
+		if e := pendingError(int(fd)); e != nil {
+			result = e
+			return true
+		}
+		_, err := unix.Getpeername(int(fd))
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return result
+}
+
+// send sends a datagram, or a few bytes on a stream, at once.
+func (s *socket) send(b []byte) error {
+	var result error
+	err := s.raw.Control(func(fd uintptr) {
+		result = errorOf(int(fd), unix.Send(int(fd), b, unix.MSG_NOSIGNAL))
+	})
+	return errors.Join(err, result)
+}
+
+// receive waits for data or an error.
+func (s *socket) receive(b []byte, deadline time.Time) (n int, err error) {
+	if err := s.file.SetDeadline(deadline); err != nil {
+		return 0, err
+	}
+	var result error
+	err = s.raw.Read(func(fd uintptr) bool {
+		if e := pendingError(int(fd)); e != nil {
+			result = e
+			return true
+		}
+		var err error
+		n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
+		if err == unix.EAGAIN {
+			return false
+		}
+		result = errorOf(int(fd), err)
+		return true
+	})
+	if err != nil {
+		return 0, err
+	}
+	return max(n, 0), result
+}
+
+// retransmissions is how often TCP had to repeat something: each says that a packet or its answer was lost.
+func (s *socket) retransmissions() (n uint32, err error) {
+	err = s.raw.Control(func(fd uintptr) {
+		if info, e := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); e == nil {
+			n = info.Total_retrans
+		}
+	})
+	return n, err
+}
+
+// errorOf returns what is known about an error that a call on a socket returned: nil if it returned none.
+func errorOf(fd int, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := queuedError(fd); e != nil {
+		return e
+	}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return &networkError{errno: errno}
+	}
+	return err
+}
+
+// pendingError returns the error that has come for a socket, or nil.
+func pendingError(fd int) error {
+	if e := queuedError(fd); e != nil {
+		return e
+	}
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil || errno == 0 {
+		return nil
+	}
+	// It may have come since the queue was looked at.
+	return errorOf(fd, unix.Errno(errno))
+}
+
+// queuedError takes an error off the socket's queue, or returns nil if there is none.
+func queuedError(fd int) error {
+	control := make([]byte, 512)
+	data := make([]byte, 1)
+	_, n, _, _, err := unix.Recvmsg(fd, data, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil
+	}
+	if e := parseExtendedError(control[:n]); e != nil {
+		return e
+	}
+	return nil
+}
+
+// parseExtendedError reads struct sock_extended_err and the address of the ICMP error's sender behind it.
+func parseExtendedError(control []byte) *networkError {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	const size = 16
+	for _, m := range messages {
+		isError := m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_RECVERR ||
+			m.Header.Level == unix.SOL_IPV6 && m.Header.Type == unix.IPV6_RECVERR
+		if !isError || len(m.Data) < size {
+			continue
+		}
+		e := &networkError{
+			errno:    unix.Errno(binary.NativeEndian.Uint32(m.Data)),
+			icmpType: m.Data[5], icmpCode: m.Data[6],
+		}
+		switch m.Data[4] {
+		case unix.SO_EE_ORIGIN_ICMP, unix.SO_EE_ORIGIN_ICMP6:
+			e.icmp = true
+			e.from = parseSockaddr(m.Data[size:])
+		case unix.SO_EE_ORIGIN_LOCAL:
+			e.localCause = true
+		}
+		return e
+	}
+	return nil
+}
+
+// parseSockaddr reads the address in a struct sockaddr_in or sockaddr_in6.
+func parseSockaddr(b []byte) netip.Addr {
+	if len(b) < 2 {
+		return netip.Addr{}
+	}
+	switch binary.NativeEndian.Uint16(b) {
+	case unix.AF_INET:
+		if len(b) >= 8 {
+			return netip.AddrFrom4([4]byte(b[4:8]))
+		}
+	case unix.AF_INET6:
+		if len(b) >= 24 {
+			return netip.AddrFrom16([16]byte(b[8:24])).Unmap()
+		}
+	}
+	return netip.Addr{}
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+}
+
+// kindOf returns the kind of socket that carries a protocol.
+func kindOf(p model.Protocol) int {
+	if p == model.UDP {
+		return unix.SOCK_DGRAM
+	}
+	return unix.SOCK_STREAM
+}

@@ -1,0 +1,425 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// network is the test network:
+//
+//	local-1  local-2  local-3
+//	     \      |      /
+//	      \  bridge   /            remote-1  remote-2    remote-3
+//	       \    |    /                   |                   |
+//	        [  node  ] --------- [ other-node ]    [ third-node ]
+//	         |   |   \____________________________________/
+//	  [ client ] [ outside ]
+//
+// The node routes between all of them. Its default route leads outside, where an ICMP error answers everything: so a packet
+// to a service address that leaves the node as it came can be told from one that the node dropped.
+type network struct {
+	node, otherNode, thirdNode, client, outside *namespace
+	// localPods by name.
+	localPods map[string]*namespace
+	all       []*namespace
+	servers   *servers
+	router    *outsideRouter
+	ports     *portAllocator
+	sctp      sctpWay
+}
+
+// newNetwork builds the network and starts its servers.
+func newNetwork() (*network, error) {
+	n := &network{localPods: map[string]*namespace{}, ports: newPortAllocator()}
+	if err := n.build(); err != nil {
+		n.close()
+		return nil, fmt.Errorf("build the test network: %w", err)
+	}
+	return n, nil
+}
+
+func (n *network) build() error {
+	for _, ns := range []struct {
+		name string
+		slot **namespace
+	}{{theNode, &n.node}, {otherNode, &n.otherNode}, {thirdNode, &n.thirdNode}, {client, &n.client}, {"outside", &n.outside}} {
+		made, err := n.add(ns.name)
+		if err != nil {
+			return err
+		}
+		*ns.slot = made
+	}
+	for _, pod := range []string{localPod1, localPod2, localPod3} {
+		made, err := n.add(pod)
+		if err != nil {
+			return err
+		}
+		n.localPods[pod] = made
+	}
+	if err := n.wireBridge(); err != nil {
+		return err
+	}
+	for _, link := range []struct {
+		name string
+		to   *namespace
+		net  func(plan) netip.Prefix
+	}{
+		{"kpl-other", n.otherNode, func(p plan) netip.Prefix { return p.toOtherNode }},
+		{"kpl-third", n.thirdNode, func(p plan) netip.Prefix { return p.toThirdNode }},
+		{"kpl-client", n.client, func(p plan) netip.Prefix { return p.toClient }},
+		{"kpl-outside", n.outside, func(p plan) netip.Prefix { return p.toOutside }},
+	} {
+		if err := n.wire(link.name, link.to, link.net); err != nil {
+			return fmt.Errorf("link %s: %w", link.name, err)
+		}
+	}
+	if err := n.route(); err != nil {
+		return fmt.Errorf("routes: %w", err)
+	}
+	var err error
+	if n.router, err = startOutsideRouter(n.outside); err != nil {
+		return err
+	}
+	if n.sctp, err = probeSCTP(); err != nil {
+		return err
+	}
+	n.servers, err = startServers(n)
+	return err
+}
+
+// close takes the network down.
+func (n *network) close() {
+	if n.servers != nil {
+		n.servers.close()
+	}
+	if n.router != nil {
+		n.router.close()
+	}
+	for _, ns := range n.all {
+		ns.close()
+	}
+}
+
+// namespaceOf returns the namespace that a place is in.
+func (n *network) namespaceOf(p place) *namespace {
+	switch p.name {
+	case theNode:
+		return n.node
+	case client, client2:
+		return n.client
+	case thirdNode, remotePod3:
+		return n.thirdNode
+	}
+	if ns := n.localPods[p.name]; ns != nil {
+		return ns
+	}
+	return n.otherNode
+}
+
+// add makes a namespace with the kernel parameters that the tests need.
+func (n *network) add(name string) (*namespace, error) {
+	ns, err := newNamespace(name)
+	if err != nil {
+		return nil, err
+	}
+	n.all = append(n.all, ns)
+	sysctls := []sysctl{
+		{"ipv4/ip_forward", "1"},
+		{"ipv6/conf/all/forwarding", "1"},
+		{"ipv4/conf/all/send_redirects", "0"}, // pods reach each other through the bridge's address
+		{"ipv4/conf/default/send_redirects", "0"},
+		{"ipv4/conf/all/rp_filter", "0"},
+		{"ipv4/conf/default/rp_filter", "0"},
+		{"ipv6/conf/all/accept_dad", "0"}, // addresses are usable at once
+		{"ipv6/conf/default/accept_dad", "0"},
+		{"ipv6/conf/all/accept_ra", "0"},
+		{"ipv6/conf/default/accept_ra", "0"},
+		{"ipv4/icmp_ratemask", "0"}, // every refused connection is told so
+		{"ipv6/icmp/ratelimit", "0"},
+		{"ipv6/ip_nonlocal_bind", "1"}, // for the client, which owns a whole range
+	}
+	if name == "outside" {
+		sysctls = append(sysctls, sysctl{"ipv4/ip_forward", "0"}, sysctl{"ipv6/conf/all/forwarding", "0"})
+	}
+	if err := ns.setSysctls(sysctls); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	// Where the kernel can filter what a bridge forwards, it does so by default, and then takes translated packets for
+	// bridged ones, which never go back to the pod that they came from. Pods here are routed.
+	for _, path := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
+		if err := ns.setSysctls([]sysctl{{path, "0"}}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return ns, ns.do(func() error { return linkUp("lo") })
+}
+
+// wireBridge connects the local pods: each has its address alone, and reaches all the rest through the node.
+func (n *network) wireBridge() error {
+	err := n.node.do(func() error {
+		// Its own hardware address: else it takes over that of a pod, and changes it with every new one.
+		mac := net.HardwareAddr{0x02, 'k', 'p', 'l', 0, 1}
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: mac}}); err != nil {
+			return fmt.Errorf("add bridge: %w", err)
+		}
+		for _, f := range model.Families() {
+			p := planOf(f)
+			if err := addAddr(bridgeName, netip.PrefixFrom(p.gateway, p.localPods.Bits())); err != nil {
+				return err
+			}
+		}
+		return linkUp(bridgeName)
+	})
+	if err != nil {
+		return err
+	}
+	for i, name := range []string{localPod1, localPod2, localPod3} {
+		pod, ns := placeNamed(name), n.localPods[name]
+		port := fmt.Sprintf("kpl-pod%d", i+1)
+		if err := n.veth(port, ns); err != nil {
+			return err
+		}
+		err := n.node.do(func() error {
+			bridge, err := netlink.LinkByName(bridgeName)
+			if err != nil {
+				return err
+			}
+			link, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetMaster(link, bridge)
+		})
+		if err != nil {
+			return fmt.Errorf("attach %s to the bridge: %w", port, err)
+		}
+		for _, f := range model.Families() {
+			p := planOf(f)
+			err := ns.do(func() error {
+				if err := addAddr("eth0", hostPrefix(pod.addr(f))); err != nil {
+					return err
+				}
+				if err := addRoute("eth0", hostPrefix(p.gateway), netip.Addr{}, netip.Addr{}); err != nil {
+					return err
+				}
+				return addRoute("eth0", anywhere(f), p.gateway, netip.Addr{})
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if err := n.introduce(bridgeName, p.gateway, ns, pod.addr(f)); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// wire connects the node to another namespace by a link with a network of each family.
+func (n *network) wire(name string, to *namespace, network func(plan) netip.Prefix) error {
+	if err := n.veth(name, to); err != nil {
+		return err
+	}
+	for _, f := range model.Families() {
+		prefix := network(planOf(f))
+		near, far := nth(prefix, 1), nth(prefix, 2)
+		if err := n.node.do(func() error { return addAddr(name, netip.PrefixFrom(near, prefix.Bits())) }); err != nil {
+			return err
+		}
+		if err := to.do(func() error { return addAddr("eth0", netip.PrefixFrom(far, prefix.Bits())) }); err != nil {
+			return err
+		}
+		if err := n.introduce(name, near, to, far); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// veth makes a pair of interfaces: name on the node, eth0 in the other namespace. Both are up.
+func (n *network) veth(name string, to *namespace) error {
+	err := n.node.do(func() error {
+		link := &netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(to.file.Fd()))}
+		if err := netlink.LinkAdd(link); err != nil {
+			return fmt.Errorf("add %s: %w", name, err)
+		}
+		return linkUp(name)
+	})
+	if err != nil {
+		return err
+	}
+	return to.do(func() error { return linkUp("eth0") })
+}
+
+// introduce enters both ends of a link into each other's neighbour tables for ever, so that no packet waits for address
+// resolution and none is lost to it.
+func (n *network) introduce(nodeLink string, nodeAddr netip.Addr, to *namespace, addr netip.Addr) error {
+	nodeMAC, err := hardwareAddr(n.node, nodeLink)
+	if err != nil {
+		return err
+	}
+	mac, err := hardwareAddr(to, "eth0")
+	if err != nil {
+		return err
+	}
+	if err := n.node.do(func() error { return addNeighbour(nodeLink, addr, mac) }); err != nil {
+		return err
+	}
+	return to.do(func() error { return addNeighbour("eth0", nodeAddr, nodeMAC) })
+}
+
+// route adds the routes beyond the links.
+func (n *network) route() error {
+	var errs []error
+	for _, f := range model.Families() {
+		p := planOf(f)
+		nodeAddr := func(link netip.Prefix) netip.Addr { return nth(link, 1) }
+
+		errs = append(errs, n.node.do(func() error {
+			if err := addRoute("kpl-client", p.clients, nth(p.toClient, 2), netip.Addr{}); err != nil {
+				return err
+			}
+			return addRoute("kpl-outside", anywhere(f), nth(p.toOutside, 2), placeNamed(theNode).addr(f))
+		}))
+		for _, far := range []struct {
+			node *namespace
+			link string
+			net  netip.Prefix
+			pods []string
+		}{
+			{n.otherNode, "kpl-other", p.toOtherNode, []string{remotePod1, remotePod2}},
+			{n.thirdNode, "kpl-third", p.toThirdNode, []string{remotePod3}},
+		} {
+			for _, name := range far.pods {
+				pod := hostPrefix(placeNamed(name).addr(f))
+				errs = append(errs,
+					n.node.do(func() error { return addRoute(far.link, pod, nth(far.net, 2), netip.Addr{}) }),
+					far.node.do(func() error { return addAddr("lo", pod) }))
+			}
+			errs = append(errs, far.node.do(func() error {
+				return addRoute("eth0", anywhere(f), nodeAddr(far.net), netip.Addr{})
+			}))
+		}
+		errs = append(errs, n.client.do(func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			local := &netlink.Route{LinkIndex: lo.Attrs().Index, Dst: ipNet(p.clients), Type: unix.RTN_LOCAL,
+				Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}
+			if err := netlink.RouteAdd(local); err != nil {
+				return fmt.Errorf("client range %v: %w", p.clients, err)
+			}
+			return addRoute("eth0", anywhere(f), nodeAddr(p.toClient), netip.Addr{})
+		}))
+		errs = append(errs, n.outside.do(func() error {
+			for _, back := range []netip.Prefix{p.allPods, p.clients, p.toOtherNode, p.toThirdNode, p.toClient} {
+				if err := addRoute("eth0", back, nodeAddr(p.toOutside), netip.Addr{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func anywhere(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// The functions below act on the network namespace of the thread that they are called on.
+
+func linkUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", name, err)
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func addAddr(link string, addr netip.Prefix) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	a := &netlink.Addr{IPNet: ipNet(addr)}
+	if addr.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	if err := netlink.AddrAdd(l, a); err != nil {
+		return fmt.Errorf("address %v on %s: %w", addr, link, err)
+	}
+	return awaitLocal(addr.Addr())
+}
+
+// awaitLocal waits until an address works: the kernel adds the route to an IPv6 address after the address.
+func awaitLocal(addr netip.Addr) error {
+	var err error
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		var routes []netlink.Route
+		routes, err = netlink.RouteGet(addr.AsSlice())
+		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+	}
+	return fmt.Errorf("address %v does not become local: %w", addr, err)
+}
+
+func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Src: source.AsSlice()}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+	} else {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	if err := netlink.RouteAdd(r); err != nil {
+		return fmt.Errorf("route to %v by %s: %w", to, link, err)
+	}
+	return nil
+}
+
+func addNeighbour(link string, addr netip.Addr, mac net.HardwareAddr) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	neigh := &netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac}
+	if err := netlink.NeighSet(neigh); err != nil {
+		return fmt.Errorf("neighbour %v on %s: %w", addr, link, err)
+	}
+	return nil
+}
+
+func hardwareAddr(ns *namespace, link string) (mac net.HardwareAddr, err error) {
+	err = ns.do(func() error {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			return fmt.Errorf("link %s: %w", link, err)
+		}
+		mac = l.Attrs().HardwareAddr
+		return nil
+	})
+	return mac, err
+}

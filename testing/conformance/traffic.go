@@ -1,0 +1,222 @@
+package conformance
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+)
+
+// destination is what a service is addressed by.
+type destination int
+
+const (
+	toClusterIP destination = iota
+	toExternalIP
+	toVIP
+	toNodePort            // on the node's own address
+	toOtherNodePort       // on another address of the node
+	toLoopbackNodePort    // on 127.0.0.1, or ::1
+	toUnknownPort         // of the cluster IP: one that no service has
+	toUnallocatedAddress  // of the service CIDR
+	toEndpointItself      // the first endpoint of the port, without a service
+	numberOfDestinations_ // ends the list
+)
+
+func (d destination) String() string {
+	return [...]string{"cluster IP", "external IP", "VIP", "node port", "node port on another address", "node port on localhost",
+		"unknown port of the cluster IP", "unallocated address", "endpoint itself"}[d]
+}
+
+var externalDestinations = []destination{toExternalIP, toVIP, toNodePort}
+
+// resolve returns the address of a destination, in a family, for the port of a service with that place in its list.
+func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort {
+	number := s.ports[port].number
+	switch d {
+	case toExternalIP:
+		return netip.AddrPortFrom(s.externalAddr(f), number)
+	case toVIP:
+		return netip.AddrPortFrom(s.vipAddr(f), number)
+	case toNodePort:
+		return netip.AddrPortFrom(planOf(f).hostAddresses()[0], s.nodePortOf(port))
+	case toOtherNodePort:
+		return netip.AddrPortFrom(planOf(f).hostAddresses()[1], s.nodePortOf(port))
+	case toLoopbackNodePort:
+		if f == model.IPv6 {
+			return netip.AddrPortFrom(netip.IPv6Loopback(), s.nodePortOf(port))
+		}
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.nodePortOf(port))
+	case toUnknownPort:
+		return netip.AddrPortFrom(s.clusterIP(f), number+1)
+	case toUnallocatedAddress:
+		return netip.AddrPortFrom(nth(planOf(f).services, 200), number)
+	case toEndpointItself:
+		e := s.ports[port].endpoints[0]
+		return netip.AddrPortFrom(placeNamed(e.at).addr(f), e.target)
+	}
+	return netip.AddrPortFrom(s.clusterIP(f), number)
+}
+
+// traffic is new connections of a case, and what must come of them: one flow for each source, destination, family, and port
+// of the service.
+type traffic struct {
+	from []string
+	to   []destination
+	// of is the name of the service, default the first of the state.
+	of string
+	// as lends its addresses and ports to traffic that no service of the state is meant by; of then means nothing.
+	as *service
+	// ports restricts the traffic to ports with these names.
+	ports []string
+	// only restricts it to one family.
+	only model.Family
+	// asVIP: the client takes the service's VIP for its own address (S26).
+	asVIP bool
+	want  want
+}
+
+// want is what must happen to traffic, in the words of the case. The oracle is asked as well; a test sees to it that they
+// agree.
+type want struct {
+	verdict oracle.Verdict
+	reach   []reached
+	// strict: not even where backends are free is anything else right.
+	strict bool
+	// anySource: nothing is said about the source that the endpoint sees.
+	anySource bool
+}
+
+// reached is an endpoint that traffic may reach, and must if there is enough of it.
+type reached struct {
+	at          string
+	target      uint16 // default serverPort
+	masqueraded bool
+}
+
+var (
+	refused   = want{verdict: oracle.Reject}
+	dropped   = want{verdict: oracle.Drop}
+	leftAlone = want{verdict: oracle.NotOurs}
+)
+
+// keeping: the traffic is spread over the places, which see the client's own address.
+func keeping(places ...string) want { return spread(false, places) }
+
+// masquerading: the traffic is spread over the places, which see an address of the node.
+func masquerading(places ...string) want { return spread(true, places) }
+
+func spread(masqueraded bool, places []string) want {
+	w := want{verdict: oracle.Deliver}
+	for _, p := range places {
+		w.reach = append(w.reach, reached{at: p, target: serverPort, masqueraded: masqueraded})
+	}
+	return w
+}
+
+// and joins what two wants say about different endpoints.
+func (w want) and(o want) want {
+	w.reach = append(slices.Clone(w.reach), o.reach...)
+	return w
+}
+
+// on is for endpoints on another port than serverPort.
+func (w want) on(target uint16) want {
+	w.reach = slices.Clone(w.reach)
+	for i := range w.reach {
+		w.reach[i].target = target
+	}
+	return w
+}
+
+// without returns the want with no say about sources.
+func (w want) fromAnySource() want { w.anySource = true; return w }
+
+// strictly forbids what backends are else free to do.
+func (w want) strictly() want { w.strict = true; return w }
+
+// step is a state and the traffic in it.
+type step struct {
+	// then says what happens, for messages and readers. "" for the only step of a case.
+	then     string
+	services []service
+	traffic  []traffic
+}
+
+// expectedFlow is a flow with what the case wants of it.
+type expectedFlow struct {
+	source      place
+	flow        oracle.Flow
+	about       string
+	want        want
+	destination destination
+}
+
+// flows expands the traffic of a step.
+func (st step) flows(families []model.Family, protocols []model.Protocol) ([]expectedFlow, error) {
+	var flows []expectedFlow
+	for _, tr := range st.traffic {
+		svc, err := st.serviceNamed(tr.of)
+		if err != nil {
+			return nil, err
+		}
+		if tr.as != nil {
+			svc = tr.as.withDefaults(0)
+		}
+		for _, f := range families {
+			if !slices.Contains(svc.families, f) || tr.only != 0 && tr.only != f {
+				continue
+			}
+			for i, port := range svc.ports {
+				if tr.ports != nil && !slices.Contains(tr.ports, port.name) || !slices.Contains(protocols, port.protocol) {
+					continue
+				}
+				for _, from := range tr.from {
+					for _, to := range tr.to {
+						flows = append(flows, tr.flow(svc, i, from, to, f))
+					}
+				}
+			}
+		}
+	}
+	return flows, nil
+}
+
+func (tr traffic) flow(svc service, port int, from string, to destination, f model.Family) expectedFlow {
+	p := placeNamed(from)
+	source := p.addr(f)
+	target := to.resolve(svc, port, f)
+	switch {
+	case tr.asVIP:
+		source = svc.vipAddr(f)
+	case to == toLoopbackNodePort:
+		source = target.Addr()
+	}
+	return expectedFlow{
+		source: p, destination: to, want: tr.want,
+		flow:  oracle.Flow{From: p.kind, Source: source, Destination: target, Protocol: svc.ports[port].protocol},
+		about: fmt.Sprintf("%s to the %v of %s", from, to, svc.name),
+	}
+}
+
+func (st step) serviceNamed(name string) (service, error) {
+	for i, s := range st.services {
+		if s = s.withDefaults(i); name == "" || s.name == name {
+			return s, nil
+		}
+	}
+	return service{}, fmt.Errorf("the state has no service %q", name)
+}
+
+// trafficCase is a case that is nothing but states and traffic.
+type trafficCase struct {
+	name  string // reads as a sentence
+	rules string // of the specification, for example "S25, S27"
+	needs []Feature
+	setup setup
+	// vipsOnNode gives the VIPs of the first service to the node, as clouds do that deliver them unchanged.
+	vipsOnNode bool
+	steps      []step
+}
