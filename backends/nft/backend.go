@@ -78,7 +78,7 @@ func (b *Backend) chooseFamilies(ctx context.Context) error {
 			return err
 		}
 		b.families = append(b.families, &family{dataplane: b.dataplane, options: &b.options,
-			key: dp.TableKey{Family: f, Name: b.options.TableName}, state: newState()})
+			key: dp.TableKey{Family: f, Name: b.options.TableName}, state: newState(0)})
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ func (c claim) compare(o claim) int {
 	return cmp.Or(cmp.Compare(c.rank, o.rank), c.name.Compare(o.name))
 }
 
-func newClaims() claims {
-	return claims{only: map[claimKey]claim{}, contested: map[claimKey][]claim{}}
+func newClaims(n int) claims {
+	return claims{only: make(map[claimKey]claim, n), contested: map[claimKey][]claim{}}
 }
 
 // add returns who had the key before, if anybody had.

@@ -17,7 +17,7 @@ import (
 // compare reads the table and corrects what is not as the snapshot says. What is right stays, whoever made it: that is how
 // a new process takes over, and how the damage of others is repaired.
 func (f *family) compare(ctx context.Context, s *sink.Snapshot) error {
-	f.inForce, f.state = nil, newState()
+	f.inForce, f.state = nil, newState(s.NumServices())
 	table, err := f.dataplane.ReadTable(ctx, f.key)
 	if err != nil {
 		return err
@@ -38,8 +38,11 @@ func (f *family) compare(ctx context.Context, s *sink.Snapshot) error {
 	}
 	changes = f.resolve(ctx, changes, keys)
 	found := f.adoptSlots(table, changes)
-	f.chooseSets(found, changes)
+	need := f.chooseSets(found, changes)
 	p := newPlan(f)
+	for _, sp := range p.sets {
+		sp.add = make([]dp.Element, 0, need[sp.set])
+	}
 	f.adopt(p, table)
 	for _, ch := range f.config.baseChains(f.sets) {
 		p.ensure(ch)
@@ -175,12 +178,14 @@ func readSlots(family model.Family, m map[string]string, key string) (slots []ne
 }
 
 // chooseSets takes the maps that are there if they are big enough, and otherwise bigger ones.
-func (f *family) chooseSets(found map[string]*dp.TableSet, changes []change) {
+// It returns how many elements each is to have.
+func (f *family) chooseSets(found map[string]*dp.TableSet, changes []change) (need map[*dp.Set]int) {
 	f.sets = newSets()
-	need := map[*dp.Set]int{}
+	need = map[*dp.Set]int{}
 	for _, c := range changes {
 		for i := range c.after.fronts {
 			fr := &c.after.fronts[i]
+			need[f.sets.dispatch(fr.nodePort)]++
 			for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
 				if c.after.frontSets(fr).Has(set) {
 					need[f.sets.slots(set, fr.nodePort)] += len(c.after.slots(set))
@@ -202,6 +207,7 @@ func (f *family) chooseSets(found map[string]*dp.TableSet, changes []change) {
 			s.Name, s.Size = otherName(have.Name), sizeFor(need[s])
 		}
 	}
+	return need
 }
 
 // adopt takes over what is in the table: sets with their elements, which go unless they come again, and chains.

@@ -36,8 +36,8 @@ type counted struct {
 	touched map[netip.Addr]bool // whether they were there before
 }
 
-func newCounted() counted {
-	return counted{count: map[netip.Addr]int{}, touched: map[netip.Addr]bool{}}
+func newCounted(n int) counted {
+	return counted{count: make(map[netip.Addr]int, n), touched: make(map[netip.Addr]bool, n)}
 }
 
 func (c *counted) touch(a netip.Addr) {

@@ -45,15 +45,16 @@ type state struct {
 	hairpins     counted
 }
 
-func newState() state {
+// newState returns the state of a table of which nothing is known, with room for a number of services.
+func newState(services int) state {
 	return state{
 		chains:       map[string][]dp.RuleID{},
 		chainNames:   map[dispatch]string{},
 		affinitySets: map[string]bool{},
-		services:     map[model.ServiceName][]*port{},
-		claims:       newClaims(),
-		clusterIPs:   newCounted(),
-		hairpins:     newCounted(),
+		services:     make(map[model.ServiceName][]*port, services),
+		claims:       newClaims(services),
+		clusterIPs:   newCounted(services),
+		hairpins:     newCounted(0),
 		slots:        map[*dp.Set]int{},
 	}
 }
@@ -280,21 +281,14 @@ func (f *family) commit(ctx context.Context, tx *dp.Transaction) error {
 	return f.commit(ctx, two)
 }
 
-// cleanUp deletes the table.
+// cleanUp deletes the table, if there is one.
 func (f *family) cleanUp(ctx context.Context) error {
-	f.inForce, f.state = nil, newState()
-	for range 5 {
-		table, err := f.dataplane.ReadTable(ctx, f.key)
-		if err != nil || table == nil {
-			return err
-		}
-		tx := dp.NewTransaction(f.key)
-		tx.DeleteTable()
-		if err = f.dataplane.Apply(ctx, tx); !errors.Is(err, dp.ErrStale) {
-			return err
-		}
-	}
-	return fmt.Errorf("table %v: %w", f.key, dp.ErrStale)
+	f.inForce, f.state = nil, newState(0)
+	tx := dp.NewTransaction(f.key)
+	tx.Unconditional = true
+	tx.AddTable("") // or deleting fails
+	tx.DeleteTable()
+	return f.dataplane.Apply(ctx, tx)
 }
 
 // sortedNames returns the keys of m that are not in wanted.

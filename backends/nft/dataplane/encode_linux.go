@@ -20,7 +20,7 @@ type batch struct {
 // Without the message that ends it, commit false, the kernel checks the batch and takes everything back.
 func encodeBatch(tx *Transaction, generation uint32, commit bool) (*batch, error) {
 	b := &batch{}
-	b.buf = make([]byte, 0, 4096+80*tx.Elements())
+	b.buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())
 	const batchGenID = 1
 	b.message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 	if commit {

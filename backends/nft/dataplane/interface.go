@@ -13,7 +13,7 @@ type Interface interface {
 	// Apply puts a transaction in force, all of it or nothing. An error leaves everything as it was.
 	//
 	// It fails with ErrStale, and does nothing, if somebody else may have changed the table since the last Apply or
-	// ReadTable of it here.
+	// ReadTable of it here, unless the transaction is unconditional.
 	Apply(ctx context.Context, tx *Transaction) error
 	// Check tells whether Apply would succeed, and changes nothing.
 	Check(ctx context.Context, tx *Transaction) error

@@ -79,7 +79,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		}()
 	}
 	for range 10 {
-		if n.monitor.drifted(tx.Table) {
+		if !tx.Unconditional && n.monitor.drifted(tx.Table) {
 			return ErrStale
 		}
 		err := n.applyOnce(tx)
@@ -90,7 +90,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		if n.generation, err = n.getGeneration(); err != nil {
 			return err
 		}
-		if !n.monitor.waitFor(ctx, n.generation) {
+		if !tx.Unconditional && !n.monitor.waitFor(ctx, n.generation) {
 			return ErrStale
 		}
 	}

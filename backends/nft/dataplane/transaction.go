@@ -6,7 +6,9 @@ import "slices"
 // is added before, and no longer referred to when it is deleted.
 type Transaction struct {
 	Table TableKey
-	ops   []op
+	// Unconditional: whatever others have made of the table, Apply does not fail with ErrStale.
+	Unconditional bool
+	ops           []op
 }
 
 // NewTransaction returns an empty transaction.
@@ -122,6 +124,7 @@ func (t *Transaction) Split() (first, second *Transaction, ok bool) {
 		}
 	}
 	first, second = NewTransaction(t.Table), NewTransaction(t.Table)
+	first.Unconditional, second.Unconditional = t.Unconditional, t.Unconditional
 	if n := len(t.ops); cut == 0 && n == 1 && len(t.ops[0].elements) > 1 {
 		o := t.ops[0]
 		half := len(o.elements) / 2
