@@ -64,6 +64,8 @@ var layers = []struct {
 		"github.com/google/nftables", "github.com/mdlayher/netlink", "github.com/vishvananda/", "golang.org/x/sys/", "github.com/tidwall/btree"}},
 	{"conntrack", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/mdlayher/netlink", "github.com/ti-mo/",
 		"github.com/vishvananda/", "golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
+	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
+		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 }
 

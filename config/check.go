@@ -1,0 +1,121 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+)
+
+// Check validates a configuration that has its defaults, and does what its configHardFail says about what is wrong. If
+// that is true, Check returns an error with everything that is wrong. If it is false, Check changes the configuration: it
+// takes the default in place of each wrong value, leaves wrong elements of lists out, and returns a warning for each.
+// What it leaves is valid.
+func Check(c *v1alpha2.KubeProxyConfiguration) ([]Warning, error) {
+	return check(c, func(field string) string { return field })
+}
+
+// check is Check, with fields by the names that they have in the file.
+func check(c *v1alpha2.KubeProxyConfiguration, name func(string) string) ([]Warning, error) {
+	errs := Validate(c)
+	if len(errs) == 0 {
+		return nil, nil
+	}
+	if c.ConfigHardFail == nil || *c.ConfigHardFail {
+		return nil, asError(errs, name)
+	}
+	var warnings []Warning
+	// A default can bring another rule into force, such as that for clusterCIDRs in place of a wrong detectLocalMode.
+	for range 3 {
+		for _, err := range errs {
+			instead := "the default is used in its place"
+			if _, _, ok := listElement(err.Field); ok {
+				instead = "it is left out"
+			}
+			warnings = append(warnings, Warning{Field: name(err.Field), Message: err.ErrorBody() + "; " + instead})
+		}
+		if err := unset(c, errs); err != nil {
+			return warnings, err
+		}
+		if errs = Validate(c); len(errs) == 0 {
+			return warnings, nil
+		}
+	}
+	return warnings, asError(errs, name)
+}
+
+func asError(errs field.ErrorList, name func(string) string) error {
+	var all []error
+	for _, err := range errs {
+		renamed := *err
+		renamed.Field = name(err.Field)
+		// Two fields can have one name in an older version.
+		if !slices.ContainsFunc(all, func(other error) bool { return other.Error() == renamed.Error() }) {
+			all = append(all, &renamed)
+		}
+	}
+	return fmt.Errorf("invalid configuration: %w", errors.Join(all...))
+}
+
+// listElement takes the path of an element, such as "nodePortAddresses[1]", apart.
+func listElement(path string) (list string, index int, ok bool) {
+	list, rest, _ := strings.Cut(path, "[")
+	index, err := strconv.Atoi(strings.TrimSuffix(rest, "]"))
+	return list, index, err == nil
+}
+
+// unset takes the fields and list elements that errors name out of a configuration, and sets its defaults again.
+func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) error {
+	encoded, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("replace invalid values: %w", err)
+	}
+	var content map[string]any
+	if err := json.Unmarshal(encoded, &content); err != nil {
+		return fmt.Errorf("replace invalid values: %w", err)
+	}
+	for _, err := range errs {
+		path, index, isElement := listElement(err.Field)
+		sections := strings.Split(path, ".")
+		last := len(sections) - 1
+		section := content
+		for _, name := range sections[:last] {
+			section, _ = section[name].(map[string]any)
+		}
+		name := sections[last]
+		if !isElement {
+			delete(section, name)
+		} else if list, _ := section[name].([]any); index < len(list) {
+			list[index] = nil // the others keep their places until all are marked
+		}
+	}
+	dropMarked(content)
+	if encoded, err = json.Marshal(content); err != nil {
+		return fmt.Errorf("replace invalid values: %w", err)
+	}
+	var valid v1alpha2.KubeProxyConfiguration
+	if err := json.Unmarshal(encoded, &valid); err != nil {
+		return fmt.Errorf("replace invalid values: %w", err)
+	}
+	v1alpha2.SetDefaults(&valid)
+	*c = valid
+	return nil
+}
+
+// dropMarked takes nil elements out of all lists.
+func dropMarked(section map[string]any) {
+	for name, value := range section {
+		switch v := value.(type) {
+		case map[string]any:
+			dropMarked(v)
+		case []any:
+			section[name] = slices.DeleteFunc(v, func(element any) bool { return element == nil })
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+)
+
+// FromV1alpha1 returns a configuration of version v1alpha1 in the newest version, with all defaults: those of v1alpha1 for
+// the fields that it has, so that the meaning stays the same. What the newest version cannot say is in the warnings. The
+// argument is not changed, and nothing of it is in the result.
+func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfiguration, []Warning) {
+	old := in.DeepCopy()
+	SetDefaultsV1alpha1(old)
+	mode := v1alpha2.ProxyMode(old.Mode)
+	syncPeriod, minSyncPeriod, masqueradeAll := sharedFields(old, mode)
+
+	var w warnings
+	c := &v1alpha2.KubeProxyConfiguration{
+		FeatureGates:                old.FeatureGates,
+		ClientConnection:            old.ClientConnection,
+		Logging:                     old.Logging,
+		HostnameOverride:            old.HostnameOverride,
+		HealthzBindAddress:          old.HealthzBindAddress,
+		MetricsBindAddress:          old.MetricsBindAddress,
+		BindAddressHardFail:         &old.BindAddressHardFail,
+		EnableProfiling:             old.EnableProfiling,
+		ShowHiddenMetricsForVersion: old.ShowHiddenMetricsForVersion,
+		Mode:                        mode,
+		IPTables: v1alpha2.IPTablesConfiguration{
+			MasqueradeBit:      old.IPTables.MasqueradeBit,
+			LocalhostNodePorts: old.IPTables.LocalhostNodePorts,
+		},
+		IPVS: v1alpha2.IPVSConfiguration{
+			MasqueradeBit: old.IPTables.MasqueradeBit,
+			Scheduler:     old.IPVS.Scheduler,
+			ExcludeCIDRs:  old.IPVS.ExcludeCIDRs,
+			StrictARP:     old.IPVS.StrictARP,
+			TCPTimeout:    old.IPVS.TCPTimeout,
+			TCPFinTimeout: old.IPVS.TCPFinTimeout,
+			UDPTimeout:    old.IPVS.UDPTimeout,
+		},
+		NFTables:  v1alpha2.NFTablesConfiguration{MasqueradeBit: old.NFTables.MasqueradeBit},
+		Winkernel: v1alpha2.WinkernelConfiguration(old.Winkernel),
+		Linux: v1alpha2.LinuxConfiguration{
+			Conntrack:     v1alpha2.ConntrackConfiguration(old.Conntrack),
+			MasqueradeAll: *masqueradeAll,
+			OOMScoreAdj:   old.OOMScoreAdj,
+		},
+		Windows:         v1alpha2.WindowsConfiguration{RunAsService: old.WindowsRunAsService},
+		DetectLocalMode: v1alpha2.LocalMode(old.DetectLocalMode),
+		DetectLocal: v1alpha2.DetectLocalConfiguration{
+			BridgeInterface:     old.DetectLocal.BridgeInterface,
+			ClusterCIDRs:        splitCIDRs(old.ClusterCIDR),
+			InterfaceNamePrefix: old.DetectLocal.InterfaceNamePrefix,
+		},
+		NodePortAddresses: old.NodePortAddresses,
+		SyncPeriod:        *syncPeriod,
+		MinSyncPeriod:     minSyncPeriod,
+		ConfigSyncPeriod:  old.ConfigSyncPeriod,
+	}
+	// The unspecified addresses mean that there is no override. What "::" does besides, serving on IPv6 addresses, is in
+	// the two addresses by now.
+	if ip, ok := parseIP(old.BindAddress); !ok || !ip.IsUnspecified() {
+		c.NodeIPOverride = []string{old.BindAddress}
+	}
+	if old.PortRange != "" {
+		w.add("portRange", "%q is not kept: no proxy has used it since mode userspace went", old.PortRange)
+	}
+	w.addUnshared(old, c)
+	v1alpha2.SetDefaults(c)
+	return c.DeepCopy(), w
+}
+
+// ToV1alpha1 returns a configuration in version v1alpha1, with all defaults: those of the newest version for the fields
+// that it has, so that the meaning stays the same. What v1alpha1 cannot say is in the warnings. The argument is not
+// changed, and nothing of it is in the result.
+func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfiguration, []Warning) {
+	c := in.DeepCopy()
+	v1alpha2.SetDefaults(c)
+
+	var w warnings
+	old := &v1alpha1.KubeProxyConfiguration{
+		FeatureGates:                c.FeatureGates,
+		ClientConnection:            c.ClientConnection,
+		Logging:                     c.Logging,
+		HostnameOverride:            c.HostnameOverride,
+		HealthzBindAddress:          c.HealthzBindAddress,
+		MetricsBindAddress:          c.MetricsBindAddress,
+		BindAddressHardFail:         *c.BindAddressHardFail,
+		EnableProfiling:             c.EnableProfiling,
+		ShowHiddenMetricsForVersion: c.ShowHiddenMetricsForVersion,
+		Mode:                        v1alpha1.ProxyMode(c.Mode),
+		IPTables: v1alpha1.KubeProxyIPTablesConfiguration{
+			MasqueradeBit:      c.IPTables.MasqueradeBit,
+			LocalhostNodePorts: c.IPTables.LocalhostNodePorts,
+		},
+		IPVS: v1alpha1.KubeProxyIPVSConfiguration{
+			Scheduler:     c.IPVS.Scheduler,
+			ExcludeCIDRs:  c.IPVS.ExcludeCIDRs,
+			StrictARP:     c.IPVS.StrictARP,
+			TCPTimeout:    c.IPVS.TCPTimeout,
+			TCPFinTimeout: c.IPVS.TCPFinTimeout,
+			UDPTimeout:    c.IPVS.UDPTimeout,
+		},
+		NFTables:        v1alpha1.KubeProxyNFTablesConfiguration{MasqueradeBit: c.NFTables.MasqueradeBit},
+		Winkernel:       v1alpha1.KubeProxyWinkernelConfiguration(c.Winkernel),
+		DetectLocalMode: v1alpha1.LocalMode(c.DetectLocalMode),
+		DetectLocal: v1alpha1.DetectLocalConfiguration{
+			BridgeInterface:     c.DetectLocal.BridgeInterface,
+			InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
+		},
+		ClusterCIDR:         strings.Join(c.DetectLocal.ClusterCIDRs, ","),
+		NodePortAddresses:   c.NodePortAddresses,
+		OOMScoreAdj:         c.Linux.OOMScoreAdj,
+		Conntrack:           v1alpha1.KubeProxyConntrackConfiguration(c.Linux.Conntrack),
+		ConfigSyncPeriod:    c.ConfigSyncPeriod,
+		WindowsRunAsService: c.Windows.RunAsService,
+	}
+	syncPeriod, minSyncPeriod, masqueradeAll := sharedFields(old, c.Mode)
+	*syncPeriod, *minSyncPeriod, *masqueradeAll = c.SyncPeriod, *c.MinSyncPeriod, c.Linux.MasqueradeAll
+	if c.Mode != v1alpha2.ProxyModeIPVS && c.MinSyncPeriod.Duration == 0 {
+		w.add("minSyncPeriod", "0 is not kept: in this mode version v1alpha1 takes it for its default, 1s")
+	}
+
+	bit, lost, name := c.IPTables.MasqueradeBit, c.IPVS.MasqueradeBit, "ipvs.masqueradeBit"
+	if c.Mode == v1alpha2.ProxyModeIPVS {
+		bit, lost, name = lost, bit, "iptables.masqueradeBit"
+	}
+	old.IPTables.MasqueradeBit = bit
+	if defaultBit := v1alpha2.Default().IPTables.MasqueradeBit; *lost != *bit && *lost != *defaultBit {
+		w.add(name, "%d is not kept: in version v1alpha1 modes iptables and ipvs share one bit", *lost)
+	}
+
+	for i, text := range c.NodeIPOverride {
+		ip, _ := parseIP(text)
+		switch {
+		case i > 0:
+			w.add(elementOf("nodeIPOverride", i), "%q is not kept: version v1alpha1 has one address, bindAddress", text)
+		case text == "" || ip.IsUnspecified():
+			w.add(elementOf("nodeIPOverride", i), "%q is not kept: as bindAddress of version v1alpha1 it means that there is none", text)
+		default:
+			old.BindAddress = text
+		}
+	}
+	if cidrs := c.DetectLocal.ClusterCIDRs; len(cidrs) > 0 && !slices.Equal(cidrs, splitCIDRs(old.ClusterCIDR)) {
+		w.add("detectLocal.clusterCIDRs", "%q is not kept: clusterCIDR of version v1alpha1 cannot say it", cidrs)
+	}
+	if p := c.IPFamilyPolicy; p != "" && p != v1alpha2.IPFamilyPolicyPreferDualStack {
+		w.add("ipFamilyPolicy", "%q is not kept: version v1alpha1 does not have it, and means PreferDualStack", p)
+	}
+	if !*c.ConfigHardFail {
+		w.add("configHardFail", "false is not kept: version v1alpha1 does not have it, and means true")
+	}
+	SetDefaultsV1alpha1(old)
+	return old.DeepCopy(), w
+}
+
+// splitCIDRs takes clusterCIDR apart, which is one text in version v1alpha1.
+func splitCIDRs(clusterCIDR string) []string {
+	if clusterCIDR == "" {
+		return nil
+	}
+	return strings.Split(clusterCIDR, ",")
+}
+
+// warnings collects warnings.
+type warnings []Warning
+
+func (w *warnings) add(field, format string, args ...any) {
+	*w = append(*w, Warning{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// sharedFields returns the fields that v1alpha2 has once for all modes, and v1alpha1 in the section of the mode.
+func sharedFields(c *v1alpha1.KubeProxyConfiguration, mode v1alpha2.ProxyMode) (syncPeriod, minSyncPeriod *metav1.Duration, masqueradeAll *bool) {
+	switch mode {
+	case v1alpha2.ProxyModeIPVS:
+		return &c.IPVS.SyncPeriod, &c.IPVS.MinSyncPeriod, &c.IPTables.MasqueradeAll
+	case v1alpha2.ProxyModeNFTables:
+		return &c.NFTables.SyncPeriod, &c.NFTables.MinSyncPeriod, &c.NFTables.MasqueradeAll
+	}
+	return &c.IPTables.SyncPeriod, &c.IPTables.MinSyncPeriod, &c.IPTables.MasqueradeAll
+}
+
+// addUnshared warns of what the sections of other modes say in those fields, where somebody has set it.
+func (w *warnings) addUnshared(old *v1alpha1.KubeProxyConfiguration, c *v1alpha2.KubeProxyConfiguration) {
+	const message = "%v is not kept: it is for another mode, and version v1alpha2 has one %s, %v, for all modes"
+	d := &v1alpha1.KubeProxyConfiguration{}
+	SetDefaultsV1alpha1(d)
+	for _, f := range []struct {
+		name                   string
+		value, byDefault, kept metav1.Duration
+	}{
+		{"iptables.syncPeriod", old.IPTables.SyncPeriod, d.IPTables.SyncPeriod, c.SyncPeriod},
+		{"iptables.minSyncPeriod", old.IPTables.MinSyncPeriod, d.IPTables.MinSyncPeriod, *c.MinSyncPeriod},
+		{"nftables.syncPeriod", old.NFTables.SyncPeriod, d.NFTables.SyncPeriod, c.SyncPeriod},
+		{"nftables.minSyncPeriod", old.NFTables.MinSyncPeriod, d.NFTables.MinSyncPeriod, *c.MinSyncPeriod},
+		{"ipvs.syncPeriod", old.IPVS.SyncPeriod, d.IPVS.SyncPeriod, c.SyncPeriod},
+		{"ipvs.minSyncPeriod", old.IPVS.MinSyncPeriod, d.IPVS.MinSyncPeriod, *c.MinSyncPeriod},
+	} {
+		if f.value != f.kept && f.value != f.byDefault {
+			_, field, _ := strings.Cut(f.name, ".")
+			w.add(f.name, message, f.value.Duration, field, f.kept.Duration)
+		}
+	}
+	if old.IPTables.MasqueradeAll && !c.Linux.MasqueradeAll {
+		w.add("iptables.masqueradeAll", message, true, "linux.masqueradeAll", false)
+	}
+	if old.NFTables.MasqueradeAll && !c.Linux.MasqueradeAll {
+		w.add("nftables.masqueradeAll", message, true, "linux.masqueradeAll", false)
+	}
+}

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// document is the object in a file, still without a type.
+type document struct {
+	yaml, json []byte
+
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// parse reads YAML, or JSON, which is YAML. Only a first document counts, as with kube-proxy; there is a warning if there
+// are more.
+func parse(data []byte) (*document, []Warning, error) {
+	asJSON, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("malformed file: %w", err)
+	}
+	doc := &document{yaml: data, json: asJSON}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, &map[string]any{}); err != nil {
+		return nil, nil, errors.New("malformed file: not an object with apiVersion and kind")
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, doc); err != nil {
+		return nil, nil, fmt.Errorf("malformed file: apiVersion and kind: %w", err)
+	}
+	if countDocuments(data) > 1 {
+		return doc, []Warning{{Message: "the file has more than one document; only the first one is read"}}, nil
+	}
+	return doc, nil, nil
+}
+
+// countDocuments counts the documents that have more in them than comments.
+func countDocuments(data []byte) int {
+	n := 0
+	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		text, err := r.Read()
+		if err != nil {
+			return n // the end: reading from memory does not fail
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' && line != "---" {
+				n++
+				break
+			}
+		}
+	}
+}
+
+// decode fills in a struct. Fields that the struct does not have, or that the file has twice, are warnings. Values of a
+// wrong type are errors, all of them at once.
+func (d *document) decode(into any, empty func() any) ([]Warning, error) {
+	warnings := d.duplicates()
+	strict, err := kjson.UnmarshalStrict(d.json, into, kjson.DisallowUnknownFields)
+	if err != nil {
+		return nil, errors.Join(wrongTypes(d.json, empty, err)...)
+	}
+	for _, err := range strict {
+		w := Warning{Message: err.Error()}
+		if f, ok := err.(kjson.FieldError); ok {
+			w = Warning{Field: f.FieldPath(), Message: "unknown field; it is ignored"}
+		}
+		warnings = append(warnings, w)
+	}
+	return warnings, nil
+}
+
+// duplicates finds keys that the file has twice. That shows in YAML only: in the JSON that is made of it the last one is
+// left.
+func (d *document) duplicates() []Warning {
+	_, err := yaml.YAMLToJSONStrict(d.yaml)
+	if err == nil {
+		return nil
+	}
+	var warnings []Warning
+	duplicate := regexp.MustCompile(`line (\d+): key "(.*)" already set in map`)
+	for _, found := range duplicate.FindAllStringSubmatch(err.Error(), -1) {
+		warnings = append(warnings, Warning{Field: found[2], Message: "line " + found[1] + ": duplicate field; the last one counts"})
+	}
+	if warnings == nil {
+		warnings = []Warning{{Message: err.Error()}}
+	}
+	return warnings
+}
+
+// wrongTypes names the values that cannot be read. The decoder stops at the first one, and does not name the fields whose
+// types decode themselves, such as durations. So every value is tried by itself.
+func wrongTypes(object []byte, empty func() any, err error) []error {
+	var content map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(object, &content); err != nil {
+		return []error{err}
+	}
+	var errs []error
+	var try func(path []string, value any)
+	try = func(path []string, value any) {
+		if fields, ok := value.(map[string]any); ok && len(fields) > 0 {
+			for _, name := range slices.Sorted(maps.Keys(fields)) {
+				try(append(slices.Clone(path), name), fields[name])
+			}
+			return
+		}
+		alone := value
+		for _, name := range slices.Backward(path) {
+			alone = map[string]any{name: alone}
+		}
+		encoded, err := json.Marshal(alone)
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(encoded, empty())
+		}
+		if err != nil {
+			text, _ := json.Marshal(value)
+			if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
+				err = fmt.Errorf("is a %s, and must be of type %v", wrong.Value, wrong.Type)
+			}
+			errs = append(errs, fmt.Errorf("%s: %s: %w", strings.Join(path, "."), text, err))
+		}
+	}
+	try(nil, content)
+	if errs == nil {
+		return []error{err}
+	}
+	return errs
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+)
+
+// Warning is something in a configuration that does not keep a program from starting, and that somebody should know.
+type Warning struct {
+	// Field is the field's name with its sections, such as "linux.conntrack.min", in the words of the version that was
+	// read. It is empty if the warning is about the whole file.
+	Field string
+	// Message says what is wrong and what is done about it.
+	Message string
+}
+
+func (w Warning) String() string {
+	if w.Field == "" {
+		return w.Message
+	}
+	return w.Field + ": " + w.Message
+}
+
+// Load reads a configuration file of any version, in YAML or JSON, and returns it in the newest version, with all defaults
+// and checked by [Check].
+//
+// A file that is malformed, has no known version or has a value of a wrong type is an error. A field that is unknown or
+// there twice is a warning in every version, whatever configHardFail says, so that a file for a newer program can be read.
+func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
+	doc, warnings, err := parse(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if doc.APIVersion == "" && doc.Kind == "" {
+		return nil, nil, errors.New("malformed file: it has no apiVersion and kind")
+	}
+	if doc.Kind != v1alpha2.Kind {
+		return nil, nil, fmt.Errorf("kind %q of apiVersion %q is not supported; the kind is %s", doc.Kind, doc.APIVersion, v1alpha2.Kind)
+	}
+
+	var c *v1alpha2.KubeProxyConfiguration
+	name := func(field string) string { return field } // in the words of the file
+	switch doc.APIVersion {
+	case v1alpha2.APIVersion:
+		c = &v1alpha2.KubeProxyConfiguration{}
+		more, err := doc.decode(c, func() any { return &v1alpha2.KubeProxyConfiguration{} })
+		if err != nil {
+			return nil, nil, fmt.Errorf("malformed file: %w", err)
+		}
+		warnings = append(warnings, more...)
+		v1alpha2.SetDefaults(c)
+	case v1alpha1APIVersion:
+		old := &v1alpha1.KubeProxyConfiguration{}
+		more, err := doc.decode(old, func() any { return &v1alpha1.KubeProxyConfiguration{} })
+		if err != nil {
+			return nil, nil, fmt.Errorf("malformed file: %w", err)
+		}
+		warnings = append(warnings, more...)
+		c, more = FromV1alpha1(old)
+		warnings = append(warnings, more...)
+		name = func(field string) string { return v1alpha1Name(field, old.Mode) }
+	default:
+		return nil, nil, fmt.Errorf("apiVersion %q is not supported; there are %s and %s", doc.APIVersion, v1alpha1APIVersion, v1alpha2.APIVersion)
+	}
+
+	more, err := check(c, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, append(warnings, more...), nil
+}
+
+// Write writes a configuration with all defaults as YAML, in the newest version.
+func Write(w io.Writer, c *v1alpha2.KubeProxyConfiguration) error {
+	if c == nil {
+		return errors.New("no configuration to write")
+	}
+	c = c.DeepCopy()
+	v1alpha2.SetDefaults(c)
+	data, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	if _, err := w.Write(data); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	return nil
+}

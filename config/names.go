@@ -1,0 +1,38 @@
+package config
+
+import (
+	"strings"
+
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+)
+
+// v1alpha1Name returns what version v1alpha1 calls a field of v1alpha2, so that a message about a file speaks of what is in
+// the file. Names of sections stand for all fields in them.
+func v1alpha1Name(field string, mode v1alpha1.ProxyMode) string {
+	section, masqueradeSection := "iptables.", "iptables."
+	switch v1alpha2.ProxyMode(mode) {
+	case v1alpha2.ProxyModeIPVS:
+		section = "ipvs."
+	case v1alpha2.ProxyModeNFTables:
+		section, masqueradeSection = "nftables.", "nftables."
+	}
+	for _, n := range []struct{ current, old string }{
+		{"linux.masqueradeAll", masqueradeSection + "masqueradeAll"},
+		{"linux.", ""},
+		{"windows.runAsService", "windowsRunAsService"},
+		{"syncPeriod", section + "syncPeriod"},
+		{"minSyncPeriod", section + "minSyncPeriod"},
+		{"ipvs.masqueradeBit", "iptables.masqueradeBit"},
+		{"nodeIPOverride[0]", "bindAddress"},
+	} {
+		if rest, ok := strings.CutPrefix(field, n.current); ok {
+			return n.old + rest
+		}
+	}
+	if strings.HasPrefix(field, "detectLocal.clusterCIDRs") {
+		return "clusterCIDR" // it is one text there, and the value says which part
+	}
+	return field
+}

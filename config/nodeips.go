@@ -1,0 +1,99 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// NodeIPs is which IP families a node serves, and what its primary IPs are.
+type NodeIPs struct {
+	// Primary is the primary family.
+	Primary model.Family
+	// Families are the families to serve, the primary one first.
+	Families []model.Family
+	// IPs are the node's primary IPs. Where the IP of a family is not known it is the loopback address. With
+	// SingleStack, only the primary family has one.
+	IPs map[model.Family]netip.Addr
+}
+
+// DetectNodeIPs works out the IP families and the node's primary IPs (S49) from a configuration that Check found valid; from
+// the IPs that the node is known by, the best first, as in model.Node.IPs; and from the IP families that the kernel, or
+// whatever else the rules go to, can do.
+//
+// The primary family is that of the first nodeIPOverride, else that of the first of the node's IPs, else IPv4. Both
+// families are served where the kernel has both, even if the node has no IP of one of them: ipFamilyPolicy SingleStack limits
+// that to the primary family, and RequireDualStack makes it a condition to have both, families and IPs.
+//
+// It is an error if the primary family is not there. If RequireDualStack is not fulfilled, that is an error or a warning as
+// configHardFail says.
+func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, kernel []model.Family) (NodeIPs, []Warning, error) {
+	var overrides []netip.Addr
+	for i, text := range c.NodeIPOverride {
+		ip, ok := parseIP(text)
+		if !ok || ip.IsUnspecified() {
+			return NodeIPs{}, nil, fmt.Errorf("%s: %q is not an IP address that the node can have", elementOf("nodeIPOverride", i), text)
+		}
+		overrides = append(overrides, ip)
+	}
+	known := slices.Clone(overrides)
+	for _, ip := range nodeIPs {
+		if ip.IsValid() {
+			known = append(known, ip.Unmap())
+		}
+	}
+	n := NodeIPs{Primary: model.IPv4, IPs: map[model.Family]netip.Addr{}}
+	if len(known) > 0 {
+		n.Primary = model.FamilyOf(known[0])
+	}
+	if !slices.Contains(kernel, n.Primary) {
+		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, in the kernel; to change it, set nodeIPOverride", n.Primary)
+	}
+
+	n.Families = []model.Family{n.Primary}
+	secondary := otherFamily(n.Primary)
+	detect := []model.Family{n.Primary}
+	if c.IPFamilyPolicy != v1alpha2.IPFamilyPolicySingleStack {
+		detect = append(detect, secondary)
+		if slices.Contains(kernel, secondary) {
+			n.Families = append(n.Families, secondary)
+		}
+	}
+
+	var w warnings
+	var missing []error // what RequireDualStack asks for
+	for _, f := range detect {
+		ofFamily := func(ip netip.Addr) bool { return model.FamilyOf(ip) == f }
+		if i := slices.IndexFunc(known, ofFamily); i >= 0 {
+			n.IPs[f] = known[i]
+			continue
+		}
+		n.IPs[f] = netip.IPv6Loopback()
+		if f == model.IPv4 {
+			n.IPs[f] = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		missing = append(missing, fmt.Errorf("the node has no %v address", f))
+		if f == n.Primary {
+			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this field", n.IPs[f])
+		}
+	}
+	if !slices.Contains(kernel, secondary) {
+		missing = append(missing, fmt.Errorf("the kernel has no %v", secondary))
+		if i := slices.IndexFunc(overrides, func(ip netip.Addr) bool { return model.FamilyOf(ip) == secondary }); i >= 0 {
+			w.add(elementOf("nodeIPOverride", i), "%v is of no use: the kernel has no %v", overrides[i], secondary)
+		}
+	}
+	if c.IPFamilyPolicy == v1alpha2.IPFamilyPolicyRequireDualStack && len(missing) > 0 {
+		if c.ConfigHardFail == nil || *c.ConfigHardFail {
+			return NodeIPs{}, nil, fmt.Errorf("ipFamilyPolicy is RequireDualStack: %w", errors.Join(missing...))
+		}
+		for _, err := range missing {
+			w.add("ipFamilyPolicy", "RequireDualStack: %v; going on without", err)
+		}
+	}
+	return n, w, nil
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// allowExternalIPs is the feature gate that programs spec.externalIPs, on unless it is set to false (S6).
+const allowExternalIPs = "AllowServiceExternalIPs"
+
+// NodeName returns the name of this node's Node object: hostnameOverride, or else the name of the host; in lower case, as
+// the names of objects are.
+func NodeName(c *v1alpha2.KubeProxyConfiguration, hostname string) (string, error) {
+	name := hostname
+	if c.HostnameOverride != "" {
+		name = c.HostnameOverride
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", errors.New("hostnameOverride and the name of the host are empty, so that there is no name for the node")
+	}
+	return name, nil
+}
+
+// RunOptions returns the options of kubeproxy.Run that a valid configuration decides: State and the intervals. The source,
+// the sink, metrics and health are the caller's to add.
+func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIPs) (kubeproxy.Options, []Warning, error) {
+	state, warnings, err := StateOptions(c, nodeName, node)
+	if err != nil {
+		return kubeproxy.Options{}, nil, err
+	}
+	o := kubeproxy.Options{State: state, RetryInterval: c.SyncPeriod.Duration}
+	if c.MinSyncPeriod != nil {
+		o.MinInterval = c.MinSyncPeriod.Duration
+		if o.MinInterval == 0 {
+			o.MinInterval = -1 // there: none; 0 is its default
+		}
+	}
+	// Kube-proxy's other two modes write all of their rules once an hour, which is Run's default.
+	if c.Mode == v1alpha2.ProxyModeIPVS || c.Mode == v1alpha2.ProxyModeKernelspace {
+		o.ResyncInterval = c.SyncPeriod.Duration
+	}
+	return o, warnings, nil
+}
+
+// StateOptions returns the options of the node-local state that a valid configuration decides.
+func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIPs) (localstate.Options, []Warning, error) {
+	detect, warnings, err := detectLocal(c, node.Primary)
+	if err != nil {
+		return localstate.Options{}, nil, err
+	}
+	allowed, set := c.FeatureGates[allowExternalIPs]
+	return localstate.Options{
+		NodeName:      nodeName,
+		Families:      node.Families,
+		NoExternalIPs: set && !allowed,
+		MasqueradeAll: c.Linux.MasqueradeAll,
+		DetectLocal:   detect,
+	}, warnings, nil
+}
+
+// detectLocal says how to tell local traffic (S30). A family without a CIDR has no detector, which is worth a warning for
+// the primary one.
+func detectLocal(c *v1alpha2.KubeProxyConfiguration, primary model.Family) (localstate.DetectLocal, []Warning, error) {
+	var d localstate.DetectLocal
+	var w warnings
+	switch c.DetectLocalMode {
+	case "", v1alpha2.LocalModeClusterCIDR:
+		cidrs, err := parseCIDRs("detectLocal.clusterCIDRs", c.DetectLocal.ClusterCIDRs)
+		if err != nil {
+			return d, nil, err
+		}
+		d.ClusterCIDRs = cidrs
+		if !slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return model.FamilyOf(cidr.Addr()) == primary }) {
+			w.add("detectLocal.clusterCIDRs", "no CIDR of the primary IP family, %v; local traffic of that family is not detected", primary)
+		}
+	case v1alpha2.LocalModeNodeCIDR:
+		d.NodeCIDR = true
+	case v1alpha2.LocalModeBridgeInterface:
+		d.Bridge = c.DetectLocal.BridgeInterface
+	case v1alpha2.LocalModeInterfaceNamePrefix:
+		d.InterfacePrefix = c.DetectLocal.InterfaceNamePrefix
+	default:
+		return d, nil, fmt.Errorf("detectLocalMode: %q is not known", c.DetectLocalMode)
+	}
+	return d, w, nil
+}
+
+// NodePortPrefixes returns the prefixes that hold the addresses on which node ports are served (S35), nil for the node's own
+// IPs. As in kube-proxy a list that is empty means the node's own IPs in mode nftables and all addresses in the others.
+func NodePortPrefixes(c *v1alpha2.KubeProxyConfiguration) ([]netip.Prefix, error) {
+	switch list := c.NodePortAddresses; {
+	case len(list) == 1 && list[0] == v1alpha2.NodePortAddressesPrimary, len(list) == 0 && c.Mode == v1alpha2.ProxyModeNFTables:
+		return nil, nil
+	case len(list) == 0:
+		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}, nil
+	default:
+		return parseCIDRs("nodePortAddresses", list)
+	}
+}
+
+func parseCIDRs(path string, list []string) ([]netip.Prefix, error) {
+	var cidrs []netip.Prefix
+	var errs []error
+	for i, text := range list {
+		if cidr, ok := parseCIDR(text); ok {
+			cidrs = append(cidrs, cidr)
+		} else {
+			errs = append(errs, fmt.Errorf("%s: %q is not a CIDR", elementOf(path, i), text))
+		}
+	}
+	return cidrs, errors.Join(errs...)
+}
+
+// MasqueradeMark returns the packet mark that says that a packet is to be masqueraded, in the mode of the configuration (S31).
+func MasqueradeMark(c *v1alpha2.KubeProxyConfiguration) uint32 {
+	bit := c.IPTables.MasqueradeBit
+	switch c.Mode {
+	case v1alpha2.ProxyModeIPVS:
+		bit = c.IPVS.MasqueradeBit
+	case v1alpha2.ProxyModeNFTables:
+		bit = c.NFTables.MasqueradeBit
+	}
+	if bit == nil || *bit < 0 || *bit > 31 {
+		return 1 << 14
+	}
+	return 1 << *bit
+}

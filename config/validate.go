@@ -1,0 +1,291 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	netutils "k8s.io/utils/net"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Validate returns everything that is wrong with a configuration that has its defaults. As with kube-proxy, what only one
+// mode uses is looked at in that mode only, and the modes are those of the operating system that the program runs on. Which
+// feature gates there are is not checked: the program knows.
+//
+// Logging format "json" is valid in a program that imports k8s.io/component-base/logs/json/register.
+func Validate(c *v1alpha2.KubeProxyConfiguration) field.ErrorList {
+	return validate(c, runtime.GOOS)
+}
+
+func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
+	v := &validator{}
+	v.mode(c.Mode, goos)
+
+	v.atLeast("clientConnection.burst", c.ClientConnection.Burst, 0)
+	if c.HealthzBindAddress != "" {
+		v.bindAddress("healthzBindAddress", c.HealthzBindAddress)
+	}
+	v.bindAddress("metricsBindAddress", c.MetricsBindAddress)
+	v.version("showHiddenMetricsForVersion", c.ShowHiddenMetricsForVersion)
+
+	v.moreThanZero("configSyncPeriod", c.ConfigSyncPeriod.Duration)
+	v.periods(c)
+
+	v.masqueradeBit("iptables.masqueradeBit", c.IPTables.MasqueradeBit)
+	switch c.Mode {
+	case v1alpha2.ProxyModeIPVS:
+		v.ipvs(&c.IPVS)
+	case v1alpha2.ProxyModeNFTables:
+		v.masqueradeBit("nftables.masqueradeBit", c.NFTables.MasqueradeBit)
+	}
+	v.linux(&c.Linux)
+
+	v.nodeIPs(c)
+	v.nodePortAddresses("nodePortAddresses", c.NodePortAddresses)
+	v.detectLocal(c)
+
+	gates, err := loggingGates(c.FeatureGates)
+	if err != nil {
+		v.errs = append(v.errs, field.InternalError(field.NewPath("featureGates"), err))
+	}
+	v.errs = append(v.errs, logsapi.Validate(&c.Logging, gates, field.NewPath("logging"))...)
+	return v.errs
+}
+
+// validator collects what is wrong.
+type validator struct{ errs field.ErrorList }
+
+func (v *validator) invalid(path string, value any, format string, args ...any) {
+	v.errs = append(v.errs, &field.Error{Type: field.ErrorTypeInvalid, Field: path, BadValue: value, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) mode(mode v1alpha2.ProxyMode, goos string) {
+	modes := []v1alpha2.ProxyMode{v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS, v1alpha2.ProxyModeNFTables}
+	if goos == "windows" {
+		modes = []v1alpha2.ProxyMode{v1alpha2.ProxyModeKernelspace}
+	}
+	if mode != "" && !slices.Contains(modes, mode) {
+		v.errs = append(v.errs, field.NotSupported(field.NewPath("mode"), mode, modes))
+	}
+}
+
+func (v *validator) atLeast(path string, value, least int32) {
+	if value < least {
+		v.invalid(path, value, "must be %d or more", least)
+	}
+}
+
+func (v *validator) between(path string, value *int32, least, most int32) {
+	if value != nil && (*value < least || *value > most) {
+		v.invalid(path, *value, "must be from %d to %d", least, most)
+	}
+}
+
+func (v *validator) masqueradeBit(path string, bit *int32) { v.between(path, bit, 0, 31) }
+
+func (v *validator) moreThanZero(path string, d time.Duration) bool {
+	if d <= 0 {
+		v.invalid(path, d.String(), "must be more than 0")
+	}
+	return d > 0
+}
+
+func (v *validator) notNegative(path string, d time.Duration) bool {
+	if d < 0 {
+		v.invalid(path, d.String(), "must be 0 or more")
+	}
+	return d >= 0
+}
+
+// periods looks at the periods between syncs. When they do not fit together both are named, as either can be the wrong one.
+func (v *validator) periods(c *v1alpha2.KubeProxyConfiguration) {
+	valid := v.moreThanZero("syncPeriod", c.SyncPeriod.Duration)
+	if c.MinSyncPeriod == nil {
+		return
+	}
+	least, most := c.MinSyncPeriod.Duration, c.SyncPeriod.Duration
+	if v.notNegative("minSyncPeriod", least) && valid && least > most {
+		v.invalid("minSyncPeriod", least.String(), "must not be more than syncPeriod, %v", most)
+		v.invalid("syncPeriod", most.String(), "must not be less than minSyncPeriod, %v", least)
+	}
+}
+
+func (v *validator) ipvs(c *v1alpha2.IPVSConfiguration) {
+	v.masqueradeBit("ipvs.masqueradeBit", c.MasqueradeBit)
+	v.notNegative("ipvs.tcpTimeout", c.TCPTimeout.Duration)
+	v.notNegative("ipvs.tcpFinTimeout", c.TCPFinTimeout.Duration)
+	v.notNegative("ipvs.udpTimeout", c.UDPTimeout.Duration)
+	for i, cidr := range c.ExcludeCIDRs {
+		v.cidr(elementOf("ipvs.excludeCIDRs", i), cidr)
+	}
+}
+
+func (v *validator) linux(c *v1alpha2.LinuxConfiguration) {
+	v.between("linux.oomScoreAdj", c.OOMScoreAdj, -1000, 1000)
+	conntrack := &c.Conntrack
+	if conntrack.MaxPerCore != nil {
+		v.atLeast("linux.conntrack.maxPerCore", *conntrack.MaxPerCore, 0)
+	}
+	if conntrack.Min != nil {
+		v.atLeast("linux.conntrack.min", *conntrack.Min, 0)
+	}
+	if d := conntrack.TCPEstablishedTimeout; d != nil {
+		v.notNegative("linux.conntrack.tcpEstablishedTimeout", d.Duration)
+	}
+	if d := conntrack.TCPCloseWaitTimeout; d != nil {
+		v.notNegative("linux.conntrack.tcpCloseWaitTimeout", d.Duration)
+	}
+	v.notNegative("linux.conntrack.udpTimeout", conntrack.UDPTimeout.Duration)
+	v.notNegative("linux.conntrack.udpStreamTimeout", conntrack.UDPStreamTimeout.Duration)
+}
+
+func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
+	policies := []v1alpha2.IPFamilyPolicy{v1alpha2.IPFamilyPolicySingleStack, v1alpha2.IPFamilyPolicyPreferDualStack, v1alpha2.IPFamilyPolicyRequireDualStack}
+	if c.IPFamilyPolicy != "" && !slices.Contains(policies, c.IPFamilyPolicy) {
+		v.errs = append(v.errs, field.NotSupported(field.NewPath("ipFamilyPolicy"), c.IPFamilyPolicy, policies))
+	}
+	seen := map[model.Family]bool{}
+	for i, text := range c.NodeIPOverride {
+		path := elementOf("nodeIPOverride", i)
+		ip, ok := parseIP(text)
+		family := model.FamilyOf(ip)
+		switch {
+		case !ok:
+			v.invalid(path, text, "must be an IP address")
+			continue
+		case ip.IsUnspecified():
+			v.invalid(path, text, "must be an address that the node can have")
+			continue
+		case seen[family]:
+			v.invalid(path, text, "there is another %v address before it; a node has one primary IP of each family", family)
+		case len(seen) > 0 && c.IPFamilyPolicy == v1alpha2.IPFamilyPolicySingleStack:
+			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and there is a %v address before it", otherFamily(family))
+		}
+		seen[family] = true
+	}
+}
+
+func (v *validator) nodePortAddresses(path string, addresses []string) {
+	for i, address := range addresses {
+		if address != v1alpha2.NodePortAddressesPrimary {
+			v.cidr(elementOf(path, i), address)
+		} else if len(addresses) > 1 {
+			v.invalid(elementOf(path, i), address, "must be alone: primary and CIDRs do not go together")
+		}
+	}
+}
+
+func (v *validator) detectLocal(c *v1alpha2.KubeProxyConfiguration) {
+	switch c.DetectLocalMode {
+	case "", v1alpha2.LocalModeClusterCIDR:
+		v.clusterCIDRs("detectLocal.clusterCIDRs", c.DetectLocal.ClusterCIDRs)
+	case v1alpha2.LocalModeNodeCIDR:
+	case v1alpha2.LocalModeBridgeInterface:
+		if c.DetectLocal.BridgeInterface == "" {
+			v.invalid("detectLocalMode", c.DetectLocalMode, "needs detectLocal.bridgeInterface, which is empty")
+		}
+	case v1alpha2.LocalModeInterfaceNamePrefix:
+		if c.DetectLocal.InterfaceNamePrefix == "" {
+			v.invalid("detectLocalMode", c.DetectLocalMode, "needs detectLocal.interfaceNamePrefix, which is empty")
+		}
+	default:
+		v.errs = append(v.errs, field.NotSupported(field.NewPath("detectLocalMode"), c.DetectLocalMode, []v1alpha2.LocalMode{
+			v1alpha2.LocalModeClusterCIDR, v1alpha2.LocalModeNodeCIDR, v1alpha2.LocalModeBridgeInterface, v1alpha2.LocalModeInterfaceNamePrefix}))
+	}
+}
+
+func (v *validator) clusterCIDRs(path string, cidrs []string) {
+	seen := map[model.Family]bool{}
+	for i, text := range cidrs {
+		if cidr, ok := v.cidr(elementOf(path, i), text); ok {
+			family := model.FamilyOf(cidr.Addr())
+			if seen[family] {
+				v.invalid(elementOf(path, i), text, "there is another %v CIDR before it; there can be one of each family", family)
+			}
+			seen[family] = true
+		}
+	}
+}
+
+func (v *validator) cidr(path, text string) (netip.Prefix, bool) {
+	cidr, ok := parseCIDR(text)
+	if !ok {
+		v.invalid(path, text, "must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48")
+	}
+	return cidr, ok
+}
+
+func (v *validator) bindAddress(path, address string) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		v.invalid(path, address, "must be an IP address and a port, such as 0.0.0.0:10256 or [::]:10256")
+		return
+	}
+	if _, ok := parseIP(host); !ok {
+		v.invalid(path, address, "%q must be an IP address", host)
+	}
+	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
+		v.invalid(path, address, "port %q must be a number from 1 to 65535", port)
+	}
+}
+
+func (v *validator) version(path, version string) {
+	if version != "" && !regexp.MustCompile(`^\d+\.\d+$`).MatchString(version) {
+		v.invalid(path, version, "must be a major and a minor version, such as 1.36")
+	}
+}
+
+// loggingGates are the feature gates that the logging section depends on.
+func loggingGates(set map[string]bool) (featuregate.FeatureGate, error) {
+	gates := featuregate.NewFeatureGate()
+	if err := logsapi.AddFeatureGates(gates); err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for gate := range gates.GetAll() {
+		if on, ok := set[string(gate)]; ok {
+			known[string(gate)] = on
+		}
+	}
+	return gates, gates.SetFromMap(known)
+}
+
+func elementOf(list string, index int) string { return fmt.Sprintf("%s[%d]", list, index) }
+
+// parseIP reads an address as leniently as Kubernetes does (S5).
+func parseIP(text string) (netip.Addr, bool) {
+	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+	return ip.Unmap(), ok
+}
+
+// parseCIDR reads a CIDR as leniently as Kubernetes does (S5), and masks it.
+func parseCIDR(text string) (netip.Prefix, bool) {
+	_, ipNet, err := netutils.ParseCIDRSloppy(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	ip, _ := netip.AddrFromSlice(ipNet.IP)
+	ones, _ := ipNet.Mask.Size()
+	if ip.Is4In6() && ones >= 96 {
+		ip, ones = ip.Unmap(), ones-96
+	}
+	return netip.PrefixFrom(ip, ones), true
+}
+
+func otherFamily(f model.Family) model.Family {
+	if f == model.IPv4 {
+		return model.IPv6
+	}
+	return model.IPv4
+}
