@@ -1,0 +1,101 @@
+package nodeaddr
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// HostAddress is an address of the host.
+type HostAddress struct {
+	Addr netip.Addr
+	// Interface is the name of the network interface that it is on.
+	Interface string
+}
+
+// Host is where the host's addresses come from. [System] is the real one, [Fake] is for tests.
+type Host interface {
+	// Addresses returns the addresses that the host has now.
+	Addresses() ([]HostAddress, error)
+	// Watch calls changed once when every later change will be noticed, and then after every change; several at once
+	// may be one. It returns nil when ctx ends, and an error if it cannot go on.
+	Watch(ctx context.Context, changed func()) error
+}
+
+// Fake is a [Host] in memory, for tests. The zero value has no address. It is safe for concurrent use.
+type Fake struct {
+	mu       sync.Mutex
+	addrs    []HostAddress
+	readErr  error
+	watchers map[*func()]context.CancelCauseFunc
+}
+
+var _ Host = (*Fake)(nil)
+
+// Set replaces the addresses and tells who watches.
+func (h *Fake) Set(addrs ...HostAddress) {
+	h.mu.Lock()
+	h.addrs = slices.Clone(addrs)
+	var watchers []func()
+	for w := range h.watchers {
+		watchers = append(watchers, *w)
+	}
+	h.mu.Unlock()
+	for _, changed := range watchers {
+		changed()
+	}
+}
+
+// Fail makes Addresses return an error, until it is called with nil.
+func (h *Fake) Fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.readErr = err
+}
+
+// Break makes all calls of Watch that are under way return an error.
+func (h *Fake) Break(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, cancel := range h.watchers {
+		cancel(err)
+	}
+}
+
+// Watchers returns how many calls of Watch are under way.
+func (h *Fake) Watchers() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watchers)
+}
+
+// Addresses implements [Host].
+func (h *Fake) Addresses() ([]HostAddress, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.addrs), h.readErr
+}
+
+// Watch implements [Host].
+func (h *Fake) Watch(ctx context.Context, changed func()) error {
+	broken, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	h.mu.Lock()
+	if h.watchers == nil {
+		h.watchers = map[*func()]context.CancelCauseFunc{}
+	}
+	h.watchers[&changed] = cancel
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.watchers, &changed)
+	}()
+	changed()
+	<-broken.Done()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(broken)
+}

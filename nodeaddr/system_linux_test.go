@@ -1,0 +1,87 @@
+package nodeaddr
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+)
+
+// Addresses that come and go in a network namespace are noticed, without being asked for.
+func TestSystemFollowsTheKernel(t *testing.T) {
+	ns := testns.New(t)
+	changed := make(chan Addresses, 100)
+	tracker, err := NewTracker(Options{
+		Host: &System{NetNS: ns.FD()}, ExcludeInterfaces: []string{"kpl-services"}, Changed: func(a Addresses) { changed <- a },
+	})
+	require.NoError(t, err)
+	require.Empty(t, tracker.Addresses().IPs, "a new namespace has none")
+	<-changed // that every address is chosen
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- tracker.Run(ctx) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}()
+	waitFor := func(want ...string) {
+		t.Helper()
+		deadline := time.After(20 * time.Second)
+		for {
+			select {
+			case a := <-changed:
+				if a.Equal(Addresses{AllIPv4: true, AllIPv6: true, IPs: ips(want...)}) {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("there are %v and no %v", tracker.Addresses(), want)
+			}
+		}
+	}
+	address := func(cidr string) *netlink.Addr {
+		ip, n, err := net.ParseCIDR(cidr)
+		require.NoError(t, err)
+		n.IP = ip
+		return &netlink.Addr{IPNet: n, Flags: 0x02 /* IFA_F_NODAD */}
+	}
+	do := func(f func(eth netlink.Link) error) {
+		ns.Do(func() error {
+			eth, err := netlink.LinkByName("kpl-eth")
+			if err != nil {
+				return err
+			}
+			return f(eth)
+		})
+	}
+	ns.Do(func() error {
+		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "kpl-eth"}, PeerName: "kpl-services"}
+		if err := netlink.LinkAdd(pair); err != nil {
+			return err
+		}
+		services, err := netlink.LinkByName("kpl-services")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(services, address("10.96.0.1/32"))
+	})
+	do(func(eth netlink.Link) error { return netlink.AddrAdd(eth, address("192.0.2.1/24")) })
+	waitFor("192.0.2.1")
+	do(func(eth netlink.Link) error { return netlink.AddrAdd(eth, address("2001:db8::1/64")) })
+	waitFor("192.0.2.1", "2001:db8::1")
+	// A point-to-point address is our end of it.
+	do(func(eth netlink.Link) error {
+		a := address("192.0.2.7/32")
+		a.Peer = address("192.0.2.8/32").IPNet
+		return netlink.AddrAdd(eth, a)
+	})
+	waitFor("192.0.2.1", "192.0.2.7", "2001:db8::1")
+	do(func(eth netlink.Link) error { return netlink.AddrDel(eth, address("192.0.2.1/24")) })
+	waitFor("192.0.2.7", "2001:db8::1")
+	do(netlink.LinkDel)
+	waitFor()
+}

@@ -1,0 +1,141 @@
+package nodeaddr
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options configures a [Tracker]. The zero value is usable: all addresses of this host.
+type Options struct {
+	// Choice says which addresses.
+	Choice Choice
+	// Host is where they come from. Default: a [System].
+	Host Host
+	// ExcludeInterfaces are names of interfaces whose addresses do not count, for example one that a backend puts the
+	// services' own addresses on.
+	ExcludeInterfaces []string
+	// Changed, if given, is called after Addresses has changed, from the goroutine that found out: Run's or SetNode's
+	// caller's. It must not call the Tracker's SetNode.
+	Changed func(Addresses)
+}
+
+// Tracker knows on which addresses node ports are served. Its methods may be called from any goroutine.
+type Tracker struct {
+	opts Options
+
+	update sync.Mutex // held from a reading until its result is known to all
+	mu     sync.Mutex // guards what follows
+	host   []netip.Addr
+	node   *model.Node
+	addrs  Addresses
+}
+
+var _ sink.NodeSetter = (*Tracker)(nil)
+
+// NewTracker reads the host's addresses and returns a Tracker that knows them. It does not follow them before
+// [Tracker.Run]. It returns an error if they cannot be read.
+func NewTracker(opts Options) (*Tracker, error) {
+	if opts.Host == nil {
+		opts.Host = &System{}
+	}
+	t := &Tracker{opts: opts}
+	if err := t.read(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Addresses returns the addresses as they are now.
+func (t *Tracker) Addresses() Addresses {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.addrs
+}
+
+// SetNode takes the node, whose addresses [Choice.Primary] is about. It implements [sink.NodeSetter]: a backend passes
+// its own on.
+func (t *Tracker) SetNode(node *model.Node) {
+	t.update.Lock()
+	defer t.update.Unlock()
+	t.mu.Lock()
+	t.node = node
+	t.mu.Unlock()
+	t.publish()
+}
+
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 30 * time.Second
+)
+
+// Run follows the host's addresses until ctx ends; then it returns nil. What goes wrong meanwhile is logged and tried again,
+// after a pause that grows from 100 ms to 30 s; the addresses stay as they were last known.
+func (t *Tracker) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	pause := firstPause
+	for {
+		began := time.Now()
+		err := t.opts.Host.Watch(ctx, func() {
+			if err := t.read(); err != nil {
+				logger.Error(err, "The host's addresses may have changed")
+			}
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > lastPause {
+			pause = firstPause
+		}
+		logger.Error(err, "Following the host's addresses was interrupted; it will be tried again", "retryIn", pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// read reads the host's addresses.
+func (t *Tracker) read() error {
+	t.update.Lock()
+	defer t.update.Unlock()
+	list, err := t.opts.Host.Addresses()
+	if err != nil {
+		return fmt.Errorf("reading the host's addresses: %w", err)
+	}
+	var host []netip.Addr
+	for _, a := range list {
+		if !slices.Contains(t.opts.ExcludeInterfaces, a.Interface) {
+			host = append(host, a.Addr)
+		}
+	}
+	t.mu.Lock()
+	t.host = host
+	t.mu.Unlock()
+	t.publish()
+	return nil
+}
+
+// publish works the result out anew, and tells if it is another one. t.update is held.
+func (t *Tracker) publish() {
+	t.mu.Lock()
+	addrs := t.opts.Choice.Of(t.host, t.node)
+	changed := !addrs.Equal(t.addrs)
+	t.addrs = addrs
+	t.mu.Unlock()
+	if changed && t.opts.Changed != nil {
+		t.opts.Changed(addrs)
+	}
+}

@@ -1,0 +1,120 @@
+package nodeaddr
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func on(name string, list ...string) []HostAddress {
+	var addrs []HostAddress
+	for _, a := range ips(list...) {
+		addrs = append(addrs, HostAddress{a, name})
+	}
+	return addrs
+}
+
+func TestTrackerFollowsTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &Fake{}
+		host.Set(on("eth0", "10.0.0.1")...)
+		var changes []string
+		tracker, err := NewTracker(Options{
+			Choice: Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Host: host, ExcludeInterfaces: []string{"dummy0"},
+			Changed: func(a Addresses) { changes = append(changes, a.String()) },
+		})
+		require.NoError(t, err)
+		require.Equal(t, ips("10.0.0.1"), tracker.Addresses().IPs, "known from the start")
+		changes = nil
+
+		host.Set(on("eth0", "10.0.0.2")...) // before Run
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- tracker.Run(ctx) }()
+		synctest.Wait()
+		require.Equal(t, ips("10.0.0.2"), tracker.Addresses().IPs, "what came between is noticed")
+		host.Set(append(on("eth0", "10.0.0.2", "192.0.2.1"), on("dummy0", "10.0.0.3")...)...)
+		require.Equal(t, ips("10.0.0.2"), tracker.Addresses().IPs)
+		host.Set(on("eth0", "10.0.0.2", "10.0.0.4")...)
+		require.Equal(t, []string{"IPv4: 10.0.0.2, all IPv6 ()", "IPv4: 10.0.0.2, 10.0.0.4, all IPv6 ()"}, changes, "no news is no call")
+
+		cancel()
+		require.NoError(t, <-ended)
+		require.Zero(t, host.Watchers())
+	})
+}
+
+func TestTrackerGoesOnAfterErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &Fake{}
+		host.Set(on("eth0", "10.0.0.1")...)
+		tracker, err := NewTracker(Options{Host: host})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- tracker.Run(ctx) }()
+		synctest.Wait()
+
+		host.Fail(errors.New("no memory"))
+		host.Set()
+		require.Equal(t, ips("10.0.0.1"), tracker.Addresses().IPs, "what is known last stays")
+		host.Fail(nil)
+		host.Break(errors.New("socket closed"))
+		synctest.Wait()
+		require.Zero(t, host.Watchers())
+		time.Sleep(firstPause)
+		synctest.Wait()
+		require.Equal(t, 1, host.Watchers())
+		require.Empty(t, tracker.Addresses().IPs)
+
+		// The pause grows, and a context that ends cuts it short.
+		for range 10 {
+			host.Break(errors.New("socket closed"))
+			time.Sleep(lastPause)
+			synctest.Wait()
+		}
+		host.Break(errors.New("socket closed"))
+		time.Sleep(lastPause - time.Millisecond)
+		synctest.Wait()
+		require.Zero(t, host.Watchers())
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+func TestTrackerOfThePrimaryAddressFollowsTheNode(t *testing.T) {
+	changes := 0
+	tracker, err := NewTracker(Options{Choice: Choice{Primary: true}, Host: &Fake{}, Changed: func(Addresses) { changes++ }})
+	require.NoError(t, err)
+	require.Empty(t, tracker.Addresses().IPs)
+	tracker.SetNode(&model.Node{Name: "n", IPs: ips("10.0.0.1", "10.0.0.9")})
+	require.Equal(t, ips("10.0.0.1"), tracker.Addresses().IPs)
+	tracker.SetNode(&model.Node{Name: "n", Zone: "z", IPs: ips("10.0.0.1")})
+	require.Equal(t, 1, changes)
+}
+
+func TestNewTrackerSaysThatItCannotRead(t *testing.T) {
+	host := &Fake{}
+	host.Fail(errors.New("no memory"))
+	_, err := NewTracker(Options{Host: host})
+	require.EqualError(t, err, "reading the host's addresses: no memory")
+}
+
+func TestSystemHasALoopbackAddress(t *testing.T) {
+	list, err := (&System{}).Addresses()
+	require.NoError(t, err)
+	found := false
+	for _, a := range list {
+		require.True(t, a.Addr.IsValid())
+		require.NotEmpty(t, a.Interface)
+		found = found || a.Addr.IsLoopback()
+	}
+	require.True(t, found, "%v", list)
+}
