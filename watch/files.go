@@ -1,0 +1,217 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// FilesOptions say how [Files] reads. The zero value selects what kube-proxy does and goes on over malformed documents.
+type FilesOptions struct {
+	// ServiceProxyName selects the Services and EndpointSlices whose label service.kubernetes.io/service-proxy-name has
+	// this value. If it is empty, those without the label are selected.
+	ServiceProxyName string
+	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file cannot be
+	// read or a document is malformed. It is for programs that run once, and for tests.
+	Strict bool
+}
+
+// Files is the [Source] for clusters that are written down: a file, the files of a directory, or those of an fs.FS. It is
+// safe for concurrent use.
+//
+// # What is read
+//
+// YAML or JSON, any number of documents to a file, as "kubectl get services,endpointslices,nodes,servicecidrs -A -o yaml"
+// prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1), alone or as items of a
+// List. Other kinds are skipped, and S1 is applied, so a dump of everything will do. Of a directory, the files
+// *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories within are not.
+// An object without a namespace is in "default". If an object is there more than once, the last one is used.
+//
+// # Changes
+//
+// A file or directory on disk is followed; an fs.FS is read again when [Files.Reload] or [Files.SetFS] says so. What
+// differs then, deletions included, is one Update. Files are read a moment after the last change to them, but whoever writes
+// a large one had better write another one and rename it. Symbolic links may be swapped, as in volumes of ConfigMaps.
+// Where the system does not tell of changes (network file systems, say), they are seen within ten seconds.
+//
+// # Malformed documents
+//
+// A malformed document, or item of a List, is reported with its file and line, and everything else is used, at the
+// first time too, unless Strict is set. While a file has one, no object is taken for deleted because the file lacks it: the
+// last good state stays, and what is not malformed can still be changed. A file that cannot be read is treated
+// the same way. If there is nothing at the path, Run waits for it; if it goes away later, the last state stays.
+//
+// Memory: names and hashes are kept, neither objects nor texts.
+type Files struct {
+	path string // "" with an fs.FS
+	opts FilesOptions
+	// Pauses; tests shorten them.
+	quiet time.Duration // from the last change of a file to reading it
+	poll  time.Duration // between looks at sizes and times
+
+	mu      sync.Mutex
+	fsys    fs.FS
+	reloads map[chan struct{}]struct{} // one for each Run under way
+}
+
+var _ Source = (*Files)(nil)
+
+// NewFiles returns a source that reads the file or the directory at the path. It does nothing yet, and there need not be
+// anything at the path.
+func NewFiles(path string, opts FilesOptions) (*Files, error) {
+	if path == "" {
+		return nil, errors.New("files source: the path is empty")
+	}
+	return newFiles(&Files{path: path, opts: opts})
+}
+
+// NewFilesFS returns a source that reads the files in the root of fsys. Use fs.Sub for a directory within.
+func NewFilesFS(fsys fs.FS, opts FilesOptions) (*Files, error) {
+	if fsys == nil {
+		return nil, errors.New("files source: fsys is nil")
+	}
+	return newFiles(&Files{fsys: fsys, opts: opts})
+}
+
+func newFiles(f *Files) (*Files, error) {
+	if err := validateServiceProxyName(f.opts.ServiceProxyName); err != nil {
+		return nil, fmt.Errorf("files source: %w", err)
+	}
+	f.quiet, f.poll = 100*time.Millisecond, 10*time.Second
+	f.reloads = map[chan struct{}]struct{}{}
+	return f, nil
+}
+
+// Reload makes every Run that is under way read again. It does not wait for that.
+func (f *Files) Reload() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reload()
+}
+
+// SetFS makes the files in the root of fsys what is read from now on, by every Run that is under way too. It does not wait
+// for that.
+func (f *Files) SetFS(fsys fs.FS) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fsys = fsys
+	f.reload()
+}
+
+func (f *Files) reload() {
+	for ch := range f.reloads {
+		select {
+		case ch <- struct{}{}:
+		default: // it will read anyway
+		}
+	}
+}
+
+// subscribe returns the channel through which a Run hears of Reload.
+func (f *Files) subscribe() (ch chan struct{}, cancel func()) {
+	ch = make(chan struct{}, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reloads[ch] = struct{}{}
+	return ch, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.reloads, ch)
+	}
+}
+
+// location returns where the files are now.
+func (f *Files) location() (location, error) {
+	f.mu.Lock()
+	fsys := f.fsys
+	f.mu.Unlock()
+	switch {
+	case fsys != nil:
+		return location{fsys: fsys}, nil
+	case f.path != "":
+		return locate(f.path)
+	}
+	return location{}, errors.New("no file system to read")
+}
+
+// Read reads the files once: what Run would deliver first, for programs that want no more. The error joins a
+// [DocumentError] for everything malformed; the changes are what could be read, and nil if there is nothing at the path.
+func (f *Files) Read(ctx context.Context, nodeName string) ([]Change, error) {
+	changes, malformed, err := f.read(ctx, f.newState(ctx, nodeName))
+	if err != nil {
+		return nil, fmt.Errorf("files source: %w", err)
+	}
+	if err := joinDocumentErrors(malformed); err != nil {
+		return changes, fmt.Errorf("files source: %w", err)
+	}
+	return changes, nil
+}
+
+func (f *Files) newState(ctx context.Context, nodeName string) *fileState {
+	return newFileState(filter{nodeName: nodeName, serviceProxyName: f.opts.ServiceProxyName}, klog.FromContext(ctx))
+}
+
+func (f *Files) read(ctx context.Context, state *fileState) ([]Change, []*DocumentError, error) {
+	where, err := f.location()
+	if err != nil {
+		return nil, nil, err
+	}
+	return state.read(ctx, where)
+}
+
+func joinDocumentErrors(malformed []*DocumentError) error {
+	var errs []error
+	for _, err := range malformed {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Run implements [Source]. It fails only if Strict is set.
+func (f *Files) Run(ctx context.Context, nodeName string, h Handler) error {
+	logger := klog.FromContext(ctx)
+	state := f.newState(ctx, nodeName)
+	reload, cancel := f.subscribe()
+	defer cancel()
+	follow := f.follow(logger, reload)
+	defer follow.close()
+
+	synced := false
+	unavailable := "" // the error that was logged last
+	for {
+		follow.arm() // before reading, so that no change is missed
+		changes, malformed, err := f.read(ctx, state)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if f.opts.Strict && (err != nil || len(malformed) > 0) {
+			return fmt.Errorf("files source: %w", errors.Join(err, joinDocumentErrors(malformed)))
+		}
+		if err != nil {
+			if unavailable != err.Error() {
+				logger.Error(err, "Cannot read the cluster's files, trying again", "path", f.path)
+			}
+			unavailable = err.Error()
+		} else {
+			unavailable = ""
+			for _, err := range malformed {
+				logger.Error(err.Err, "Malformed, skipped; no object of the file is taken for deleted", "position", err.Position.String())
+			}
+			if len(changes) > 0 {
+				h.Update(changes...)
+			}
+			if !synced {
+				synced = true
+				h.Synced()
+			}
+		}
+		if !follow.wait(ctx) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package watch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+)
+
+// follower tells when files are to be read again.
+type follower struct {
+	logger      klog.Logger
+	reload      <-chan struct{}
+	quiet, poll time.Duration
+	path        string                // "" if there is nothing to follow but reload
+	fingerprint func() string         // what poll compares
+	last        string                // fingerprint, before the files were read
+	notify      *fsnotify.Watcher     // nil if the system does not tell of changes
+	watched     string                // the directory that notify watches
+	isDir       bool                  // watched is the path itself, and not what it is in
+	events      <-chan fsnotify.Event // of notify
+	errors      <-chan error          // of notify
+}
+
+// follow returns a follower of the files; it must be closed.
+func (f *Files) follow(logger klog.Logger, reload <-chan struct{}) *follower {
+	w := &follower{
+		logger: logger, reload: reload, quiet: f.quiet, poll: f.poll, path: f.path,
+		fingerprint: func() string {
+			where, err := f.location()
+			if err != nil {
+				return err.Error()
+			}
+			return where.fingerprint()
+		},
+	}
+	if f.path == "" {
+		return w
+	}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.logger.Error(err, "The system cannot tell of changes to files, looking regularly instead", "path", f.path, "every", f.poll)
+		return w
+	}
+	w.notify, w.events, w.errors = notify, notify.Events, notify.Errors
+	return w
+}
+
+// close ends what follow has started.
+func (w *follower) close() {
+	if w.notify == nil {
+		return
+	}
+	if err := w.notify.Close(); err != nil {
+		w.logger.Error(err, "Failed to stop watching files", "path", w.path)
+	}
+}
+
+// arm is to be called before the files are read, so that no change after that is missed. It watches a directory, because
+// files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a symbolic link led
+// to another directory before, it watches the new one.
+func (w *follower) arm() {
+	if w.path == "" {
+		return
+	}
+	w.last = w.fingerprint()
+	if w.notify == nil {
+		return
+	}
+	dir := w.path
+	info, err := os.Stat(dir)
+	w.isDir = err == nil && info.IsDir()
+	if !w.isDir {
+		dir = filepath.Dir(dir)
+	}
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
+	}
+	if dir != w.watched && w.watched != "" {
+		_ = w.notify.Remove(w.watched) // an error says that it is not there any more
+	}
+	w.watched = dir
+	// The directory may have been replaced by another one of its name, whose watching begins here. If it has not, this does nothing.
+	if err := w.notify.Add(dir); err != nil {
+		w.logger.V(4).Info("Cannot watch a directory, looking regularly instead", "directory", dir, "err", err)
+	}
+}
+
+// wait returns true when the files are to be read again, and false when the context has ended.
+func (w *follower) wait(ctx context.Context) bool {
+	var poll <-chan time.Time
+	if w.path != "" {
+		ticker := time.NewTicker(w.poll)
+		defer ticker.Stop()
+		poll = ticker.C
+	}
+	// Files are read once they have been left alone for a moment, but changes that do not stop must not put it off for ever.
+	var quiet *time.Timer
+	var isQuiet, isLate <-chan time.Time
+	touched := func() {
+		if quiet == nil {
+			quiet = time.NewTimer(w.quiet)
+			isQuiet = quiet.C
+			isLate = time.After(20 * w.quiet)
+			return
+		}
+		quiet.Reset(w.quiet)
+	}
+	defer func() {
+		if quiet != nil {
+			quiet.Stop()
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.reload:
+			return true
+		case <-isQuiet:
+			return true
+		case <-isLate:
+			return true
+		case event := <-w.events:
+			if w.concerns(event) {
+				touched()
+			}
+		case err := <-w.errors:
+			w.logger.V(2).Info("Changes to files may have been missed, reading them again", "path", w.path, "err", err)
+			touched()
+		case <-poll:
+			if w.fingerprint() != w.last {
+				touched()
+			}
+		}
+	}
+}
+
+// concerns tells whether the event may be a change of what is read.
+func (w *follower) concerns(event fsnotify.Event) bool {
+	name := filepath.Base(event.Name)
+	switch {
+	case event.Name == w.watched, strings.HasPrefix(name, ".."):
+		return true // the directory itself; what symbolic links in volumes of ConfigMaps lead through
+	case w.isDir:
+		return isClusterFile(name)
+	}
+	return name == filepath.Base(w.path)
+}
