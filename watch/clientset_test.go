@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,7 +35,7 @@ func onBothServers(t *testing.T, f func(t *testing.T, s *apiServer)) {
 		"server that does not stream lists": noWatchList,
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newAPIServer(t)
 				s.setRefuse(refuse)
@@ -178,7 +177,7 @@ func TestClientsetDeliversADeletionWhenAnObjectLeavesTheSelector(t *testing.T) {
 func TestClientsetIsNotCompleteWhileAListIsForbidden(t *testing.T) {
 	for _, k := range []kind{services, endpointSlices, nodes, serviceCIDRs} {
 		t.Run(k.String(), func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newAPIServer(t, service("a"))
 				s.setRefuse(func(r request) error {
@@ -202,7 +201,7 @@ func TestClientsetIsNotCompleteWhileAListIsForbidden(t *testing.T) {
 }
 
 func TestClientsetIsNotCompleteWhileTheServerLacksAKindThatItMustHave(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		s.setRefuse(func(r request) error {
@@ -219,7 +218,7 @@ func TestClientsetIsNotCompleteWhileTheServerLacksAKindThatItMustHave(t *testing
 }
 
 func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"))
 		missing := func(r request) error {
@@ -254,7 +253,7 @@ func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T
 }
 
 func TestClientsetLeavesServiceCIDRsAndNodesOutWhenTold(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"), node("n1"))
 		r := newRecorder(t)
@@ -277,7 +276,7 @@ func TestClientsetSendsTheSelectors(t *testing.T) {
 			"!service.kubernetes.io/headless,service.kubernetes.io/service-proxy-name=mine"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
 				r := newRecorder(t)
@@ -314,7 +313,7 @@ func TestClientsetSendsTheSelectors(t *testing.T) {
 }
 
 func TestClientsetStreamsListsAndAsksForProtobuf(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t)
 		r := newRecorder(t)
@@ -336,7 +335,7 @@ func TestClientsetEndsWhileTheServerIsAway(t *testing.T) {
 		"too many requests":  apierrors.NewTooManyRequests("later", 60),
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer goleak.VerifyNone(t)
+			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newAPIServer(t)
 				s.setRefuse(func(request) error { return err })
@@ -354,7 +353,7 @@ func TestClientsetEndsWhileTheServerIsAway(t *testing.T) {
 }
 
 func TestClientsetEndsDuringTheInitialList(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		hanging := make(chan struct{}, 8)
 		s := newAPIServer(t, service("a"), slice("a-1"))
@@ -378,7 +377,7 @@ func TestClientsetEndsDuringTheInitialList(t *testing.T) {
 }
 
 func TestClientsetWaitsForTheHandlerBeforeItReturns(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"))
 		r := newRecorder(t)
@@ -431,7 +430,7 @@ func TestClientsetRunsAgain(t *testing.T) {
 }
 
 func TestClientsetRunWithAnEndedContextDeliversNothing(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	logger, _ := testLogger(t)
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 	cancel()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +19,7 @@ import (
 
 // withFactory runs a test in virtual time, with a factory over a fake clientset that is shut down at the end.
 func withFactory(t *testing.T, objs []runtime.Object, f func(t *testing.T, e *factoryEnv)) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		client := fake.NewClientset(objs...)
@@ -197,7 +196,7 @@ func TestInformersSelectTheServicesOfTheirProxyName(t *testing.T) {
 }
 
 func TestInformersDoNotRepeatAtAResync(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a := service("a")

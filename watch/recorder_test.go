@@ -252,3 +252,6 @@ func labelled[T metav1.Object](obj T, label, value string) T {
 	obj.SetLabels(l)
 	return obj
 }
+
+// noLeaks fails the test if goroutines are left after everything else has been cleaned up.
+func noLeaks(t *testing.T) { t.Cleanup(func() { goleak.VerifyNone(t) }) }

@@ -1,0 +1,501 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+// doc returns a Service as a document, with a cluster IP that ends in the given number.
+func doc(name string, ip string) string {
+	return "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\nspec:\n  clusterIP: 10.0.0." + ip + "\n"
+}
+
+const malformedDoc = "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: [\n"
+
+// files returns an fs.FS of names and texts.
+func files(namesAndTexts ...string) fstest.MapFS {
+	fsys := fstest.MapFS{}
+	for i := 0; i < len(namesAndTexts); i += 2 {
+		fsys[namesAndTexts[i]] = &fstest.MapFile{Data: []byte(namesAndTexts[i+1])}
+	}
+	return fsys
+}
+
+func newFilesFS(t *testing.T, fsys fs.FS, opts FilesOptions) *Files {
+	t.Helper()
+	f, err := NewFilesFS(fsys, opts)
+	require.NoError(t, err)
+	return f
+}
+
+// newFilesAt returns a source of a path that looks at nothing regularly, so that tests see what events do.
+func newFilesAt(t *testing.T, path string) *Files {
+	t.Helper()
+	f, err := NewFiles(path, FilesOptions{})
+	require.NoError(t, err)
+	f.quiet, f.poll = 10*time.Millisecond, time.Hour
+	return f
+}
+
+// hasIP returns a condition for recorder.wait: the service has the cluster IP that ends so.
+func hasIP(r *recorder, name, ip string) func() bool {
+	return func() bool {
+		s, ok := r.objects[key{services, "default", name}].(*corev1.Service)
+		return ok && s.Spec.ClusterIP == "10.0.0."+ip
+	}
+}
+
+// ip returns the end of the service's cluster IP.
+func ip(r *recorder, name string) string {
+	s, ok := r.get(key{services, "default", name}).(*corev1.Service)
+	if !ok {
+		return "none"
+	}
+	return strings.TrimPrefix(s.Spec.ClusterIP, "10.0.0.")
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+// replace writes another file and renames it, as careful programs do.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	write(t, path+"~", text)
+	require.NoError(t, os.Rename(path+"~", path))
+}
+
+func TestFilesRefuseBadOptions(t *testing.T) {
+	_, err := NewFiles("", FilesOptions{})
+	require.ErrorContains(t, err, "the path is empty")
+	_, err = NewFilesFS(nil, FilesOptions{})
+	require.ErrorContains(t, err, "fsys is nil")
+	_, err = NewFilesFS(files(), FilesOptions{ServiceProxyName: "not a label"})
+	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
+}
+
+func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
+	noLeaks(t)
+	cluster, _ := cluster(2, 1)
+	f := newFilesFS(t, files(
+		"cluster.yaml", cluster,
+		"n.json", `{"apiVersion":"v1","kind":"NodeList","items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}`,
+		"c.yml", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n",
+		"README.md", "not read", ".hidden.yaml", malformedDoc, "below/s.yaml", doc("below", "1"),
+	), FilesOptions{})
+	r := newRecorder(t)
+	start(t, f, "n1", r)
+	r.waitSynced()
+	want := []string{
+		"+endpointslices.discovery.k8s.io default/svc-0-x", "+endpointslices.discovery.k8s.io default/svc-1-x",
+		"+nodes n1", "+servicecidrs.networking.k8s.io kubernetes", "+services default/svc-0", "+services default/svc-1",
+	}
+	require.Equal(t, 1, r.updateCount())
+	assert.Equal(t, want, r.update(0))
+
+	changes, err := f.Read(t.Context(), "n1")
+	require.NoError(t, err)
+	assert.Equal(t, want, changeNames(changes))
+	again, err := f.Read(t.Context(), "n1")
+	require.NoError(t, err)
+	assert.Equal(t, changes, again, "in the same order")
+}
+
+func TestFilesTakeAnEmptyDirectoryForComplete(t *testing.T) {
+	noLeaks(t)
+	for name, f := range map[string]*Files{
+		"an fs.FS": newFilesFS(t, files(), FilesOptions{}), "a directory": newFilesAt(t, t.TempDir()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRecorder(t)
+			stop := start(t, f, "n1", r)
+			r.waitSynced()
+			stop()
+			assert.Zero(t, r.updateCount())
+			assert.Equal(t, 1, r.syncedCount())
+		})
+	}
+}
+
+func TestFilesApplyS1(t *testing.T) {
+	text := doc("a", "1") + doc("none", "1\n  clusterIP: None") +
+		"---\napiVersion: v1\nkind: Service\nmetadata: {name: mine, labels: {service.kubernetes.io/service-proxy-name: mine}}\n" +
+		"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: h, labels: {service.kubernetes.io/headless: \"\"}}\n"
+	changes, err := newFilesFS(t, files("a.yaml", text), FilesOptions{}).Read(t.Context(), "")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"+services default/a"}, changeNames(changes))
+	changes, err = newFilesFS(t, files("a.yaml", text), FilesOptions{ServiceProxyName: "mine"}).Read(t.Context(), "")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"+services default/mine"}, changeNames(changes))
+}
+
+func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
+	noLeaks(t)
+	f := newFilesFS(t, files("1.yaml", doc("same", "1")+doc("changes", "2")+doc("goes", "3"), "2.yaml", doc("file-goes", "4")), FilesOptions{})
+	r := newRecorder(t)
+	start(t, f, "", r)
+	r.waitSynced()
+	f.SetFS(files("1.yaml", doc("comes", "5")+doc("changes", "22")+doc("same", "1")))
+	r.wait("changes", func() bool { return len(r.updates) == 2 })
+	assert.Equal(t, []string{
+		"+services default/changes", "+services default/comes", "-services default/file-goes", "-services default/goes",
+	}, r.update(1))
+	assert.Equal(t, "22", ip(r, "changes"))
+
+	f.Reload() // nothing differs
+	f.SetFS(files("1.yaml", doc("same", "1")))
+	r.waitFor("services default/same")
+	assert.Equal(t, 3, r.updateCount())
+	f.SetFS(files())
+	r.waitFor()
+	assert.Equal(t, 1, r.syncedCount())
+}
+
+func TestFilesReloadReadsTheSameFSAgain(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	f := newFilesFS(t, os.DirFS(dir), FilesOptions{})
+	r := newRecorder(t)
+	start(t, f, "", r)
+	r.waitSynced()
+	write(t, filepath.Join(dir, "a.yaml"), doc("a", "1"))
+	f.Reload()
+	r.waitFor("services default/a")
+}
+
+func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
+	noLeaks(t)
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")+doc("a", "2"), "2.yaml", doc("a", "3")), FilesOptions{})
+	r := newRecorder(t)
+	_, logs := startLogged(t, f, "", r)
+	r.waitSynced()
+	assert.Equal(t, "3", ip(r, "a"))
+	assert.Equal(t, 1, r.updateCount())
+	assert.Contains(t, logs(), `object="services default/a" unused="1.yaml:1: document 1" used="1.yaml:8: document 2"`)
+	assert.Contains(t, logs(), `unused="1.yaml:8: document 2" used="2.yaml:1: document 1"`)
+
+	// What it overrode is used once it is gone, though the text has not changed since the first reading.
+	f.SetFS(files("1.yaml", doc("a", "1")+doc("a", "2")))
+	r.wait("second", hasIP(r, "a", "2"))
+	f.SetFS(files("1.yaml", doc("a", "1")))
+	r.wait("first", hasIP(r, "a", "1"))
+}
+
+func TestFilesUseWhatIsNotMalformedAtTheFirstTime(t *testing.T) {
+	noLeaks(t)
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")), FilesOptions{})
+	r := newRecorder(t)
+	_, logs := startLogged(t, f, "", r)
+	r.waitSynced()
+	assert.Equal(t, []string{"services default/a", "services default/b", "services default/c"}, r.atSynced)
+	assert.Contains(t, logs(), `position="1.yaml:12: document 2"`)
+
+	changes, err := f.Read(t.Context(), "")
+	assert.Len(t, changes, 3)
+	var malformed *DocumentError
+	require.ErrorAs(t, err, &malformed)
+	assert.Equal(t, Position{File: "1.yaml", Line: 12, Document: 2}, malformed.Position)
+}
+
+func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
+	noLeaks(t)
+	good := files("1.yaml", doc("a", "1")+doc("b", "1")+doc("c", "1"), "2.yaml", doc("d", "1")+doc("e", "1"))
+	f := newFilesFS(t, good, FilesOptions{})
+	r := newRecorder(t)
+	start(t, f, "", r)
+	r.waitSynced()
+
+	// b is malformed, c is missing, a and f are good; another file goes on as usual.
+	f.SetFS(files("1.yaml", doc("a", "2")+malformedDoc+doc("f", "1"), "2.yaml", doc("e", "2")))
+	r.wait("changes", func() bool { return len(r.updates) == 2 })
+	assert.Equal(t, []string{
+		"+services default/a", "+services default/e", "+services default/f", "-services default/d",
+	}, r.update(1))
+	assert.Equal(t, "1", ip(r, "b"))
+	assert.Equal(t, "1", ip(r, "c"))
+
+	// Once the file is good again, what it lacks is gone, and b has not changed after all.
+	f.SetFS(files("1.yaml", doc("a", "2")+doc("b", "1")+doc("f", "1"), "2.yaml", doc("e", "2")))
+	r.wait("deletion", func() bool { return len(r.updates) == 3 })
+	assert.Equal(t, []string{"-services default/c"}, r.update(2))
+
+	// Wholly malformed, and then gone: a file that is not there is not malformed.
+	f.SetFS(files("1.yaml", "}", "2.yaml", doc("e", "3")))
+	r.wait("e", hasIP(r, "e", "3"))
+	assert.Equal(t, "2", ip(r, "a"))
+	f.SetFS(files("2.yaml", doc("e", "3")))
+	r.waitFor("services default/e")
+}
+
+func TestFilesDoNotFallBackToWhatAMalformedFileOverrides(t *testing.T) {
+	noLeaks(t)
+	f := newFilesFS(t, files("1.yaml", doc("a", "1"), "2.yaml", doc("a", "2"), "3.yaml", ""), FilesOptions{})
+	r := newRecorder(t)
+	start(t, f, "", r)
+	r.waitSynced()
+	f.SetFS(files("1.yaml", doc("a", "11"), "2.yaml", malformedDoc, "3.yaml", doc("b", "1")))
+	r.waitFor("services default/a", "services default/b")
+	assert.Equal(t, "2", ip(r, "a"))
+	f.SetFS(files("1.yaml", doc("a", "11"), "2.yaml", malformedDoc, "3.yaml", doc("a", "3")))
+	r.wait("a later file counts", hasIP(r, "a", "3"))
+}
+
+func TestFilesStrictFails(t *testing.T) {
+	noLeaks(t)
+	logger, _ := testLogger(t)
+	ctx := klog.NewContext(t.Context(), logger)
+	r := newRecorder(t)
+
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc), FilesOptions{Strict: true})
+	err := f.Run(ctx, "", r)
+	require.ErrorContains(t, err, "1.yaml:12: document 2: not YAML")
+	assert.Zero(t, r.updateCount())
+	assert.Zero(t, r.syncedCount())
+
+	f, err = NewFiles(filepath.Join(t.TempDir(), "missing"), FilesOptions{Strict: true})
+	require.NoError(t, err)
+	require.ErrorIs(t, f.Run(ctx, "", r), fs.ErrNotExist)
+	_, err = f.Read(ctx, "")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
+
+func TestFilesThatCannotBeReadAreLikeMalformedOnes(t *testing.T) {
+	noLeaks(t)
+	broken := brokenFS{files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), "1.yaml"}
+	f := newFilesFS(t, broken.MapFS, FilesOptions{})
+	r := newRecorder(t)
+	_, logs := startLogged(t, f, "", r)
+	r.waitSynced()
+	f.SetFS(brokenFS{files("1.yaml", "", "2.yaml", doc("b", "2")), "1.yaml"})
+	r.wait("b", hasIP(r, "b", "2"))
+	assert.Equal(t, []string{"services default/a", "services default/b"}, r.names())
+	assert.Contains(t, logs(), `position="1.yaml"`)
+	_, err := newFilesFS(t, broken, FilesOptions{}).Read(t.Context(), "")
+	require.EqualError(t, err, "files source: 1.yaml: input/output error")
+}
+
+// brokenFS cannot read one of its files.
+type brokenFS struct {
+	fstest.MapFS
+	file string
+}
+
+func (b brokenFS) Open(name string) (fs.File, error) {
+	if name == b.file {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("input/output error")}
+	}
+	return b.MapFS.Open(name)
+}
+
+func (b brokenFS) ReadFile(name string) ([]byte, error) {
+	if _, err := b.Open(name); err != nil {
+		return nil, err
+	}
+	return b.MapFS.ReadFile(name)
+}
+
+func TestFilesFollowADirectory(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "1.yaml"), doc("a", "1"))
+	r := newRecorder(t)
+	start(t, newFilesAt(t, dir), "", r)
+	r.waitSynced()
+	write(t, filepath.Join(dir, "2.yaml"), doc("b", "1"))
+	r.waitFor("services default/a", "services default/b")
+	write(t, filepath.Join(dir, "1.yaml"), doc("a", "2"))
+	r.wait("written", hasIP(r, "a", "2"))
+	replace(t, filepath.Join(dir, "1.yaml"), doc("a", "3"))
+	r.wait("renamed", hasIP(r, "a", "3"))
+	require.NoError(t, os.Remove(filepath.Join(dir, "2.yaml")))
+	r.waitFor("services default/a")
+}
+
+func TestFilesFollowAFile(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cluster") // any name will do
+	write(t, path, doc("a", "1"))
+	write(t, filepath.Join(dir, "other.yaml"), doc("other", "1"))
+	r := newRecorder(t)
+	start(t, newFilesAt(t, path), "", r)
+	r.waitSynced()
+	assert.Equal(t, []string{"services default/a"}, r.atSynced)
+	replace(t, path, doc("a", "2"))
+	r.wait("renamed", hasIP(r, "a", "2"))
+	write(t, path, doc("a", "3"))
+	r.wait("written", hasIP(r, "a", "3"))
+	require.NoError(t, os.Rename(path, path+".bak")) // as some editors do
+	write(t, path, doc("a", "4"))
+	r.wait("created", hasIP(r, "a", "4"))
+}
+
+func TestFilesFollowTheSymbolicLinksOfConfigMapVolumes(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	volume := func(version string, namesAndTexts ...string) {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "..v"+version), 0o755))
+		for i := 0; i < len(namesAndTexts); i += 2 {
+			write(t, filepath.Join(dir, "..v"+version, namesAndTexts[i]), namesAndTexts[i+1])
+		}
+		symlink(t, "..v"+version, filepath.Join(dir, "..data_tmp"))
+		require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	}
+	volume("1", "a.yaml", doc("a", "1"), "b.yaml", doc("b", "1"))
+	symlink(t, "..data/a.yaml", filepath.Join(dir, "a.yaml"))
+	symlink(t, "..data/b.yaml", filepath.Join(dir, "b.yaml"))
+	whole, one := newRecorder(t), newRecorder(t)
+	start(t, newFilesAt(t, dir), "", whole)
+	start(t, newFilesAt(t, filepath.Join(dir, "a.yaml")), "", one)
+	whole.waitFor("services default/a", "services default/b")
+	one.waitFor("services default/a")
+	volume("2", "a.yaml", doc("a", "2"), "b.yaml", doc("b", "2"))
+	one.wait("swapped", hasIP(one, "a", "2"))
+	whole.wait("swapped", hasIP(whole, "b", "2"))
+	volume("3", "a.yaml", doc("a", "3")) // the link b.yaml leads nowhere now
+	whole.waitFor("services default/a")
+}
+
+func symlink(t *testing.T, to, at string) {
+	t.Helper()
+	if err := os.Symlink(to, at); err != nil {
+		if runtime.GOOS == "windows" {
+			t.Skip("symbolic links need a privilege here: ", err)
+		}
+		t.Fatal(err)
+	}
+}
+
+func TestFilesWaitForAPathToAppearAndSurviveItsLoss(t *testing.T) {
+	noLeaks(t)
+	path := filepath.Join(t.TempDir(), "cluster")
+	r := newRecorder(t)
+	stop, logs := startLogged(t, newFilesAt(t, path), "", r)
+	for !strings.Contains(logs(), "Cannot read the cluster's files") {
+		runtime.Gosched()
+	}
+	assert.Zero(t, r.syncedCount())
+	staged := path + ".staged"
+	require.NoError(t, os.Mkdir(staged, 0o755))
+	write(t, filepath.Join(staged, "1.yaml"), doc("a", "1"))
+	require.NoError(t, os.Rename(staged, path))
+	r.waitSynced()
+	assert.Equal(t, []string{"services default/a"}, r.atSynced)
+
+	require.NoError(t, os.Rename(path, staged)) // away
+	for strings.Count(logs(), "Cannot read the cluster's files") < 2 {
+		runtime.Gosched()
+	}
+	assert.Equal(t, 1, r.updateCount())
+	write(t, filepath.Join(staged, "1.yaml"), doc("a", "2"))
+	require.NoError(t, os.Rename(staged, path)) // back
+	r.wait("back", hasIP(r, "a", "2"))
+	write(t, filepath.Join(path, "1.yaml"), doc("a", "3"))
+	r.wait("still followed", hasIP(r, "a", "3"))
+	stop()
+	assert.Equal(t, 1, r.syncedCount())
+}
+
+func TestFilesLookRegularlyWhereTheSystemDoesNotTell(t *testing.T) {
+	noLeaks(t)
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(elsewhere, "target"), doc("a", "1"))
+	symlink(t, filepath.Join(elsewhere, "target"), filepath.Join(dir, "a.yaml"))
+	f := newFilesAt(t, dir)
+	f.poll = 10 * time.Millisecond
+	r := newRecorder(t)
+	start(t, f, "", r)
+	r.waitSynced()
+	write(t, filepath.Join(elsewhere, "target"), doc("a", "222")) // not in a directory that is watched
+	r.wait("changed", hasIP(r, "a", "222"))
+}
+
+func TestFilesRefuseWhatIsNeitherFileNorDirectory(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no such device")
+	}
+	f, err := NewFiles(os.DevNull, FilesOptions{})
+	require.NoError(t, err)
+	_, err = f.Read(t.Context(), "")
+	require.ErrorContains(t, err, "neither a regular file nor a directory")
+}
+
+func TestFilesRunAgain(t *testing.T) {
+	noLeaks(t)
+	f := newFilesFS(t, files("a.yaml", doc("a", "1")+"---\napiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: n1}\n- metadata: {name: n2}\n"), FilesOptions{})
+	first, atOnce := newRecorder(t), newRecorder(t)
+	stop := start(t, f, "n1", first)
+	start(t, f, "n2", atOnce)
+	first.waitSynced()
+	atOnce.waitSynced()
+	assert.Equal(t, []string{"nodes n1", "services default/a"}, first.atSynced)
+	assert.Equal(t, []string{"nodes n2", "services default/a"}, atOnce.atSynced)
+	stop()
+	f.SetFS(files("b.yaml", doc("b", "1")))
+	atOnce.waitFor("services default/b")
+	again := newRecorder(t)
+	start(t, f, "n1", again)
+	again.waitSynced()
+	assert.Equal(t, []string{"services default/b"}, again.atSynced)
+}
+
+func TestFilesEndWhileReading(t *testing.T) {
+	noLeaks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	fsys := cancelFS{files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), cancel}
+	r := newRecorder(t)
+	require.NoError(t, newFilesFS(t, fsys, FilesOptions{Strict: true}).Run(ctx, "", r))
+	assert.Zero(t, r.updateCount())
+	assert.Zero(t, r.syncedCount())
+}
+
+// cancelFS ends a context when a file is read.
+type cancelFS struct {
+	fstest.MapFS
+	cancel func()
+}
+
+func (c cancelFS) ReadFile(name string) ([]byte, error) {
+	c.cancel()
+	return c.MapFS.ReadFile(name)
+}
+
+func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
+	text, _ := cluster(20, 2)
+	logger, _ := testLogger(t)
+	s := newFileState(filter{}, logger)
+	read := func(text string) (decoded int, changes []string) {
+		s.decoder.next()
+		split := splitter{decoder: &s.decoder}
+		split.file("f.yaml", []byte(text))
+		for _, f := range split.found {
+			if f.object != nil {
+				decoded++
+			}
+		}
+		return decoded, changeNames(s.changes(split.found, split.errors))
+	}
+	decoded, changes := read(text)
+	assert.Equal(t, 40, decoded)
+	assert.Len(t, changes, 40)
+	decoded, changes = read(strings.Replace(text, "10.0.7.1\n", "10.0.7.99\n", 1))
+	assert.Equal(t, 1, decoded)
+	assert.Equal(t, []string{"+services default/svc-7"}, changes)
+	decoded, changes = read(text + doc("a", "1"))
+	assert.Equal(t, 2, decoded)
+	assert.Equal(t, []string{"+services default/a", "+services default/svc-7"}, changes)
+}
