@@ -20,6 +20,7 @@ type candidate struct {
 // collect gathers what serves a port of a service in one family, sorted by target (S15, S18), and marks the losers among
 // duplicates. It reuses buf.
 func collect(buf []candidate, svc *service, name string, protocol model.Protocol, f model.Family) []candidate {
+	clear(buf) // let go of the slices of another service
 	buf = buf[:0]
 	for _, s := range svc.slices {
 		if s.family != f {

@@ -200,6 +200,8 @@ func TestPending(t *testing.T) {
 		{"a service and its slice", []metav1.Object{aService("web", nodePort(1)), aSlice("web-2")}, nil, Pending{Services: 1, Endpoints: 1, IPv4: true}},
 		{"the zone: services with hints", []metav1.Object{aNode(inZone("a"))}, nil, Pending{Endpoints: 1, Node: true, IPv4: true, IPv6: true}},
 		{"the address: services with source ranges", []metav1.Object{aNode(internalIPs("192.0.2.1"))}, nil, Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
+		{"the address, of a service that has no source ranges any more", []metav1.Object{aService("dual", clusterIPs("fd00::2", "10.0.0.2"), vips("198.51.100.1")), aNode(internalIPs("192.0.2.1"))}, nil,
+			Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
 		{"a pod CIDR without its detector: no service", []metav1.Object{aNode(podCIDRs("10.1.0.0/24"))}, nil, Pending{Node: true, IPv4: true, IPv6: true}},
 		{"a ServiceCIDR: no service", []metav1.Object{aServiceCIDR("c", "10.0.0.0/16")}, nil, Pending{Node: true, IPv4: true, IPv6: true}},
 		{"the node goes: no service", nil, []metav1.Object{aNode()}, Pending{Node: true, IPv4: true, IPv6: true}},
@@ -217,6 +219,21 @@ func TestPending(t *testing.T) {
 	}
 }
 
+func TestPendingOfADetector(t *testing.T) {
+	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}},
+		aService("web"), aService("headless", clusterIPs("None")), aSlice("api-1", ofService("api"), ep("10.1.0.1")))
+	w.set(aNode(podCIDRs("10.1.0.0/24")))
+	require.Equal(t, Pending{Services: 1, Node: true, IPv4: true, IPv6: true}, w.state.Pending(), "services that are served, no others")
+	w.flush()
+
+	w.set(aService("dual", clusterIPs("10.0.0.2", "fd00::2"), vips("192.0.2.7"), sourceRanges("203.0.113.0/24")))
+	w.flush()
+	w.set(aService("dual", clusterIPs("10.0.0.2", "fd00::2"), vips("192.0.2.7")))
+	w.flush()
+	w.set(aNode(podCIDRs("10.1.0.0/24"), internalIPs("203.0.113.9")))
+	require.Equal(t, Pending{Node: true, IPv4: true, IPv6: true}, w.state.Pending(), "source ranges that have gone")
+}
+
 func TestChanges(t *testing.T) {
 	const v6 = discoveryv1.AddressTypeIPv6
 	dual := clusterIPs("10.0.0.1", "fd00::1")
@@ -232,6 +249,8 @@ func TestChanges(t *testing.T) {
 		{"the service changes", []metav1.Object{aService("web", dual, nodePort(1))}, nil, Changes{Services: 1, IPv4: true, IPv6: true}},
 		{"the service loses IPv6", []metav1.Object{aService("web")}, nil, Changes{Services: 1, Endpoints: 2, IPv4: true, IPv6: true}},
 		{"an IPv6 endpoint goes that is not used any more", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"))}, nil, Changes{}},
+		{"a dual-stack service comes, its primary family is IPv6", []metav1.Object{aService("api", clusterIPs("fd00::2", "10.0.0.2"))}, nil, Changes{Services: 1, IPv4: true, IPv6: true}},
+		{"a service without endpoints loses IPv6", []metav1.Object{aService("api", clusterIPs("10.0.0.2"))}, nil, Changes{Services: 1, IPv4: true, IPv6: true}},
 		{"the node", []metav1.Object{aNode(inZone("a"))}, nil, Changes{Node: true, IPv4: true, IPv6: true}},
 		{"the service goes", nil, []metav1.Object{aService("web")}, Changes{Services: 1, Endpoints: 1, IPv4: true}},
 	} {
@@ -290,6 +309,12 @@ func TestTriggerTimes(t *testing.T) {
 		}, nil, nil},
 		{"S14 S19 none if the slice says the same as before", func(w *world) { w.set(slice("1", when(1))) }, nil, nil},
 		{"S19 none if nothing is handed over", func(w *world) { w.set(slice("1", when(1), ep("10.1.0.9", unready))) }, nil, nil},
+		{"S19 none of the family in which nothing is handed over", func(w *world) {
+			w.set(slice("2", when(1)), slice6("1", when(2), ep("fd01::9", unready)))
+		}, []int{1}, nil},
+		{"S19 ... whichever it is", func(w *world) {
+			w.set(slice6("2", when(1)), slice("1", when(2), ep("10.1.0.9", unready)))
+		}, nil, []int{1}},
 		{"S19 a slice that goes drops the service's list", func(w *world) {
 			w.set(slice("2", when(1)), aSlice("web-2", ep("10.1.0.9"), when(2)))
 			w.delete(aSlice("web-2"))

@@ -33,6 +33,7 @@ func TestHealthCheckCounts(t *testing.T) {
 			aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-2", slicePorts(slicePortObject("admin", "TCP", 8081)), ep("10.1.0.2", local))}, 2, 0},
 		{"S38 over all ports of the slices, whether the service has them or not", nil, []*discoveryv1.EndpointSlice{
 			aSlice("web-1", slicePorts(slicePortObject("elsewhere", "TCP", 8080)), ep("10.1.0.1", local))}, 1, 0},
+		{"S38 a port of an unknown protocol is none", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", slicePorts(slicePortObject("http", "DCCP", 8080)), ep("10.1.0.1", local))}, 0, 0},
 		{"S38 a slice without ports has no endpoints", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", slicePorts(), ep("10.1.0.1", local))}, 0, 0},
 		{"S38 the families are counted by themselves", nil, []*discoveryv1.EndpointSlice{
 			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local)), aSlice("web-6", ofType(v6), ep("fd01::1", local))}, 2, 1},

@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,17 @@ func TestDuplicatesInOneSlice(t *testing.T) {
 			checkWinner(t, tc.winner, tc.used, aSlice("web-1", tc.entries...))
 		})
 	}
+}
+
+func TestManyDuplicates(t *testing.T) {
+	var entries []sliceOption
+	for i := range 100 { // so many that a sort may shuffle equals
+		entries = append(entries, ep("10.1.0.1", onNode(fmt.Sprint("node-", i))), ep("10.1.0.2", onNode(fmt.Sprint("node-", i)), draining))
+	}
+	w := newWorld(t, aService("web", ports(udp("http", 80))), aSlice("web-1", append(entries, slicePorts(slicePortObject("http", "UDP", 80)))...))
+	require.Len(t, w.got.endpoints, 2)
+	require.Equal(t, "node-99", w.got.sortedEndpoints()[0].Node, "S17 the last one")
+	require.Equal(t, "node-0", w.got.sortedEndpoints()[1].Node, "S17 the first one, where all are terminating")
 }
 
 func TestDuplicatesAcrossSlices(t *testing.T) {

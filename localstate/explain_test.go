@@ -139,6 +139,19 @@ func TestExplanationTexts(t *testing.T) {
 	}
 }
 
+func TestExplainInvalidAddresses(t *testing.T) {
+	w := newWorld(t, aService("web"))
+	for _, invalid := range [][]string{{"pod"}, {"another"}, {"another", "fd01::1"}, nil} {
+		slice := aSlice("web-1", ep("10.1.0.1"))
+		for _, address := range invalid {
+			ep(address)(slice)
+		}
+		w.change([]metav1.Object{slice}...)
+		e, _ := w.state.Explain(w.mustService("web").Name)
+		require.Equal(t, invalid, e.InvalidAddresses)
+	}
+}
+
 func TestExplainWhatIsNotKnown(t *testing.T) {
 	w := newWorld(t)
 	known := func() bool {

@@ -132,6 +132,7 @@ func (s *State) Flush(r Receiver) Changes {
 		s.forgetIfEmpty(svc)
 	}
 	clear(s.dirty) // free what is gone
+	clear(s.wave.candidates)
 	s.dirty = s.dirty[:0]
 	s.pending = Pending{}
 	return changes
@@ -193,7 +194,7 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 		changes.touch(model.FamilyOf(key.Target.Addr()))
 	}
 	complete := in.complete(w.routes, s.localEndpoints(svc), s.node.model.IP)
-	if svc.handed == nil || !complete.Equal(svc.handed) {
+	if !complete.Equal(svc.handed) {
 		r.SetService(complete)
 		changes.Services++
 		changes.touchService(complete)

@@ -74,6 +74,9 @@ func (w *world) apply(obj metav1.Object, deleted bool) bool {
 // flush flushes, and fails the test if what the receiver is told breaks the contract of sink.Sink.
 func (w *world) flush() Changes {
 	w.t.Helper()
+	for i, svc := range w.state.dirty {
+		require.NotContains(w.t, w.state.dirty[:i], svc, "it is worked out twice")
+	}
 	w.got.startWave()
 	changes := w.state.Flush(w.got)
 	require.Empty(w.t, w.got.endWave(changes), "the wave breaks the contract:\n%s", w.got)

@@ -23,6 +23,18 @@ func requireNothingKept(t testing.TB, s *State) {
 	require.Empty(t, s.ranged, "ranged")
 	require.Empty(t, s.dirty, "dirty")
 	require.Empty(t, s.node.cidrs, "cidrs")
+	for _, svc := range s.dirty[:cap(s.dirty)] {
+		require.Nil(t, svc, "a service that was dirty")
+	}
+	for _, c := range s.wave.candidates[:cap(s.wave.candidates)] {
+		require.Nil(t, c.slice, "a slice in a buffer")
+	}
+	for _, e := range s.wave.sets[:cap(s.wave.sets)] {
+		require.Nil(t, e, "an endpoint in a buffer")
+	}
+	for _, list := range s.wave.ports[:cap(s.wave.ports)] {
+		require.Nil(t, list, "endpoints in a buffer")
+	}
 	require.Zero(t, s.noLocal, "no local endpoints")
 	require.Zero(t, s.pending, "pending")
 }

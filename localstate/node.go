@@ -168,7 +168,7 @@ func (s *State) serviceCIDRsChanged() bool {
 
 // flushNode hands the node over if it differs; the first time always.
 func (s *State) flushNode(r Receiver, changes *Changes) {
-	if s.node.handed != nil && s.node.handed.Equal(s.node.model) {
+	if s.node.model.Equal(s.node.handed) {
 		s.node.model = s.node.handed
 		return
 	}

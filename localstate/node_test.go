@@ -37,6 +37,7 @@ func TestNode(t *testing.T) {
 		{"podCIDR does not matter where there are podCIDRs", aNode(podCIDRs("10.2.0.0/24"), func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }), "node me pods=10.2.0.0/24"},
 		{"S5 an invalid pod CIDR is skipped", aNode(podCIDRs("10.1.0.0", "10.2.0.0/24")), "node me pods=10.2.0.0/24"},
 		{"S39a the autoscaler is about to remove it", aNode(taint("any"), taint("ToBeDeletedByClusterAutoscaler")), "node me not-eligible"},
+		{"S39a in whatever order the taints are", aNode(taint("ToBeDeletedByClusterAutoscaler"), taint("any")), "node me not-eligible"},
 		{"S39a other taints do not matter", aNode(taint("node.kubernetes.io/unschedulable")), "node me"},
 		{"S39a it is being deleted", aNode(func(obj *corev1.Node) { now := metav1.Now(); obj.DeletionTimestamp = &now }), "node me not-eligible"},
 	} {
@@ -93,6 +94,8 @@ func TestServiceCIDRs(t *testing.T) {
 	require.Equal(t, []string{"10.0.0.0/16"}, cidrs(), "S47 an object may lose a range")
 	require.Equal(t, []string{"set node"}, w.change(aNode(inZone("a"))))
 	require.Equal(t, []string{"10.0.0.0/16"}, cidrs(), "the Node object knows nothing of them")
+	w.change(aServiceCIDR("more", "::ffff:10.7.0.0/112", "::ffff:10.7.0.0/90"))
+	require.Equal(t, []string{"10.7.0.0/16", "::ffc0:0:0/90"}, cidrs(), "S5 an IPv4-mapped range is IPv4, unless it is wider than that")
 	w.delete(aServiceCIDR("more"), aServiceCIDR("again"))
 	w.flush()
 	require.Empty(t, cidrs())

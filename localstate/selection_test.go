@@ -160,6 +160,23 @@ func TestSetsInUse(t *testing.T) {
 		})
 	}
 
+	t.Run("S6 S10 external IPs that are switched off come and go", func(t *testing.T) {
+		w := newWorldWith(t, Options{NodeName: me, NoExternalIPs: true}, aService("web", internalLocal), endpoints)
+		for _, ip := range []string{"192.0.2.5", "2001:db8::5"} {
+			sets := localOnly
+			if ip == "192.0.2.5" {
+				sets = both
+			}
+			w.change(aService("web", internalLocal, clusterIPs("10.0.0.1", "fd00::1"), externalIPs(ip)))
+			require.Equal(t, sets, w.endpoints("web"))
+			require.Equal(t, sets[0] == both[0], !w.mustService("web").Ports[0].RoutesIPv4.External.IsZero())
+			require.Equal(t, sets[0] != both[0], !w.mustService("web").Ports[0].RoutesIPv6.External.IsZero())
+			require.Empty(t, w.mustService("web").ExternalIPs)
+			w.change(aService("web", internalLocal, clusterIPs("10.0.0.1", "fd00::1")))
+			require.Equal(t, localOnly, w.endpoints("web"))
+			require.True(t, w.mustService("web").Ports[0].RoutesIPv6.External.IsZero())
+		}
+	})
 	t.Run("S10 by port: a node port is of its port alone", func(t *testing.T) {
 		w := newWorld(t, aService("web", ports(tcp("http", 80), tcp("admin", 81)), nodePort(30080), internalLocal),
 			aSlice("web-1", slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("admin", "TCP", 8081)), ep("10.1.0.1", local), ep("10.1.0.2", onNode(other))))
@@ -221,7 +238,9 @@ func TestTheZoneOfTheNode(t *testing.T) {
 	w.change(aNode())
 	require.Len(t, w.clusterSet("web"), 2, "S24 the label goes")
 
+	w.change(aSlice("web-1", ep("10.1.0.1", forZones("zone-a")), ep("10.1.0.2", forZones("zone-b")), ep("10.1.0.3", unready)))
 	w.change(aNode(inZone("zone-a")))
+	require.Equal(t, []string{"10.1.0.1:8080"}, w.clusterSet("web"), "S24 one endpoint with hints is enough to depend on the zone")
 	w.change(aSlice("web-1", ep("10.1.0.1"), ep("10.1.0.2")))
 	require.Equal(t, []string{"set node"}, w.change(aNode(inZone("zone-b"))), "the hints have gone, and with them the dependence on the zone")
 	w.set(aSlice("web-2", ep("10.1.0.3", forZones("zone-a"))))

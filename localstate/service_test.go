@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -157,6 +158,7 @@ func TestSourceRanges(t *testing.T) {
 		{"S8 a /0 opens its own family", dual, []string{"203.0.113.0/24", "0.0.0.0/0", "2001:db8::/32"}, []string{"2001:db8::/32"}},
 		{"S8 a /0 of IPv6 opens IPv6 only", dual, []string{"203.0.113.0/24", "::/0", "2001:db8::/32"}, []string{"203.0.113.0/24"}},
 		{"S8 any address with /0 is the whole family", dual, []string{"203.0.113.0/24", "203.0.113.7/0"}, nil},
+		{"S8 a mapped /96 is the whole of IPv4", dual, []string{"203.0.113.0/24", "::ffff:0:0/96", "2001:db8::/32"}, []string{"2001:db8::/32"}},
 		{"S8 ranges of the other family only leave this one unrestricted", dual, []string{"2001:db8::/32"}, []string{"2001:db8::/32"}},
 		{"S8 ranges of a family that the service does not have are gone", clusterIPs("10.0.0.1"), []string{"2001:db8::/32"}, nil},
 		{"S8 invalid ranges only leave the family unrestricted", dual, []string{"203.0.113.0", "203.0.113.0/33", "", "anyone"}, nil},
@@ -347,6 +349,12 @@ func TestBadValuesAreLogged(t *testing.T) {
 			[]string{`service="ns/d"`, `field="loadBalancerSourceRanges"`, `192.0.2.0/33`}},
 		{"an invalid port", func() bool { return state.SetService(aService("e", ports(tcp("web", 80), tcp("odd", 65536)))) },
 			[]string{`service="ns/e"`, `field="ports[1]"`, `65536`}},
+		{"an unknown protocol", func() bool {
+			return state.SetService(aService("h", ports(corev1.ServicePort{Protocol: "DCCP", Port: 80})))
+		},
+			[]string{`service="ns/h"`, `field="ports[0]"`, `DCCP`}},
+		{"a name that is taken", func() bool { return state.SetService(aService("i", ports(tcp("web", 80), tcp("web", 81)))) },
+			[]string{`service="ns/i"`, `field="ports[1]"`, `web`}},
 		{"an invalid node port", func() bool { return state.SetService(aService("f", nodePort(65536))) },
 			[]string{`service="ns/f"`, `field="ports[0]"`, `65536`}},
 		{"an invalid health check port", func() bool {
@@ -378,5 +386,35 @@ func TestBadValuesAreLogged(t *testing.T) {
 			}
 			require.Equal(t, 1, strings.Count(log.String(), "\n"), "one line:\n%s", log.String())
 		})
+	}
+}
+
+// TestGoodValuesAreNotLogged: what is legal is no mistake, even if nothing can be done with it.
+func TestGoodValuesAreNotLogged(t *testing.T) {
+	var log strings.Builder
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+	state, err := New(klog.NewContext(t.Context(), logger), Options{NodeName: me})
+	require.NoError(t, err)
+	for name, obj := range map[string]metav1.Object{
+		"a service without families":        aService("a", func(obj *corev1.Service) { obj.Spec.IPFamilies = nil }),
+		"a service whose second IP is None": aService("b", clusterIPs("10.0.0.1", "None"), func(obj *corev1.Service) { obj.Spec.IPFamilies[1] = "IPv6" }),
+		"a load balancer with a host name": aService("c", func(obj *corev1.Service) {
+			obj.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "lb.example.com"}}
+		}),
+		"a load balancer that has no health check port":  aService("d", vips("192.0.2.7"), externalLocal),
+		"an external IP of another family":               aService("e", externalIPs("2001:db8::5")),
+		"a headless service":                             aService("f", clusterIPs("None")),
+		"a slice with a port without a number or a name": aSlice("a", slicePorts(slicePortObject("http", "TCP", 0), discoveryv1.EndpointPort{}, discoveryv1.EndpointPort{Name: ptr.To("http")})),
+		"a slice that is ignored":                        aSlice("b", ofType(discoveryv1.AddressTypeFQDN), ep("pod.example.com")),
+		"an endpoint that is not ready and not serving":  aSlice("c", ep("10.1.0.1", unready)),
+		"a node without addresses":                       aNode(),
+		"a node with a host name": aNode(func(obj *corev1.Node) {
+			obj.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "me"}}
+		}),
+		"a service CIDR of both families": aServiceCIDR("c", "10.0.0.0/16", "fd00::/108"),
+	} {
+		_, err := state.Apply(obj, false)
+		require.NoError(t, err)
+		require.Empty(t, log.String(), name)
 	}
 }

@@ -235,12 +235,7 @@ func (s *State) dropSlice(old *sliceIntake) {
 
 // dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices goes (S19).
 func (s *State) dropTriggers(svc *service, f model.Family) {
-	kept := slices.DeleteFunc(s.triggers[svc], func(t trigger) bool { return t.family == f })
-	if len(kept) == 0 {
-		delete(s.triggers, svc)
-	} else {
-		s.triggers[svc] = kept
-	}
+	s.triggers[svc] = slices.DeleteFunc(s.triggers[svc], func(t trigger) bool { return t.family == f })
 }
 
 // service returns the record of a service, making it if need be.
@@ -253,9 +248,9 @@ func (s *State) service(name model.ServiceName) *service {
 	return svc
 }
 
-// forgetIfEmpty frees the record of a service of which nothing is left (S14).
+// forgetIfEmpty frees the record of a flushed service of which nothing is left (S14).
 func (s *State) forgetIfEmpty(svc *service) {
-	if svc.intake == nil && len(svc.slices) == 0 && svc.handed == nil && !svc.changed() {
+	if svc.intake == nil && len(svc.slices) == 0 {
 		delete(s.services, svc.name)
 	}
 }
