@@ -42,16 +42,21 @@ func TestFollower(t *testing.T) {
 			assert.Equal(t, 4*90*time.Millisecond+100*time.Millisecond, waitLong(t, w))
 		}},
 		{"reads in the end if changes do not stop", func(t *testing.T, w *follower, events chan fsnotify.Event) {
+			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
-				for t.Context().Err() == nil {
+				defer close(stopped)
+				for {
 					select {
 					case events <- event:
-					case <-t.Context().Done():
+						time.Sleep(10 * time.Millisecond)
+					case <-stop:
+						return
 					}
-					time.Sleep(10 * time.Millisecond)
 				}
 			}()
 			assert.Equal(t, 2*time.Second, waitLong(t, w))
+			close(stop)
+			<-stopped
 		}},
 		{"reads at once when told", func(t *testing.T, w *follower, _ chan fsnotify.Event) {
 			reload := make(chan struct{}, 1)

@@ -88,6 +88,7 @@ func TestInformersDeliverWhatThereIsAndThenChanges(t *testing.T) {
 		e.start()
 		start(t, s, "n1", r)
 		r.waitSynced()
+		synctest.Wait() // until the watches are open: the fake clientset does not replay what they miss
 		all := []string{
 			"endpointslices.discovery.k8s.io default/a-1", "nodes n1", "servicecidrs.networking.k8s.io kubernetes",
 			"services default/a",
@@ -112,6 +113,7 @@ func TestInformersTakeAnEmptyClusterForComplete(t *testing.T) {
 		e.start()
 		start(t, s, "n1", r)
 		r.waitSynced()
+		synctest.Wait()
 		assert.Zero(t, r.updateCount())
 		require.NoError(t, e.client.Tracker().Add(node("n1")))
 		r.waitFor("nodes n1")
@@ -128,6 +130,7 @@ func TestInformersMayBeStartedAfterRun(t *testing.T) {
 		assert.Equal(t, 1, countIn(logs(), "is the factory started"))
 		e.start()
 		r.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"services default/a"}, r.atSynced)
 	})
 }
@@ -145,6 +148,7 @@ func TestInformersAreCompleteWhenTheHandlersHaveSeenEverythingNotTheInformers(t 
 		assert.Zero(t, r.syncedCount(), "the handler is still at its first object")
 		close(release)
 		r.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"services default/a", "services default/b"}, r.atSynced)
 	})
 }
@@ -168,6 +172,7 @@ func TestInformersDeliverADeletionWhenAnObjectIsFilteredFromNowOn(t *testing.T) 
 				e.start()
 				start(t, s, "n1", r)
 				r.waitSynced()
+				synctest.Wait()
 				name := keyOf(test.wanted).String()
 				assert.Equal(t, []string{name}, r.names())
 				e.update(test.unwant)
@@ -191,6 +196,7 @@ func TestInformersSelectTheServicesOfTheirProxyName(t *testing.T) {
 		e.start()
 		start(t, s, "", r)
 		r.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"endpointslices.discovery.k8s.io default/mine-1", "services default/mine"}, r.atSynced)
 	})
 }
@@ -211,6 +217,7 @@ func TestInformersDoNotRepeatAtAResync(t *testing.T) {
 		r := newRecorder(t)
 		stop := start(t, s, "", r)
 		r.waitSynced()
+		synctest.Wait()
 		time.Sleep(time.Hour) // virtual
 		assert.Equal(t, 1, r.updateCount())
 		stop()
@@ -224,6 +231,7 @@ func TestInformersLeaveOutWhatTheyAreTold(t *testing.T) {
 		e.start()
 		start(t, s, "", r)
 		r.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"services default/a"}, r.atSynced)
 		for _, action := range e.client.Actions() {
 			assert.NotContains(t, []string{"nodes", "servicecidrs"}, action.GetResource().Resource)
@@ -243,6 +251,7 @@ func TestInformersTakeTheNodeFromAnotherFactory(t *testing.T) {
 		ownNode.Start(ctx.Done())
 		stop := start(t, s, "n1", r)
 		r.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"nodes n1", "services default/a"}, r.atSynced)
 		stop()
 	})
@@ -257,6 +266,7 @@ func TestInformersRemoveTheirHandlersAndRunAgain(t *testing.T) {
 		start(t, s, "n2", atOnce)
 		first.waitSynced()
 		atOnce.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"nodes n1", "services default/a"}, first.atSynced)
 		assert.Equal(t, []string{"nodes n2", "services default/a"}, atOnce.atSynced)
 		stop()
@@ -267,6 +277,7 @@ func TestInformersRemoveTheirHandlersAndRunAgain(t *testing.T) {
 		again := newRecorder(t)
 		start(t, s, "n1", again)
 		again.waitSynced()
+		synctest.Wait()
 		assert.Equal(t, []string{"nodes n1", "services default/a", "services default/b"}, again.atSynced)
 	})
 }
