@@ -15,7 +15,8 @@ import (
 // endpoint at random; either way it puts the client into the endpoint's set. Where the traffic came in makes no
 // difference, and when an endpoint goes, its clients go with it in the same transaction and all others stay.
 
-// maxClients is how many clients an endpoint's set holds at most. More are served, without affinity.
+// maxClients is how many clients an endpoint's set holds at most. More are served, without affinity: a rule that cannot
+// put a client into a set goes no further, and the next one gets the packet.
 const maxClients = 1 << 17
 
 // affinitySet returns the set of the clients of an endpoint.
@@ -81,6 +82,8 @@ func (p *port) affinityChain(set model.EndpointSets, endpoints []netip.AddrPort)
 			send(ep, dp.OneIn{N: uint32(left)})
 		} else {
 			send(ep)
+			ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.IsProtocol{Protocol: p.name.Protocol}, dp.DNAT{To: ep}},
+				Comment: "if the sets are full"})
 		}
 	}
 	return ch

@@ -29,7 +29,7 @@ func (f *Fake) Dump(key TableKey) string {
 	for _, c := range t.chains {
 		c.dump(&b, key.Family)
 	}
-	return strings.TrimSuffix(b.String(), "\n") + "}\n"
+	return strings.TrimSuffix(strings.TrimSuffix(b.String(), "\n\n"), "\n") + "\n}\n"
 }
 
 func (s *fakeSet) dump(b *strings.Builder, family model.Family) {

@@ -1,6 +1,10 @@
 package dataplane
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Transaction is a list of operations on one table that are put in force together. They are in order: what is referred to
 // is added before, and no longer referred to when it is deleted.
@@ -175,4 +179,41 @@ func (o *op) String() string {
 		return "delete elements from " + o.name
 	}
 	return "unknown operation"
+}
+
+// Text returns the transaction as commands for nft, a line for each thing that changes. (nft cannot execute all of it: it
+// knows no names for some base chain attributes that are left out here.)
+func (t *Transaction) Text() string {
+	var b strings.Builder
+	for i := range t.ops {
+		t.ops[i].command(&b, t.Table)
+	}
+	return b.String()
+}
+
+func (o *op) command(b *strings.Builder, table TableKey) {
+	f := table.Family
+	switch o.verb {
+	case addTable:
+		fmt.Fprintf(b, "add table %v\n", table)
+	case deleteTable:
+		fmt.Fprintf(b, "delete table %v\n", table)
+	case addRule:
+		fmt.Fprintf(b, "add rule %v %s %s\n", table, o.name, o.rule.text(f))
+	case addElements, deleteElements:
+		verb := "add"
+		if o.verb == deleteElements {
+			verb = "delete"
+		}
+		for _, e := range o.elements {
+			if o.verb == deleteElements {
+				e.Comment = ""
+			}
+			fmt.Fprintf(b, "%s element %v %s { %s }\n", verb, table, o.name, o.set.elementText(f, e))
+		}
+	default:
+		verb, rest, _ := strings.Cut(o.String(), " ")
+		kind, name, _ := strings.Cut(rest, " ")
+		fmt.Fprintf(b, "%s %s %v %s\n", verb, kind, table, name)
+	}
 }

@@ -1,0 +1,288 @@
+package nft_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+var node = fm.Node("n1").IP("192.0.2.10", "2001:db8::10").ServiceCIDR("10.96.0.0/12", "fd00:96::/108").
+	LocalPods(model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:1::/64")}}).Build()
+
+// everyFeature is a cluster in which every kind of rule is needed.
+func everyFeature() []any {
+	return []any{
+		node,
+		fm.Service("default/web").DetectsLocalPods().ClusterIP("10.96.0.10", "fd00:96::10").Port("http", 80).Build(),
+		fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Local().Build(),
+		fm.Endpoint("default/web:http/TCP", "10.244.2.5:8080").Build(),
+		fm.Endpoint("default/web:http/TCP", "[fd00:244:1::5]:8080").Local().Build(),
+
+		fm.Service("default/dns").DetectsLocalPods().ClusterIP("10.96.0.53").UDPPort("dns", 53).InternalLocal().Build(),
+		fm.Endpoint("default/dns:dns/UDP", "10.244.1.53:53").Local().Build(),
+
+		fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80).NoEndpoints().Build(),
+		fm.Service("default/elsewhere").DetectsLocalPods().ClusterIP("10.96.0.12").Port("http", 80).InternalLocal().Build(),
+
+		fm.Service("shop/front").DetectsLocalPods().ClusterIP("10.96.1.1").Port("https", 443).NodePort(30443).
+			ExternalIP("198.51.100.1").LoadBalancerIP("203.0.113.1").SourceRange("203.0.113.0/25", "203.0.113.64/26", "198.51.100.0/24").Build(),
+		fm.Endpoint("shop/front:https/TCP", "10.244.2.7:8443").Build(),
+		fm.Endpoint("shop/front:https/TCP", "10.244.3.7:8443").Build(),
+
+		fm.Service("shop/local").DetectsLocalPods().ClusterIP("10.96.1.2").Port("http", 80).NodePort(30080).
+			LoadBalancerIP("203.0.113.2").ExternalLocal().Build(),
+		fm.Endpoint("shop/local:http/TCP", "10.244.1.8:80").Local().Build(),
+		fm.Endpoint("shop/local:http/TCP", "10.244.2.8:80").Build(),
+
+		fm.Service("shop/sticky").DetectsLocalPods().ClusterIP("10.96.1.3", "fd00:96::3").Port("http", 80).NodePort(30081).
+			ExternalLocal().Affinity(3 * time.Hour).Build(),
+		fm.Endpoint("shop/sticky:http/TCP", "10.244.1.9:80").Local().Build(),
+		fm.Endpoint("shop/sticky:http/TCP", "10.244.2.9:80").Build(),
+		fm.Endpoint("shop/sticky:http/TCP", "[fd00:244:2::9]:80").Build(),
+
+		fm.Service("voip/sip").DetectsLocalPods().ClusterIP("10.96.2.1").SCTPPort("sip", 5060).Build(),
+		fm.Endpoint("voip/sip:sip/SCTP", "10.244.2.20:5060").Build(),
+	}
+}
+
+func TestTheRulesetReadsWell(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	fm.Golden(t, "testdata/every-feature-ipv4.nft", r.dump(model.IPv4))
+	fm.Golden(t, "testdata/every-feature-ipv6.nft", r.dump(model.IPv6))
+}
+
+func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
+	r := newRig(t, nft.Options{MasqueradeMark: 1 << 20, Families: []model.Family{model.IPv4},
+		NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}})
+	r.set(everyFeature()...)
+	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
+	r.sync()
+	fm.Golden(t, "testdata/options-ipv4.nft", r.dump(model.IPv4))
+	assert.Empty(t, r.dump(model.IPv6))
+}
+
+func TestARestartChangesNothingThatIsRight(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	before := r.dumps()
+	r.restart()
+	r.sync()
+	assert.Empty(t, r.applied)
+	assert.Equal(t, before, r.dumps())
+}
+
+func TestARestartCorrectsTheDifferenceAlone(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	r.restart()
+	r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build().Key())
+	r.set(fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build())
+	r.model.DeleteService(model.ServiceName{Namespace: "shop", Name: "sticky"})
+	r.sync()
+	fm.Golden(t, "testdata/restart-commands.txt", joined(r.commands(model.IPv4)))
+}
+
+func TestAnEndpointThatIsReplacedIsOneElement(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.2.5:8080").Build().Key())
+	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+	r.sync()
+	assert.Equal(t, []string{
+		"delete element ip kube-proxy-lib endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.244.3.5 . 8080 }",
+		"add element ip kube-proxy-lib endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.244.3.5 . 8080 }",
+		"commit",
+	}, r.commands(model.IPv4))
+	assert.Equal(t, []string{""}, r.commands(model.IPv6), "the other family has nothing to do")
+}
+
+func TestAServiceThatShrinksKeepsItsLastSlotUntilNobodyIsLedThere(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	r.model.DeleteEndpoint(fm.Endpoint("shop/front:https/TCP", "10.244.2.7:8443").Build().Key())
+	r.sync()
+	fm.Golden(t, "testdata/shrink-commands.txt", joined(r.commands(model.IPv4)))
+}
+
+func TestTheFirstEndpointComesWithTheEndOfTheRefusal(t *testing.T) { // hard case 23
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	r.set(fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80).Build(),
+		fm.Endpoint("default/gone:http/TCP", "10.244.2.30:80").Build())
+	r.sync()
+	fm.Golden(t, "testdata/first-endpoint-commands.txt", joined(r.commands(model.IPv4)))
+}
+
+func TestAMapThatBecomesTooSmallIsReplacedByABiggerOne(t *testing.T) {
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r.set(everyFeature()...)
+	r.sync()
+	for _, n := range []int{16 << 10, 40 << 10} { // there is room for 16 Ki, then for 64 Ki
+		ip := netip.MustParseAddr("10.128.0.0")
+		for range n {
+			r.set(fm.Endpoint("voip/sip:sip/SCTP", netip.AddrPortFrom(ip, 5060).String()).Build())
+			ip = ip.Next()
+		}
+		r.sync()
+	}
+	same := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	same.model = r.model
+	same.restart()
+	same.sync()
+	require.Contains(t, r.dump(model.IPv4), "map endpoints-2 {")
+	assert.Equal(t, canonical(t, same.dump(model.IPv4)), canonical(t, strings.ReplaceAll(r.dump(model.IPv4), "endpoints-2", "endpoints")))
+	r.restart()
+	r.sync()
+	assert.NotContains(t, joined(r.commands(model.IPv4)), "element", "a restart adopts the bigger map")
+}
+
+func TestATableOfAnotherLayoutIsReplacedInOneTransaction(t *testing.T) {
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	old := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
+	old.AddTable("of an earlier layout")
+	old.AddSet(&dataplane.Set{Name: "endpoints", Key: []dataplane.Field{dataplane.SourceAddr}})
+	require.NoError(t, r.fake.ApplyAsSomebodyElse(old))
+	r.set(everyFeature()...)
+	r.sync()
+	assert.Equal(t, []string{"delete table ip kube-proxy-lib", "add table ip kube-proxy-lib"}, r.commands(model.IPv4)[:2])
+	assert.Len(t, r.applied, 1)
+}
+
+func TestOtherTablesAreLeftAlone(t *testing.T) {
+	r := newRig(t, nft.Options{TableName: "mine"})
+	other := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
+	other.AddTable("somebody else's")
+	require.NoError(t, r.fake.ApplyAsSomebodyElse(other))
+	before := r.dump(model.IPv4)
+	r.set(everyFeature()...)
+	r.sync()
+	require.NoError(t, r.backend.CleanUp(t.Context()))
+	assert.Equal(t, before, r.dump(model.IPv4))
+	assert.Empty(t, r.fake.Dump(dataplane.TableKey{Family: model.IPv4, Name: "mine"}))
+	require.NoError(t, r.backend.CleanUp(t.Context()), "once more is no error")
+	require.NoError(t, nft.CleanUp(t.Context(), r.options))
+}
+
+func TestAFailedSyncNamesTheFamilyAndLosesNothing(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	calls := 0
+	r.fail = func() error {
+		if calls++; calls == 2 {
+			return errors.New("no luck")
+		}
+		return nil
+	}
+	err := r.trySync()
+	require.ErrorContains(t, err, "no luck")
+	v4, v6 := sink.FailedFamilies(err)
+	assert.Equal(t, [2]bool{false, true}, [2]bool{v4, v6})
+	r.sync()
+	same := newRig(t, nft.Options{})
+	same.set(everyFeature()...)
+	same.sync()
+	assert.Equal(t, same.dumps(), r.dumps())
+}
+
+func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nft.Options{})
+		defer r.backend.Close()
+		r.set(everyFeature()...)
+		r.sync()
+		before := r.dumps()
+		for _, harm := range []func(tx *dataplane.Transaction){
+			func(tx *dataplane.Transaction) { tx.DeleteTable() },
+			func(tx *dataplane.Transaction) { tx.FlushChain("services") },
+			func(tx *dataplane.Transaction) {
+				tx.AddRule("services", &dataplane.Rule{Statements: []dataplane.Statement{dataplane.Drop{}}})
+				tx.AddChain(&dataplane.Chain{Name: "foreign"})
+				tx.AddSet(&dataplane.Set{Name: "foreign", Key: []dataplane.Field{dataplane.SourceAddr}})
+			},
+		} {
+			tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
+			harm(tx)
+			require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
+			require.NotEqual(t, before, r.dumps())
+			time.Sleep(time.Minute) // the bubble's clock: until the repair is done, and the pause after it
+			synctest.Wait()
+			require.Equal(t, before, r.dumps())
+		}
+	})
+}
+
+func TestAfterACleanUpNothingIsRepaired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nft.Options{})
+		defer r.backend.Close()
+		r.set(everyFeature()...)
+		r.sync()
+		require.NoError(t, r.backend.CleanUp(t.Context()))
+		tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
+		tx.AddTable("")
+		require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, "table ip kube-proxy-lib {\n}\n", r.dump(model.IPv4))
+		require.Empty(t, r.dump(model.IPv6))
+	})
+}
+
+func TestTheSecondServiceThatWantsAnAddressGetsItWhenTheFirstOneGoes(t *testing.T) {
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	service := func(name, clusterIP string) []any {
+		return []any{fm.Service("default/"+name).ClusterIP(clusterIP).ExternalIP("198.51.100.1").Port("http", 80).Build(),
+			fm.Endpoint("default/"+name+":http/TCP", "10.244.2.1:80").Build()}
+	}
+	has := func(owner string) {
+		t.Helper()
+		assert.Contains(t, r.dump(model.IPv4), `198.51.100.1 . tcp . 80 comment "default/`+owner+`:http/TCP" : goto`)
+	}
+	r.set(node)
+	r.set(service("b", "10.96.0.2")...)
+	r.sync()
+	has("b")
+	r.set(service("c", "10.96.0.3")...)
+	r.sync()
+	has("b")
+	r.set(service("a", "10.96.0.1")...)
+	r.sync()
+	has("a")
+	r.model.DeleteService(model.ServiceName{Namespace: "default", Name: "a"})
+	r.sync()
+	has("b")
+	r.model.DeleteService(model.ServiceName{Namespace: "default", Name: "b"})
+	r.sync()
+	has("c")
+	// A cluster IP is nobody else's, whatever the names are.
+	r.set(fm.Service("default/z").ClusterIP("198.51.100.1").Port("http", 80).Build())
+	r.sync()
+	has("z")
+}
+
+func joined(lines []string) string {
+	s := ""
+	for _, l := range lines {
+		s += l + "\n"
+	}
+	return s
+}

@@ -1,0 +1,82 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+)
+
+func options(env conformance.Env) nft.Options {
+	// No prefix means every address to the suite, and the node's own to the backend.
+	return nft.Options{Families: env.Families, NodePortAddresses: append([]netip.Prefix{}, env.NodePortCIDRs...)}
+}
+
+// midway is a kernel that fails while it is told to, all transactions but the first one.
+type midway struct {
+	*dataplane.Netlink
+	failing *atomic.Int32 // 0: not; otherwise counts the transactions
+}
+
+func (m midway) Apply(ctx context.Context, tx *dataplane.Transaction) error {
+	if m.failing.Load() != 0 && m.failing.Add(1) > 2 {
+		return errors.New("made to fail")
+	}
+	return m.Netlink.Apply(ctx, tx)
+}
+
+// closing closes the backend's dataplane with it.
+type closing struct {
+	*nft.Backend
+	dataplane io.Closer
+}
+
+func (c closing) Close() error { return errors.Join(c.Backend.Close(), c.dataplane.Close()) }
+
+func factory() conformance.Factory {
+	var failing atomic.Int32
+	return conformance.Factory{
+		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+			netlink, err := dataplane.NewNetlink()
+			if err != nil {
+				return nil, err
+			}
+			o := options(env)
+			o.Dataplane = midway{netlink, &failing}
+			b, err := nft.New(ctx, o)
+			if err != nil {
+				return nil, errors.Join(err, netlink.Close())
+			}
+			return closing{b, netlink}, nil
+		},
+		Fail: func(context.Context, conformance.Env) (func() error, error) {
+			failing.Store(1)
+			return func() error { failing.Store(0); return nil }, nil
+		},
+		Cleanup: func(ctx context.Context, env conformance.Env) error { return nft.CleanUp(ctx, options(env)) },
+		Dump: func(ctx context.Context, _ conformance.Env) (string, error) {
+			return run(ctx, "nft", "-s", "list", "ruleset")
+		},
+		Break: func(ctx context.Context, _ conformance.Env) error {
+			_, err := run(ctx, "nft", "flush", "map", "ip", nft.DefaultTableName, "service-ips")
+			return err
+		},
+		// Stale flows are the business of package conntrack, around any backend.
+		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.StaleFlows},
+	}
+}
+
+func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
+
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	return string(out), err
+}

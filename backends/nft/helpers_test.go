@@ -1,0 +1,192 @@
+package nft_test
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// rig is a backend on a fake, with a model that is handed to it.
+type rig struct {
+	t       testing.TB
+	fake    *dataplane.Fake
+	options nft.Options
+	backend *nft.Backend
+	model   fakemodel.Model
+	applied []*dataplane.Transaction
+	fail    func() error
+}
+
+func newRig(t testing.TB, o nft.Options) *rig {
+	r := &rig{t: t, fake: dataplane.NewFake(), options: o}
+	r.options.Dataplane = r.fake
+	r.fake.FailApply = func(tx *dataplane.Transaction) error {
+		if r.fail != nil {
+			if err := r.fail(); err != nil {
+				return err
+			}
+		}
+		r.applied = append(r.applied, tx)
+		return nil
+	}
+	r.start()
+	t.Cleanup(func() { r.backend.Close() })
+	return r
+}
+
+func (r *rig) start() {
+	backend, err := nft.New(r.t.Context(), r.options)
+	require.NoError(r.t, err)
+	r.backend = backend
+}
+
+// restart is a new process: a new backend that is told everything, on the dataplane as it is.
+func (r *rig) restart() {
+	require.NoError(r.t, r.backend.Close())
+	r.model.Forget()
+	r.start()
+}
+
+// set describes model values.
+func (r *rig) set(values ...any) {
+	for _, v := range values {
+		switch v := v.(type) {
+		case *model.Node:
+			r.model.SetNode(v)
+		case *model.Service:
+			r.model.SetService(v)
+		case *model.Endpoint:
+			r.model.SetEndpoint(v)
+		default:
+			r.t.Fatalf("cannot set a %T", v)
+		}
+	}
+}
+
+func (r *rig) trySync() error {
+	_, err := r.model.Flush(r.backend)
+	require.NoError(r.t, err)
+	r.applied = nil
+	return r.backend.Sync(r.t.Context())
+}
+
+func (r *rig) sync() {
+	r.t.Helper()
+	require.NoError(r.t, r.trySync())
+}
+
+// commands returns what the last Sync did in one family, as commands.
+func (r *rig) commands(f model.Family) []string {
+	var lines []string
+	for _, tx := range r.applied {
+		if tx.Table.Family == f {
+			lines = append(lines, strings.TrimSuffix(tx.Text(), "\n"), "commit")
+		}
+	}
+	return strings.Split(strings.Join(lines, "\n"), "\n")
+}
+
+func (r *rig) dump(f model.Family) string {
+	return r.fake.Dump(dataplane.TableKey{Family: f, Name: nft.DefaultTableName})
+}
+
+func (r *rig) dumps() string { return r.dump(model.IPv4) + r.dump(model.IPv6) }
+
+// canonical returns a table's meaning: without the chains that nothing leads to, and with slots as a sorted list, which
+// must be complete. So tables that came about in different ways can be compared.
+func canonical(t testing.TB, dump string) string {
+	t.Helper()
+	chains := map[string]string{}
+	var sets []string
+	for _, m := range regexp.MustCompile(`(?ms)^\t(map|set|chain) (\S+) \{\n(.*?)^\t\}`).FindAllStringSubmatch(dump, -1) {
+		kind, name, body := m[1], m[2], m[3]
+		if kind == "chain" {
+			chains[name] = body
+			continue
+		}
+		if strings.Contains(name, "endpoints") {
+			body = canonicalSlots(t, name, body)
+		}
+		sets = append(sets, kind+" "+name+"\n"+body)
+	}
+	reached := map[string]bool{}
+	var reach func(text string)
+	reach = func(text string) {
+		for _, m := range regexp.MustCompile(`(?:goto|jump) (\S+?)[,\s]`).FindAllStringSubmatch(text, -1) {
+			if !reached[m[1]] {
+				reached[m[1]] = true
+				reach(chains[m[1]])
+			}
+		}
+	}
+	for _, s := range sets {
+		reach(s)
+	}
+	for name, body := range chains {
+		if strings.Contains(body, "type nat hook") || strings.HasPrefix(name, "affinity-") {
+			reached[name] = true
+			reach(body)
+		}
+	}
+	for name := range reached {
+		if !strings.HasPrefix(name, "affinity-") || strings.Contains(chains[name], "goto") {
+			sets = append(sets, "chain "+name+"\n"+chains[name])
+			continue
+		}
+		// The order of endpoints means nothing, but the chances of the random ones must go down from N to 1.
+		sets = append(sets, "chain "+name+"\n"+canonicalAffinity(t, chains[name]))
+	}
+	slices.Sort(sets)
+	return strings.Join(sets, "\n")
+}
+
+var slotPattern = regexp.MustCompile(`((?:\S+ \. )+)(\d+) : (\S+ \. \d+)`)
+
+func canonicalSlots(t testing.TB, name, body string) string {
+	slots := map[string][]string{}
+	numbers := map[string][]string{}
+	for _, m := range slotPattern.FindAllStringSubmatch(body, -1) {
+		slots[m[1]] = append(slots[m[1]], m[3])
+		numbers[m[1]] = append(numbers[m[1]], m[2])
+	}
+	var lines []string
+	for key, targets := range slots {
+		slices.Sort(targets)
+		slices.SortFunc(numbers[key], func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+		for i, n := range numbers[key] {
+			require.Equal(t, fmt.Sprint(i), n, "slots of %s in %s", key, name)
+		}
+		lines = append(lines, key+strings.Join(targets, ", "))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func canonicalAffinity(t testing.TB, body string) string {
+	lines := strings.Split(strings.TrimSpace(body), "\n")
+	n := 0
+	for _, l := range lines {
+		if strings.Contains(l, "numgen") {
+			n++
+		}
+	}
+	for i, l := range lines {
+		if m := regexp.MustCompile(`numgen random mod (\d+) 0 `).FindStringSubmatch(l); m != nil {
+			require.Equal(t, fmt.Sprint(n+1), m[1], "in %s", body)
+			n--
+			lines[i] = strings.Replace(l, m[0], "", 1)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
