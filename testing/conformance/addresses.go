@@ -40,6 +40,11 @@ func (p place) addr(f model.Family) netip.Addr {
 	return p.v4
 }
 
+// serverAt is where a place's first server listens.
+func serverAt(p place, f model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(p.addr(f), serverPort)
+}
+
 // places lists all places, always in the same order.
 func places() []place {
 	parse := netip.MustParseAddr

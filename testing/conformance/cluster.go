@@ -163,8 +163,14 @@ func newState(node *model.Node) state {
 // that contradict themselves.
 func buildState(set setup, families []model.Family, services []service) (state, error) {
 	st := newState(set.node(families))
+	slots := map[int]string{}
 	for i, spec := range services {
-		if err := st.add(spec.withDefaults(i), families, set.detector != undetected); err != nil {
+		spec = spec.withDefaults(i)
+		if other, taken := slots[spec.slot]; taken {
+			return state{}, fmt.Errorf("services %s and %s have the same addresses", other, spec.name)
+		}
+		slots[spec.slot] = spec.name
+		if err := st.add(spec, families, set.detector != undetected); err != nil {
 			return state{}, err
 		}
 	}

@@ -1,6 +1,8 @@
 package conformance
 
+import "slices"
+
 // dynamicCases are the cases that are more than states and traffic.
 func dynamicCases() []testCase {
-	return nil
+	return slices.Concat(affinityCases(), balanceCases(), connectionCases(), staleFlowCases(), lifecycleCases())
 }

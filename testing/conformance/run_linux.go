@@ -18,7 +18,10 @@ type testCase struct {
 	rules string
 	needs []Feature
 	setup setup
-	run   func(ctx context.Context, s *session) error
+	// hook is the function of the factory that the case needs, if it needs one, and has tells whether it is there.
+	hook string
+	has  func(Factory) bool
+	run  func(ctx context.Context, s *session) error
 }
 
 // cases returns all cases of the suite.
@@ -43,6 +46,9 @@ func (c testCase) missing(f Factory) string {
 		if f.lacks(feature) {
 			return "the backend lacks " + string(feature)
 		}
+	}
+	if c.has != nil && !c.has(f) {
+		return "the factory has no " + c.hook
 	}
 	return ""
 }
@@ -80,8 +86,11 @@ func (s *session) step(ctx context.Context, st step) error {
 }
 
 // traffic tries the traffic of a step in the state that is in force.
-func (s *session) traffic(ctx context.Context, st step) error {
-	o, err := s.told.oracle(s.setup, s.env.Families)
+func (s *session) traffic(ctx context.Context, st step) error { return s.trafficIn(ctx, st, s.told) }
+
+// trafficIn tries the traffic of a step in a state.
+func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
+	o, err := inForce.oracle(s.setup, s.env.Families)
 	if err != nil {
 		return err
 	}

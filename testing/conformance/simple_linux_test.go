@@ -32,7 +32,8 @@ type simple struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.EndpointKey]*model.Endpoint
-	synced    int
+	// udpChanged: UDP flows may have become stale since the last Sync.
+	udpChanged bool
 }
 
 const (
@@ -84,17 +85,25 @@ func nft(commands string) error {
 
 func (b *simple) SetNode(n *model.Node) { b.node = n }
 
-func (b *simple) SetService(s *model.Service) { b.services[s.Name] = s }
+func (b *simple) SetService(s *model.Service) {
+	b.services[s.Name] = s
+	b.udpChanged = true
+}
 
 func (b *simple) DeleteService(n model.ServiceName) {
+	b.udpChanged = true
 	if b.mutant != neverDeletesServices {
 		delete(b.services, n)
 	}
 }
 
-func (b *simple) SetEndpoint(e *model.Endpoint) { b.endpoints[e.Key()] = e }
+func (b *simple) SetEndpoint(e *model.Endpoint) {
+	b.endpoints[e.Key()] = e
+	b.udpChanged = b.udpChanged || e.Port.Protocol == model.UDP
+}
 
 func (b *simple) DeleteEndpoint(k model.EndpointKey) {
+	b.udpChanged = b.udpChanged || k.Port.Protocol == model.UDP
 	if b.mutant != keepsEndpoints {
 		delete(b.endpoints, k)
 	}
@@ -133,11 +142,14 @@ func (b *simple) Sync(ctx context.Context) error {
 	if err := nft(text.String()); err != nil {
 		return err
 	}
-	b.synced++
-	if b.mutant == leavesStaleFlows {
+	if !b.udpChanged || b.mutant == leavesStaleFlows {
 		return nil
 	}
-	return b.deleteStaleFlows()
+	if err := b.deleteStaleFlows(); err != nil {
+		return err
+	}
+	b.udpChanged = false
+	return nil
 }
 
 var setName = regexp.MustCompile(`set (aff_\w+) {`)
