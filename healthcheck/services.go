@@ -1,0 +1,349 @@
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// EventRecorder takes the events of type Warning about a Service. With client-go's it is
+//
+//	recorder.Eventf(&v1.ObjectReference{Kind: "Service", Namespace: service.Namespace, Name: service.Name},
+//		nil, v1.EventTypeWarning, reason, action, note)
+type EventRecorder interface {
+	ServiceWarning(service model.ServiceName, reason, action, note string)
+}
+
+// ServicesOptions configures a [Services]. The zero value is usable.
+type ServicesOptions struct {
+	// Healthy tells whether the proxy itself is healthy, for example [Proxy.Healthy]. It is called from many
+	// goroutines. Default: it always is.
+	Healthy func() bool
+	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It is
+	// asked at every Sync. Default: all addresses.
+	Addresses func() nodeaddr.Addresses
+	// Events gets an event when a port cannot be listened on. Default: it is only logged.
+	Events EventRecorder
+	// NodeName is named in the events.
+	NodeName string
+	// Listen opens a listener. network is "tcp4" or "tcp6", address has a port. Default: that of a zero net.ListenConfig.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+}
+
+// Services is a sink that serves the health checks of Services (S38).
+//
+// # Where it listens
+//
+// On the health-check port of each Service, in the families in which the Service has a cluster IP: on all addresses of the
+// node, or on those that ServicesOptions.Addresses returns.
+//
+// # What it answers
+//
+// Whatever the path: 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise 503. What
+// counts are the distinct addresses of the family that was asked in; their number is in the header
+// X-Load-Balancing-Endpoint-Weight and in the body:
+//
+//	{
+//		"service": {
+//			"namespace": "default",
+//			"name": "web"
+//		},
+//		"localEndpoints": 2,
+//		"serviceProxyHealthy": true
+//	}
+//
+// # When
+//
+// When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is closed
+// and the new one opened. Where only one family is in force, only that one is served anew. A port that cannot be listened on leads to an Event with the reason FailedToStartServiceHealthcheck and is tried
+// again at the next Sync (S39); every address counts for itself, so that one which is taken does not keep the others closed.
+//
+// # Goroutines
+//
+// Every listener has one. All end when the context of the Sync that opened them ends, or with [Services.Close].
+type Services struct {
+	next sink.Sink
+	opts ServicesOptions
+	// What has been described belongs to the caller of Sink's methods.
+	wanted  map[model.ServiceName]*model.Service // those with a health check
+	touched map[model.ServiceName]struct{}       // those that may be different from what is served
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	open   map[model.ServiceName]*instance
+	addrs  nodeaddr.Addresses // as of the last Sync
+
+	again again
+}
+
+// instance is the health check of one service.
+type instance struct {
+	name           model.ServiceName
+	localEndpoints [2]atomic.Int64 // by family
+	listeners      map[listenKey]*listener
+}
+
+// listenKey is an address and port to listen on.
+type listenKey struct {
+	family model.Family
+	addr   netip.Addr // the unspecified address for all
+	port   uint16
+}
+
+// again has the services of which a listener could not be opened or ended by itself.
+type again struct {
+	mu       sync.Mutex
+	services map[model.ServiceName]struct{}
+}
+
+func (a *again) add(name model.ServiceName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.services == nil {
+		a.services = map[model.ServiceName]struct{}{}
+	}
+	a.services[name] = struct{}{}
+}
+
+func (a *again) take() map[model.ServiceName]struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	services := a.services
+	a.services = nil
+	return services
+}
+
+// count is the number of local endpoints in a family.
+func (i *instance) count(f model.Family) *atomic.Int64 {
+	if f == model.IPv6 {
+		return &i.localEndpoints[1]
+	}
+	return &i.localEndpoints[0]
+}
+
+var (
+	_ sink.Sink       = (*Services)(nil)
+	_ sink.NodeSetter = (*Services)(nil)
+	_ sink.Resyncer   = (*Services)(nil)
+)
+
+// NewServices returns a Services that listens on nothing yet. It passes every call on to next, and serves what has been
+// described as soon as a Sync of next has succeeded, so that load balancers do not send traffic before it can be handled.
+// next may be nil.
+func NewServices(next sink.Sink, opts ServicesOptions) *Services {
+	if next == nil {
+		next = sink.Tee()
+	}
+	if opts.Healthy == nil {
+		opts.Healthy = func() bool { return true }
+	}
+	if opts.Addresses == nil {
+		opts.Addresses = func() nodeaddr.Addresses { return nodeaddr.Addresses{AllIPv4: true, AllIPv6: true} }
+	}
+	if opts.Listen == nil {
+		opts.Listen = new(net.ListenConfig).Listen
+	}
+	return &Services{
+		next:    next,
+		opts:    opts,
+		wanted:  map[model.ServiceName]*model.Service{},
+		touched: map[model.ServiceName]struct{}{},
+		open:    map[model.ServiceName]*instance{},
+	}
+}
+
+// SetService implements [sink.Sink].
+func (s *Services) SetService(service *model.Service) {
+	s.next.SetService(service)
+	switch {
+	case service == nil:
+	case service.HealthCheck != nil:
+		s.wanted[service.Name] = service
+		s.touched[service.Name] = struct{}{}
+	default:
+		s.deleteService(service.Name)
+	}
+}
+
+// DeleteService implements [sink.Sink].
+func (s *Services) DeleteService(name model.ServiceName) {
+	s.next.DeleteService(name)
+	s.deleteService(name)
+}
+
+func (s *Services) deleteService(name model.ServiceName) {
+	if s.wanted[name] != nil {
+		delete(s.wanted, name)
+		s.touched[name] = struct{}{}
+	}
+}
+
+// SetEndpoint implements [sink.Sink]. The counts come with the Service.
+func (s *Services) SetEndpoint(e *model.Endpoint) { s.next.SetEndpoint(e) }
+
+// DeleteEndpoint implements [sink.Sink].
+func (s *Services) DeleteEndpoint(key model.EndpointKey) { s.next.DeleteEndpoint(key) }
+
+// SetNode implements [sink.NodeSetter].
+func (s *Services) SetNode(node *model.Node) {
+	if n, ok := s.next.(sink.NodeSetter); ok {
+		n.SetNode(node)
+	}
+}
+
+// ForceResync implements [sink.Resyncer].
+func (s *Services) ForceResync() {
+	if r, ok := s.next.(sink.Resyncer); ok {
+		r.ForceResync()
+	}
+}
+
+// Sync implements [sink.Sink]. It returns what the next sink returns.
+func (s *Services) Sync(ctx context.Context) error {
+	err := s.next.Sync(ctx)
+	failed4, failed6 := sink.FailedFamilies(err)
+	var families []model.Family // that are in force
+	for _, f := range model.Families() {
+		if !(f == model.IPv4 && failed4 || f == model.IPv6 && failed6) {
+			families = append(families, f)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || ctx.Err() != nil || len(families) == 0 {
+		return err
+	}
+	// Close first, all of them: a port may move from one service to another.
+	due := s.takeDue()
+	for _, name := range due {
+		s.closeUnwanted(ctx, name, families)
+	}
+	for _, name := range due {
+		s.openMissing(ctx, name, families)
+		if failed4 || failed6 {
+			s.touched[name] = struct{}{}
+		}
+	}
+	return err
+}
+
+// takeDue returns the services that may have something to open or close, in order.
+func (s *Services) takeDue() []model.ServiceName {
+	due := s.touched
+	maps.Copy(due, s.again.take())
+	if addrs := s.opts.Addresses(); !addrs.Equal(s.addrs) {
+		s.addrs = addrs
+		for name := range s.wanted {
+			due[name] = struct{}{}
+		}
+	}
+	s.touched = map[model.ServiceName]struct{}{}
+	return slices.SortedFunc(maps.Keys(due), model.ServiceName.Compare)
+}
+
+// keys returns where a service is to be listened for in some families; nowhere if it is nil.
+func (s *Services) keys(service *model.Service, families []model.Family) []listenKey {
+	var keys []listenKey
+	for _, f := range families {
+		if service == nil || !service.ClusterIP(f).IsValid() {
+			continue
+		}
+		addrs := s.addrs.Of(f)
+		if s.addrs.All(f) {
+			addrs = []netip.Addr{unspecified(f)}
+		}
+		for _, a := range addrs {
+			keys = append(keys, listenKey{f, a, service.HealthCheck.NodePort})
+		}
+	}
+	return keys
+}
+
+func unspecified(f model.Family) netip.Addr {
+	if f == model.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, families []model.Family) {
+	i := s.open[name]
+	if i == nil {
+		return
+	}
+	keys := s.keys(s.wanted[name], families)
+	for key, l := range i.listeners {
+		if slices.Contains(families, key.family) && !slices.Contains(keys, key) || l.ended() {
+			klog.FromContext(ctx).V(2).Info("Closing a health check", "service", name, "address", l.address)
+			l.close()
+			delete(i.listeners, key)
+		}
+	}
+	if len(i.listeners) == 0 {
+		delete(s.open, name)
+	}
+}
+
+func (s *Services) openMissing(ctx context.Context, name model.ServiceName, families []model.Family) {
+	service := s.wanted[name]
+	if service == nil {
+		return
+	}
+	i := s.open[name]
+	if i == nil {
+		i = &instance{name: name, listeners: map[listenKey]*listener{}}
+		s.open[name] = i
+	}
+	for _, f := range families {
+		i.count(f).Store(int64(service.HealthCheck.LocalEndpoints(f)))
+	}
+	var errs []error
+	for _, key := range s.keys(service, families) {
+		if i.listeners[key] != nil {
+			continue
+		}
+		l, err := s.listen(ctx, i, key)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		klog.FromContext(ctx).V(2).Info("Opened a health check", "service", name, "address", l.address)
+		i.listeners[key] = l
+	}
+	if len(errs) == 0 {
+		return
+	}
+	s.again.add(name)
+	err, port := errors.Join(errs...), service.HealthCheck.NodePort
+	klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync", "service", name, "port", port)
+	if s.opts.Events != nil {
+		s.opts.Events.ServiceWarning(name, "FailedToStartServiceHealthcheck", "Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
+			s.opts.NodeName, name, port, strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+}
+
+// Close stops listening, and returns when all goroutines have ended. Later Syncs do nothing.
+func (s *Services) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, i := range s.open {
+		for _, l := range i.listeners {
+			l.close()
+		}
+	}
+	clear(s.open)
+}

@@ -1,0 +1,380 @@
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// service has a health check on a port, with counts of local endpoints; -1 is a family that it is not in.
+func service(name string, port uint16, v4, v6 int) *model.Service {
+	s := &model.Service{
+		Name:        model.ServiceName{Namespace: "default", Name: name},
+		HealthCheck: &model.HealthCheck{NodePort: port, LocalEndpointsIPv4: max(v4, 0), LocalEndpointsIPv6: max(v6, 0)},
+	}
+	if v4 >= 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr("10.96.0.1"))
+	}
+	if v6 >= 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr("fd96::1"))
+	}
+	return s
+}
+
+// listeners opens real listeners on loopback ports of the kernel's choice, whatever is asked for, and remembers what that was.
+type listeners struct {
+	mu   sync.Mutex
+	open map[string]net.Listener // by what was asked for
+	fail map[string]error
+	log  []string
+}
+
+func (l *listeners) listen(ctx context.Context, network, address string) (net.Listener, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log = append(l.log, "open "+network+" "+address)
+	if err := l.fail[address]; err != nil {
+		return nil, err
+	}
+	if l.open == nil {
+		l.open = map[string]net.Listener{}
+	}
+	if l.open[address] != nil {
+		return nil, errors.New("address already in use")
+	}
+	socket, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l.open[address] = socket
+	return &loggedListener{Listener: socket, l: l, address: address}, nil
+}
+
+type loggedListener struct {
+	net.Listener
+	l       *listeners
+	address string
+	once    sync.Once
+}
+
+func (l *loggedListener) Close() error {
+	l.once.Do(func() {
+		l.l.mu.Lock()
+		defer l.l.mu.Unlock()
+		l.l.log = append(l.l.log, "close "+l.address)
+		delete(l.l.open, l.address)
+	})
+	return l.Listener.Close()
+}
+
+// takeLog returns what was opened and closed since the last call, sorted where the order does not matter: all that is
+// closed in one Sync is closed before anything is opened.
+func (l *listeners) takeLog() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log := l.log
+	l.log = nil
+	opens := slices.IndexFunc(log, func(s string) bool { return strings.HasPrefix(s, "open") })
+	if opens < 0 {
+		opens = len(log)
+	}
+	slices.Sort(log[:opens])
+	return log
+}
+
+// get asks the listener that was asked to be on an address.
+func (l *listeners) get(t *testing.T, address string) (code int, header http.Header, body string) {
+	t.Helper()
+	l.mu.Lock()
+	socket := l.open[address]
+	l.mu.Unlock()
+	require.NotNil(t, socket, "nobody listens on %s", address)
+	transport := &http.Transport{DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport}).Get("http://" + socket.Addr().String() + "/any/path")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, response.Header, string(b)
+}
+
+func (l *listeners) addresses() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []string
+	for a := range l.open {
+		list = append(list, a)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestAnswers(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		local   int
+		healthy bool
+		code    int
+	}{
+		{"endpoints, and the proxy is healthy", 2, true, 200},
+		{"no endpoint", 0, true, 503},
+		{"endpoints, but the proxy is not healthy", 2, false, 503},
+		{"neither", 0, false, 503},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := &listeners{}
+			s := NewServices(nil, ServicesOptions{Listen: l.listen, Healthy: func() bool { return test.healthy }})
+			defer s.Close()
+			s.SetService(service("web", 32000, test.local, 7))
+			require.NoError(t, s.Sync(t.Context()))
+			code, header, body := l.get(t, "0.0.0.0:32000")
+			require.Equal(t, test.code, code)
+			require.Equal(t, []string{"application/json"}, header["Content-Type"])
+			require.Equal(t, []string{"nosniff"}, header["X-Content-Type-Options"])
+			require.Equal(t, []string{fmt.Sprint(test.local)}, header["X-Load-Balancing-Endpoint-Weight"])
+			require.Equal(t, fmt.Sprintf(`{
+	"service": {
+		"namespace": "default",
+		"name": "web"
+	},
+	"localEndpoints": %d,
+	"serviceProxyHealthy": %v
+}`, test.local, test.healthy), body)
+
+			_, header, _ = l.get(t, "[::]:32000")
+			require.Equal(t, "7", header.Get("X-Load-Balancing-Endpoint-Weight"), "each family has its own count")
+		})
+	}
+}
+
+func TestListenersFollowTheServices(t *testing.T) {
+	l := &listeners{}
+	s := NewServices(nil, ServicesOptions{Listen: l.listen})
+	defer s.Close()
+	sync := func(want ...string) {
+		t.Helper()
+		require.NoError(t, s.Sync(t.Context()))
+		require.Equal(t, want, l.takeLog())
+	}
+	sync()
+	s.SetService(service("web", 32000, 1, 1))
+	s.SetService(service("one-family", 32001, -1, 1))
+	plain := service("plain", 32009, 1, 1)
+	plain.HealthCheck = nil
+	s.SetService(plain)
+	require.Empty(t, l.takeLog(), "nothing before Sync")
+	sync("open tcp6 [::]:32001", "open tcp4 0.0.0.0:32000", "open tcp6 [::]:32000")
+
+	s.SetService(service("web", 32000, 0, 5))
+	sync()
+	_, header, _ := l.get(t, "[::]:32000")
+	require.Equal(t, "5", header.Get("X-Load-Balancing-Endpoint-Weight"), "a count changes without a new listener")
+
+	s.SetService(service("web", 32002, 0, 5))
+	sync("close 0.0.0.0:32000", "close [::]:32000", "open tcp4 0.0.0.0:32002", "open tcp6 [::]:32002")
+
+	// A port moves to a service whose name comes first.
+	s.SetService(service("one-family", 32002, -1, 1))
+	s.SetService(service("web", 32003, 1, -1))
+	sync("close 0.0.0.0:32002", "close [::]:32001", "close [::]:32002", "open tcp6 [::]:32002", "open tcp4 0.0.0.0:32003")
+
+	web := *service("web", 0, 1, 1)
+	web.HealthCheck = nil
+	s.SetService(&web)
+	sync("close 0.0.0.0:32003")
+	s.DeleteService(model.ServiceName{Namespace: "default", Name: "one-family"})
+	sync("close [::]:32002")
+	require.Empty(t, s.open, "nothing is kept of what is gone")
+}
+
+func TestListensOnTheAddressesOfTheNode(t *testing.T) {
+	l := &listeners{}
+	addrs := func(list ...string) nodeaddr.Addresses {
+		var a nodeaddr.Addresses
+		for _, text := range list {
+			a.IPs = append(a.IPs, netip.MustParseAddr(text))
+		}
+		return a
+	}
+	now := addrs("192.0.2.1", "192.0.2.2", "2001:db8::1")
+	s := NewServices(nil, ServicesOptions{Listen: l.listen, Addresses: func() nodeaddr.Addresses { return now }})
+	defer s.Close()
+	s.SetService(service("web", 32000, 1, 1))
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, []string{"192.0.2.1:32000", "192.0.2.2:32000", "[2001:db8::1]:32000"}, l.addresses())
+	l.takeLog()
+	now = addrs("192.0.2.1", "2001:db8::2")
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, []string{"close 192.0.2.2:32000", "close [2001:db8::1]:32000", "open tcp6 [2001:db8::2]:32000"}, l.takeLog())
+	now = nodeaddr.Addresses{AllIPv6: true, IPs: addrs("192.0.2.1", "2001:db8::2").IPs}
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, []string{"192.0.2.1:32000", "[::]:32000"}, l.addresses())
+}
+
+type events []string
+
+func (e *events) ServiceWarning(service model.ServiceName, reason, action, note string) {
+	*e = append(*e, fmt.Sprintf("%v %s %s: %s", service, reason, action, note))
+}
+
+func TestAPortThatIsTakenIsAnEventAndTriedAgain(t *testing.T) {
+	l := &listeners{fail: map[string]error{"0.0.0.0:32000": errors.New("address already in use")}}
+	e := &events{}
+	s := NewServices(nil, ServicesOptions{Listen: l.listen, Events: e, NodeName: "node-1"})
+	defer s.Close()
+	s.SetService(service("web", 32000, 1, 1))
+	s.SetService(service("other", 32001, 1, -1))
+	want := []string{`default/web FailedToStartServiceHealthcheck Listen: node node-1 failed to start healthcheck "default/web" on port 32000: 0.0.0.0:32000: address already in use`}
+	require.NoError(t, s.Sync(t.Context()), "traffic does not depend on it")
+	require.Equal(t, want, []string(*e))
+	require.Equal(t, []string{"0.0.0.0:32001", "[::]:32000"}, l.addresses(), "the others are open")
+
+	l.takeLog()
+	require.NoError(t, s.Sync(t.Context()), "although nothing has changed")
+	require.Equal(t, []string{"open tcp4 0.0.0.0:32000"}, l.takeLog())
+	require.Equal(t, append(want, want...), []string(*e))
+
+	l.fail = nil
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, *e, 2)
+	code, _, _ := l.get(t, "0.0.0.0:32000")
+	require.Equal(t, 200, code)
+}
+
+func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {
+	l := &listeners{}
+	s := NewServices(nil, ServicesOptions{Listen: l.listen})
+	defer s.Close()
+	s.SetService(service("web", 32000, 1, -1))
+	require.NoError(t, s.Sync(t.Context()))
+	opened := s.open[model.ServiceName{Namespace: "default", Name: "web"}].listeners[listenKey{model.IPv4, unspecified(model.IPv4), 32000}]
+	require.NoError(t, l.open["0.0.0.0:32000"].Close())
+	<-opened.done
+	l.takeLog()
+	for len(l.takeLog()) == 0 { // the goroutine is about to say that it ended
+		require.NoError(t, s.Sync(t.Context()))
+	}
+	code, _, _ := l.get(t, "0.0.0.0:32000")
+	require.Equal(t, 200, code)
+}
+
+func TestNothingIsServedBeforeItIsInForce(t *testing.T) {
+	l, next := &listeners{}, &sink.Recorder{}
+	s := NewServices(next, ServicesOptions{Listen: l.listen})
+	defer s.Close()
+	weight := func(address string) string {
+		_, header, _ := l.get(t, address)
+		return header.Get("X-Load-Balancing-Endpoint-Weight")
+	}
+	broken := errors.New("not in force")
+	s.SetNode(&model.Node{Name: "node-1"})
+	s.SetService(service("web", 32000, 0, 0))
+	next.FailNext(broken)
+	require.ErrorIs(t, s.Sync(t.Context()), broken)
+	require.Empty(t, l.takeLog())
+	s.ForceResync()
+	require.NoError(t, s.Sync(t.Context()))
+
+	s.SetService(service("web", 32000, 1, 1))
+	next.FailNext(&sink.FamilyError{Family: model.IPv6, Err: broken})
+	require.ErrorIs(t, s.Sync(t.Context()), broken)
+	require.Equal(t, "1", weight("0.0.0.0:32000"))
+	require.Equal(t, "0", weight("[::]:32000"), "IPv6 is as it was")
+	s.ForceResync()
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, "1", weight("[::]:32000"))
+
+	s.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	next.FailNext(&sink.FamilyError{Family: model.IPv4, Err: broken})
+	require.Error(t, s.Sync(t.Context()))
+	require.Equal(t, []string{"0.0.0.0:32000"}, l.addresses())
+	s.ForceResync()
+	require.NoError(t, s.Sync(t.Context()))
+	require.Empty(t, l.addresses())
+	require.Empty(t, next.Violations(), "everything is passed on, in order")
+	require.NotNil(t, next.Node())
+}
+
+func TestEverythingEndsWithTheContextOrWithClose(t *testing.T) {
+	l := &listeners{}
+	s := NewServices(nil, ServicesOptions{Listen: l.listen})
+	s.SetService(service("web", 32000, 1, 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	require.NoError(t, s.Sync(ctx))
+	cancel()
+	for _, i := range s.open {
+		for _, opened := range i.listeners {
+			<-opened.done
+		}
+	}
+	require.Empty(t, l.addresses())
+	require.NoError(t, s.Sync(ctx))
+	require.Empty(t, l.addresses(), "the context has ended")
+
+	s.SetService(service("web", 32000, 2, 1))
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, l.addresses(), 2, "with another context it goes on")
+	s.Close()
+	require.Empty(t, l.addresses())
+	require.NoError(t, s.Sync(t.Context()))
+	require.Empty(t, l.addresses(), "closed is closed")
+}
+
+// By default the sockets are the kernel's, and the two families do not get in each other's way.
+func TestRealSockets(t *testing.T) {
+	probe, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := uint16(probe.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, probe.Close())
+	var warned atomic.Bool
+	s := NewServices(nil, ServicesOptions{Events: eventFunc(func(note string) { t.Log(note); warned.Store(true) })})
+	defer s.Close()
+	s.SetService(service("web", port, 1, 0))
+	require.NoError(t, s.Sync(t.Context()))
+	require.False(t, warned.Load())
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for address, code := range map[string]int{"127.0.0.1": 200, "[::1]": 503} {
+		response, err := client.Get(fmt.Sprintf("http://%s:%d/", address, port))
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, code, response.StatusCode, address)
+	}
+
+	other := NewServices(nil, ServicesOptions{Events: eventFunc(func(string) { warned.Store(true) })})
+	defer other.Close()
+	other.SetService(service("web", port, 1, -1))
+	require.NoError(t, other.Sync(t.Context()))
+	require.True(t, warned.Load(), "the port is taken")
+}
+
+type eventFunc func(note string)
+
+func (f eventFunc) ServiceWarning(_ model.ServiceName, _, _, note string) { f(note) }
+
+func TestBadCallsDoNoHarm(t *testing.T) {
+	s := NewServices(nil, ServicesOptions{})
+	defer s.Close()
+	s.SetService(nil)
+	s.SetEndpoint(nil)
+	s.DeleteEndpoint(model.EndpointKey{})
+	s.DeleteService(model.ServiceName{Namespace: "no", Name: "such"})
+	require.NoError(t, s.Sync(t.Context()))
+}
