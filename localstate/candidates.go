@@ -32,6 +32,9 @@ func collect(buf []candidate, svc *service, name string, protocol model.Protocol
 			}
 			for i := range s.endpoints {
 				e := &s.endpoints[i]
+				if !e.addr.IsValid() {
+					continue
+				}
 				buf = append(buf, candidate{target: netip.AddrPortFrom(e.addr, p.number), endpoint: e, slice: s, order: len(buf)})
 			}
 		}

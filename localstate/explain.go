@@ -83,7 +83,11 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 		return e, true
 	}
 	for _, slice := range svc.slices {
-		e.InvalidAddresses = append(e.InvalidAddresses, slice.invalid...)
+		for _, ep := range slice.endpoints {
+			if !ep.addr.IsValid() {
+				e.InvalidAddresses = append(e.InvalidAddresses, ep.place.Value().invalid)
+			}
+		}
 	}
 	if svc.intake == nil {
 		if e.Skipped == "" {
@@ -94,7 +98,7 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	for _, slice := range svc.slices {
 		for _, p := range slice.ports {
 			if svc.intake.model.Port(p.name, p.protocol) == nil {
-				unmatched := fmt.Sprintf("%q %d/%v in slice %s", p.name, p.number, p.protocol, slice.key.name)
+				unmatched := fmt.Sprintf("%q %d/%v in slice %s", p.name, p.number, p.protocol, slice.name)
 				e.UnmatchedPorts = append(e.UnmatchedPorts, unmatched)
 			}
 		}
@@ -126,7 +130,7 @@ func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family
 		value := c.model(e.Port, sets)
 		reason, text := selected.explain(c, sets, inUse)
 		e.Endpoints = append(e.Endpoints, EndpointExplanation{
-			Target: c.target, EndpointSlice: c.slice.key.name, Node: value.Node,
+			Target: c.target, EndpointSlice: c.slice.name, Node: value.Node,
 			Ready: value.Ready, Serving: value.Serving, Terminating: value.Terminating,
 			Sets: sets, Reason: reason, Text: text,
 		})

@@ -21,14 +21,15 @@ type sliceKey struct{ namespace, name string }
 // sliceIntake is what is remembered of an EndpointSlice. It is compact, because there are as many entries as the cluster
 // has endpoints.
 type sliceIntake struct {
-	key       sliceKey
+	name      string // in the service's namespace
 	service   *service
 	family    model.Family
 	hinted    bool // an endpoint has hints: node and zone matter
 	ports     []slicePort
 	endpoints []sliceEndpoint
-	invalid   []string // addresses that are none, for Explain
 }
+
+func (s *sliceIntake) key() sliceKey { return sliceKey{s.service.name.Namespace, s.name} }
 
 type slicePort struct {
 	name     string
@@ -37,7 +38,7 @@ type slicePort struct {
 }
 
 type sliceEndpoint struct {
-	addr  netip.Addr
+	addr  netip.Addr // not valid: kept for Explain alone, which says what stands in its place
 	place unique.Handle[place]
 	flags endpointFlags
 }
@@ -47,6 +48,7 @@ type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.
 	nodeHints, zoneHints string
+	invalid              string // what stands in the place of the address, if that is none
 }
 
 type endpointFlags uint8
@@ -85,7 +87,7 @@ func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 
 // intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service.
 func intakeSlice(log klog.Logger, nodeName string, obj *discoveryv1.EndpointSlice) *sliceIntake {
-	s := &sliceIntake{key: sliceKey{obj.Namespace, obj.Name}, family: model.IPv4}
+	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
 		s.family = model.IPv6
 	}
@@ -131,7 +133,7 @@ func intakeSlice(log klog.Logger, nodeName string, obj *discoveryv1.EndpointSlic
 		}
 		if err != nil {
 			bad("endpoints", i, err.Error())
-			s.invalid = append(s.invalid, strings.Clone(e.Addresses[0]))
+			s.endpoints = append(s.endpoints, sliceEndpoint{place: unique.Make(place{invalid: e.Addresses[0]})})
 			continue
 		}
 		s.endpoints = append(s.endpoints, intakeEndpoint(nodeName, addr, e))
@@ -180,8 +182,7 @@ func joinHints[T any](list []T, name func(T) string) string {
 
 // sameContent tells whether two readings of a slice say the same of the same service.
 func (s *sliceIntake) sameContent(o *sliceIntake) bool {
-	return s.service == o.service && s.family == o.family && slices.Equal(s.ports, o.ports) &&
-		slices.Equal(s.endpoints, o.endpoints) && slices.Equal(s.invalid, o.invalid)
+	return s.service == o.service && s.family == o.family && slices.Equal(s.ports, o.ports) && slices.Equal(s.endpoints, o.endpoints)
 }
 
 // triggerTime reads the time of the change that led to this version of a slice (S19), or the zero time.

@@ -185,17 +185,17 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	}
 	in := intakeSlice(s.log, s.opts.NodeName, obj)
 	in.service = s.service(model.ServiceName{Namespace: obj.Namespace, Name: obj.Labels[discoveryv1.LabelServiceName]})
-	old := s.slices[in.key]
+	svc, key := in.service, in.key()
+	old := s.slices[key]
 	if old != nil && old.sameContent(in) {
 		return false
 	}
 	if old != nil {
-		in.key = old.key // keep one copy of the strings
+		in.name = old.name // keep one copy of the string, the map's
 		s.dropSlice(old)
 	}
-	s.slices[in.key] = in
-	svc := in.service
-	at, _ := slices.BinarySearchFunc(svc.slices, in.key.name, func(o *sliceIntake, name string) int { return strings.Compare(o.key.name, name) })
+	s.slices[key] = in
+	at, _ := slices.BinarySearchFunc(svc.slices, in.name, func(o *sliceIntake, name string) int { return strings.Compare(o.name, name) })
 	svc.slices = slices.Insert(svc.slices, at, in)
 	if in.hinted {
 		s.hinted[svc] = struct{}{}
@@ -217,7 +217,7 @@ func (s *State) DeleteEndpointSlice(namespace, name string) bool {
 	if old == nil {
 		return false
 	}
-	delete(s.slices, old.key)
+	delete(s.slices, old.key())
 	s.dropSlice(old)
 	s.dropTriggers(old.service, old.family)
 	s.markEndpoints(old.service, old.family)
