@@ -1,0 +1,100 @@
+package sysctl
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strconv"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Conntrack are the limits of connection tracking, as in kube-proxy's configuration (S42). What is zero is left alone.
+// [KubeProxyDefaults] has the defaults of kube-proxy.
+type Conntrack struct {
+	// MaxPerCore and Min say how many connections may be tracked, see Max. Min alone does nothing.
+	MaxPerCore, Min int
+	// TCPEstablishedTimeout is how long an idle TCP connection is remembered.
+	TCPEstablishedTimeout time.Duration
+	// TCPCloseWaitTimeout is how long a TCP connection is remembered that only one side has closed.
+	TCPCloseWaitTimeout time.Duration
+	// UDPTimeout and UDPStreamTimeout are how long an idle UDP flow is remembered: one with packets in one direction
+	// only, and one with packets in both.
+	UDPTimeout, UDPStreamTimeout time.Duration
+	// TCPBeLiberal tracks TCP packets that are out of the window, instead of taking them for invalid. False leaves it
+	// as it is.
+	TCPBeLiberal bool
+	// CPUs is the number of cores. Default: runtime.NumCPU.
+	CPUs int
+}
+
+// KubeProxyDefaults returns the defaults of kube-proxy's configuration.
+func KubeProxyDefaults() Conntrack {
+	return Conntrack{MaxPerCore: 32768, Min: 131072, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour}
+}
+
+// maxConntrack bounds what MaxPerCore comes to on a large machine: an entry takes about 300 bytes of kernel memory.
+const maxConntrack = 1 << 20
+
+// Max returns the most connections to track: MaxPerCore times CPUs, at most 1,048,576 and at least Min. 0 means that the
+// limit is left alone: MaxPerCore is 0.
+func (c Conntrack) Max() int {
+	if c.MaxPerCore <= 0 {
+		return 0
+	}
+	cpus := c.CPUs
+	if cpus <= 0 {
+		cpus = runtime.NumCPU()
+	}
+	return max(min(c.MaxPerCore*cpus, maxConntrack), c.Min)
+}
+
+const netfilter = "net/netfilter/nf_conntrack_"
+
+// Apply sets what is asked for. One thing that cannot be set does not keep the others from being set: the error joins an
+// [*Error] for each. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
+// average; it is never made smaller. It belongs to the machine and not to the network namespace, like the maximum, so that
+// both can be set from the machine's own namespace only.
+func (c Conntrack) Apply(ctx context.Context, root Root) error {
+	logger := klog.FromContext(ctx)
+	var errs []error
+	note := func(name string, value int, changed bool, err error) {
+		if changed && err == nil {
+			logger.Info("Set a kernel parameter", "name", name, "value", value)
+		}
+		errs = append(errs, err)
+	}
+	setInt := func(name string, value int) {
+		changed, err := root.SetInt(name, value)
+		note(name, value, changed, err)
+	}
+	if most := c.Max(); most > 0 {
+		setInt(netfilter+"max", most)
+		slots := most / 4
+		name := "sys/module/nf_conntrack/parameters/hashsize"
+		changed, err := set(name, root.path(name), strconv.Itoa(slots), func(got string) bool {
+			n, err := strconv.Atoi(got)
+			return err == nil && n >= slots // the kernel rounds up
+		})
+		note(name, slots, changed, err)
+	}
+	for _, t := range []struct {
+		name    string
+		timeout time.Duration
+	}{
+		{"tcp_timeout_established", c.TCPEstablishedTimeout},
+		{"tcp_timeout_close_wait", c.TCPCloseWaitTimeout},
+		{"udp_timeout", c.UDPTimeout},
+		{"udp_timeout_stream", c.UDPStreamTimeout},
+	} {
+		if t.timeout > 0 {
+			seconds := (t.timeout + time.Second - 1) / time.Second
+			setInt(netfilter+t.name, int(seconds))
+		}
+	}
+	if c.TCPBeLiberal {
+		setInt(netfilter+"tcp_be_liberal", 1)
+	}
+	return errors.Join(errs...)
+}

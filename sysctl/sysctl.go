@@ -1,0 +1,119 @@
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Root is the directory that proc and sys are in. "" is "/".
+//
+// Parameters below net belong to a network namespace: the calling thread's. They are named like their files below
+// proc/sys, for example "net/ipv4/conf/eth0.1/route_localnet": with slashes, because interface names may have dots.
+type Root string
+
+// Error tells that a parameter is not as it should be.
+type Error struct {
+	// Name is the name of the parameter.
+	Name string
+	// Want is the value that was wanted, and Got the one that it has, "" if it cannot be read.
+	Want, Got string
+	// Err is what the system said: fs.ErrNotExist if there is no such parameter, perhaps because a module is not
+	// loaded; fs.ErrPermission, or on Linux syscall.EROFS, where it is read-only. It is nil if the system took the
+	// value and made another one of it.
+	Err error
+}
+
+func (e *Error) Error() string {
+	got := "has no value"
+	if e.Got != "" {
+		got = "is " + e.Got
+	}
+	err := "the kernel did not take the value"
+	if e.Err != nil {
+		err = e.Err.Error()
+	}
+	return fmt.Sprintf("sysctl %s %s and cannot be set to %s: %s", e.Name, got, e.Want, err)
+}
+
+// Unwrap returns what the system said.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Get returns the value of a parameter, without white space around it.
+func (r Root) Get(name string) (string, error) {
+	path, err := r.sysctl(name)
+	if err != nil {
+		return "", err
+	}
+	value, err := read(path)
+	if err != nil {
+		return "", fmt.Errorf("sysctl %s: %w", name, err)
+	}
+	return value, nil
+}
+
+// Set sets a parameter unless it has the value already, and tells whether it had to. The error is an [*Error].
+func (r Root) Set(name, value string) (changed bool, err error) {
+	path, err := r.sysctl(name)
+	if err != nil {
+		return false, &Error{Name: name, Want: value, Err: err}
+	}
+	return set(name, path, value, func(got string) bool { return got == value })
+}
+
+// SetInt is Set for a number.
+func (r Root) SetInt(name string, value int) (changed bool, err error) {
+	return r.Set(name, strconv.Itoa(value))
+}
+
+// sysctl returns the file of a parameter.
+func (r Root) sysctl(name string) (string, error) {
+	if !filepath.IsLocal(filepath.FromSlash(name)) {
+		return "", fmt.Errorf("%q is not the name of a parameter", name)
+	}
+	return r.path("proc/sys/" + name), nil
+}
+
+func (r Root) path(name string) string {
+	if r == "" {
+		r = "/"
+	}
+	return filepath.Join(string(r), filepath.FromSlash(name))
+}
+
+func read(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	return strings.TrimSpace(string(b)), err
+}
+
+// set writes a value to a file unless what it has is good already, and reads it back.
+func set(name, path, value string, good func(got string) bool) (changed bool, err error) {
+	got, err := read(path)
+	if err != nil {
+		return false, &Error{Name: name, Want: value, Err: err}
+	}
+	if good(got) {
+		return false, nil
+	}
+	if err := write(path, value); err != nil {
+		return false, &Error{Name: name, Want: value, Got: got, Err: err}
+	}
+	got, err = read(path)
+	if err != nil || !good(got) {
+		return true, &Error{Name: name, Want: value, Got: got, Err: err}
+	}
+	return true, nil
+}
+
+// write writes to a file that exists. What sysctl(8) does, too: one write, with a line end.
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value + "\n")
+	return errors.Join(err, f.Close())
+}
