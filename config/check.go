@@ -108,14 +108,18 @@ func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) error {
 	return nil
 }
 
-// dropMarked takes nil elements out of all lists.
+// dropMarked takes nil elements out of all lists, and with the last one the list.
 func dropMarked(section map[string]any) {
 	for name, value := range section {
 		switch v := value.(type) {
 		case map[string]any:
 			dropMarked(v)
 		case []any:
-			section[name] = slices.DeleteFunc(v, func(element any) bool { return element == nil })
+			if v = slices.DeleteFunc(v, func(element any) bool { return element == nil }); len(v) > 0 {
+				section[name] = v
+			} else {
+				delete(section, name)
+			}
 		}
 	}
 }

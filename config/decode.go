@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -124,7 +125,7 @@ func wrongTypes(object []byte, empty func() any, err error) []error {
 		if err != nil {
 			text, _ := json.Marshal(value)
 			if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) {
-				err = fmt.Errorf("is a %s, and must be of type %v", wrong.Value, wrong.Type)
+				err = fmt.Errorf("must be of type %s", typeName(wrong.Type.Kind()))
 			}
 			errs = append(errs, fmt.Errorf("%s: %s: %w", strings.Join(path, "."), text, err))
 		}
@@ -134,4 +135,15 @@ func wrongTypes(object []byte, empty func() any, err error) []error {
 		return []error{err}
 	}
 	return errs
+}
+
+// typeName names a type in the words of somebody who writes YAML.
+func typeName(kind reflect.Kind) string {
+	switch kind {
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Slice:
+		return "list"
+	}
+	return kind.String()
 }

@@ -170,7 +170,7 @@ func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
 		case seen[family]:
 			v.invalid(path, text, "there is another %v address before it; a node has one primary IP of each family", family)
 		case len(seen) > 0 && c.IPFamilyPolicy == v1alpha2.IPFamilyPolicySingleStack:
-			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and there is a %v address before it", otherFamily(family))
+			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and there is an %v address before it", otherFamily(family))
 		}
 		seen[family] = true
 	}

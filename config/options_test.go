@@ -1,0 +1,179 @@
+package config_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func TestNodeName(t *testing.T) {
+	for name, tc := range map[string]struct{ override, hostname, want string }{
+		"the name of the host":               {"", "Node-1.example.org\n", "node-1.example.org"},
+		"the override":                       {"Node-2", "node-1", "node-2"},
+		"white space around it is not of it": {" Node-2 ", "node-1", "node-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := config.NodeName(&v1alpha2.KubeProxyConfiguration{HostnameOverride: tc.override}, tc.hostname)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, got)
+		})
+	}
+	for _, override := range []string{"", "  "} {
+		_, err := config.NodeName(&v1alpha2.KubeProxyConfiguration{HostnameOverride: override}, " ")
+		require.EqualError(t, err, "hostnameOverride and the name of the host are empty, so that there is no name for the node")
+	}
+}
+
+func TestRunOptions(t *testing.T) {
+	node := config.NodeIPs{Primary: model.IPv6, Families: []model.Family{model.IPv6, model.IPv4}}
+	c := v1alpha2.Default()
+	c.DetectLocalMode = v1alpha2.LocalModeNodeCIDR
+	c.Linux.MasqueradeAll = true
+	c.SyncPeriod.Duration = 20 * time.Second
+	c.MinSyncPeriod.Duration = 5 * time.Second
+
+	got, warnings, err := config.RunOptions(c, "node-1", node)
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+	assert.Equal(t, kubeproxy.Options{
+		State: localstate.Options{
+			NodeName:      "node-1",
+			Families:      []model.Family{model.IPv6, model.IPv4},
+			MasqueradeAll: true,
+			DetectLocal:   localstate.DetectLocal{NodeCIDR: true},
+		},
+		MinInterval:   5 * time.Second,
+		RetryInterval: 20 * time.Second,
+	}, got)
+
+	for mode, resync := range map[v1alpha2.ProxyMode]time.Duration{"": 0, "iptables": 0, "nftables": 0, "ipvs": 20 * time.Second, "kernelspace": 20 * time.Second} {
+		c.Mode = mode
+		got, _, err = config.RunOptions(c, "node-1", node)
+		require.NoError(t, err)
+		assert.Equal(t, resync, got.ResyncInterval, "mode %q", mode)
+	}
+
+	c.MinSyncPeriod = &metav1.Duration{}
+	got, _, err = config.RunOptions(c, "node-1", node)
+	require.NoError(t, err)
+	assert.Negative(t, got.MinInterval, "a least period of 0 is none")
+	c.MinSyncPeriod = nil
+	got, _, err = config.RunOptions(c, "node-1", node)
+	require.NoError(t, err)
+	assert.Zero(t, got.MinInterval, "no least period is the default")
+
+	c.DetectLocalMode = "x"
+	_, _, err = config.RunOptions(c, "node-1", node)
+	require.EqualError(t, err, `detectLocalMode: "x" is not known`)
+}
+
+func TestExternalIPsAreProgrammedUnlessTheirGateIsOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gates map[string]bool
+		none  bool
+	}{
+		"not set": {nil, false},
+		"on":      {map[string]bool{"AllowServiceExternalIPs": true}, false},
+		"off":     {map[string]bool{"AllowServiceExternalIPs": false}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{FeatureGates: tc.gates}, "node-1", config.NodeIPs{})
+			require.NoError(t, err)
+			assert.Equal(t, tc.none, got.NoExternalIPs)
+		})
+	}
+}
+
+func TestDetectLocal(t *testing.T) {
+	const none4 = "detectLocal.clusterCIDRs: no CIDR of the primary IP family, IPv4; local traffic of that family is not detected"
+	detect := v1alpha2.DetectLocalConfiguration{BridgeInterface: "cbr0", InterfaceNamePrefix: "veth"}
+	for name, tc := range map[string]struct {
+		mode     v1alpha2.LocalMode
+		cidrs    []string
+		want     localstate.DetectLocal
+		warnings []string
+		err      string
+	}{
+		"ClusterCIDR":                         {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "fd00::/8"}, want: localstate.DetectLocal{ClusterCIDRs: prefixes("10.0.0.0/8", "fd00::/8")}},
+		"ClusterCIDR is what nothing means":   {mode: "", cidrs: []string{"10.1.2.3/8"}, want: localstate.DetectLocal{ClusterCIDRs: prefixes("10.0.0.0/8")}},
+		"ClusterCIDR without CIDRs":           {mode: "ClusterCIDR", warnings: []string{none4}},
+		"ClusterCIDR of the secondary family": {mode: "ClusterCIDR", cidrs: []string{"fd00::/8"}, want: localstate.DetectLocal{ClusterCIDRs: prefixes("fd00::/8")}, warnings: []string{none4}},
+		"ClusterCIDR that is none":            {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "x"}, err: `detectLocal.clusterCIDRs[1]: "x" is not a CIDR`},
+		"NodeCIDR":                            {mode: "NodeCIDR", cidrs: []string{"10.0.0.0/8"}, want: localstate.DetectLocal{NodeCIDR: true}},
+		"BridgeInterface":                     {mode: "BridgeInterface", cidrs: []string{"10.0.0.0/8"}, want: localstate.DetectLocal{Bridge: "cbr0"}},
+		"InterfaceNamePrefix":                 {mode: "InterfaceNamePrefix", cidrs: []string{"10.0.0.0/8"}, want: localstate.DetectLocal{InterfacePrefix: "veth"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &v1alpha2.KubeProxyConfiguration{DetectLocalMode: tc.mode, DetectLocal: detect}
+			c.DetectLocal.ClusterCIDRs = tc.cidrs
+			got, warnings, err := config.StateOptions(c, "node-1", config.NodeIPs{Primary: model.IPv4})
+			if tc.err != "" {
+				require.EqualError(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, got.DetectLocal)
+			assert.Equal(t, tc.warnings, texts(warnings))
+			_, err = localstate.New(t.Context(), got)
+			require.NoError(t, err, "the state takes the options")
+		})
+	}
+}
+
+func TestNodePortPrefixes(t *testing.T) {
+	all := prefixes("0.0.0.0/0", "::/0")
+	for name, tc := range map[string]struct {
+		mode v1alpha2.ProxyMode
+		list []string
+		want []netip.Prefix
+	}{
+		"in mode nftables, none are the node's IPs": {"nftables", nil, nil},
+		"in mode iptables, none are all addresses":  {"iptables", nil, all},
+		"in mode ipvs, none are all addresses":      {"ipvs", nil, all},
+		"primary are the node's IPs":                {"iptables", []string{"primary"}, nil},
+		"CIDRs":                                     {"nftables", []string{"10.1.2.3/8", "fd00::/8"}, prefixes("10.0.0.0/8", "fd00::/8")},
+		"IPv4 in IPv6 is IPv4":                      {"nftables", []string{"::ffff:10.0.0.0/104"}, prefixes("10.0.0.0/8")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := config.NodePortPrefixes(&v1alpha2.KubeProxyConfiguration{Mode: tc.mode, NodePortAddresses: tc.list})
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, got)
+		})
+	}
+	_, err := config.NodePortPrefixes(&v1alpha2.KubeProxyConfiguration{NodePortAddresses: []string{"x", "10.0.0.0/8", "primary"}})
+	require.EqualError(t, err, "nodePortAddresses[0]: \"x\" is not a CIDR\nnodePortAddresses[2]: \"primary\" is not a CIDR")
+}
+
+func TestMasqueradeMark(t *testing.T) {
+	c := &v1alpha2.KubeProxyConfiguration{}
+	assert.Equal(t, uint32(0x4000), config.MasqueradeMark(c), "the default")
+	c.IPTables.MasqueradeBit, c.IPVS.MasqueradeBit, c.NFTables.MasqueradeBit = ptr.To[int32](0), ptr.To[int32](1), ptr.To[int32](31)
+	for mode, want := range map[v1alpha2.ProxyMode]uint32{"": 1, "iptables": 1, "ipvs": 2, "nftables": 1 << 31} {
+		c.Mode = mode
+		assert.Equal(t, want, config.MasqueradeMark(c), "mode %q", mode)
+	}
+	for _, bit := range []int32{-1, 32} {
+		c.NFTables.MasqueradeBit = &bit
+		c.Mode = v1alpha2.ProxyModeNFTables
+		assert.Equal(t, uint32(0x4000), config.MasqueradeMark(c), "bit %d is none", bit)
+	}
+}
+
+func prefixes(texts ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
