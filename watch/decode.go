@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -98,9 +100,16 @@ func decode(f fragment) (metav1.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	var t metav1.TypeMeta
-	if err := utiljson.Unmarshal(data, &t); err != nil {
-		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
+	t, _, ok := jsonType(data)
+	if !ok {
+		err := utiljson.Unmarshal(data, &t)
+		switch {
+		case err == nil:
+		case json.Valid(data):
+			return nil, fmt.Errorf("not a Kubernetes object: %w", err)
+		default:
+			return nil, fmt.Errorf("not JSON: %w", err)
+		}
 	}
 	if t == (metav1.TypeMeta{}) {
 		t = f.list
@@ -113,6 +122,11 @@ func decode(f fragment) (metav1.Object, error) {
 		return nil, fmt.Errorf("not a Kubernetes object: %s without an apiVersion", t.Kind)
 	case isList(t) && f.at.Item > 0:
 		return nil, fmt.Errorf("%s within a List", t.Kind)
+	case isList(t): // that could not be taken apart
+		var list struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		return nil, fmt.Errorf("%s: %w", t.Kind, cmp.Or(utiljson.Unmarshal(data, &list), errors.New("malformed")))
 	case !ok:
 		return nil, &otherKindError{t}
 	}

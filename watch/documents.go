@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -80,6 +77,11 @@ func (f fragment) fail(err error) *DocumentError {
 	if notYAML := (*yamlError)(nil); errors.As(err, &notYAML) {
 		// The parser puts what is missing behind the end.
 		at.Line += min(notYAML.line, max(bytes.Count(f.text, newline), 1)) - 1
+	} else if !f.yaml {
+		var value json.RawMessage
+		if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(f.text, &value), &syntax) {
+			at.Line += bytes.Count(f.text[:min(int(syntax.Offset), len(f.text))], newline)
+		}
 	}
 	return &DocumentError{Position: at, Err: err}
 }
@@ -170,104 +172,6 @@ func firstByte(document []byte) byte {
 		start = end
 	}
 	return 0
-}
-
-// jsonDocuments handles one or more JSON values, and tells how many. What looks like JSON may be YAML in flow style.
-func (s *splitter) jsonDocuments(f fragment) int {
-	text, at := stripComments(f.text), f.at
-	dec := json.NewDecoder(bytes.NewReader(text))
-	for n := 0; ; n++ {
-		var value json.RawMessage
-		err := dec.Decode(&value)
-		if errors.Is(err, io.EOF) {
-			return n
-		}
-		f.at.Document = at.Document + n
-		if err != nil {
-			if n == 0 && s.flowStyle(f) {
-				return 1
-			}
-			offset := len(bytes.TrimRight(text, " \t\r\n")) // where something is missing
-			if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-				offset = min(int(syntax.Offset), len(text))
-			}
-			f.at.Line = at.Line + bytes.Count(text[:offset], newline)
-			s.failed(f.fail(err))
-			return n + 1
-		}
-		begin := int(dec.InputOffset()) - len(value)
-		f.at.Line = at.Line + bytes.Count(text[:begin], newline)
-		f.text = value
-		s.value(f)
-	}
-}
-
-// stripComments blanks the comments of YAML that may precede a JSON value.
-func stripComments(text []byte) []byte {
-	for start := 0; start < len(text); {
-		end := lineEnd(text, start)
-		line := bytes.TrimSpace(text[start:end])
-		if len(line) > 0 && line[0] != '#' && text[start] != '%' {
-			break
-		}
-		for i := start; i < end; i++ {
-			if text[i] != '\n' {
-				text[i] = ' '
-			}
-		}
-		start = end
-	}
-	return text
-}
-
-// flowStyle handles a document of YAML in flow style, and tells whether it is one.
-func (s *splitter) flowStyle(f fragment) bool {
-	// The parser does not look at what follows the first value. In brackets, it does.
-	data, err := yaml.YAMLToJSON(slices.Concat([]byte("["), f.text, []byte("\n]")))
-	if err != nil {
-		return false
-	}
-	var values []json.RawMessage
-	if err := json.Unmarshal(data, &values); err != nil || len(values) != 1 {
-		return false
-	}
-	s.value(fragment{at: f.at, text: values[0]})
-	return true
-}
-
-// value handles a JSON value: an object or a List.
-func (s *splitter) value(f fragment) {
-	list := typeIn(f.text)
-	if !isList(list) {
-		s.object(f)
-		return
-	}
-	var content struct {
-		Items []json.RawMessage `json:"items"`
-	}
-	if err := utiljson.Unmarshal(f.text, &content); err != nil {
-		s.failed(f.fail(err))
-		return
-	}
-	line, rest := f.at.Line, f.text
-	for i, item := range content.Items {
-		// The item is there word for word, next in the text.
-		begin := max(bytes.Index(rest, item), 0)
-		line += bytes.Count(rest[:begin], newline)
-		rest = rest[begin:]
-		s.object(fragment{
-			at:   Position{File: f.at.File, Line: line, Document: f.at.Document, Item: i + 1},
-			text: item,
-			list: itemType(list),
-		})
-	}
-}
-
-// typeIn returns the type that a JSON value says that it has.
-func typeIn(data []byte) metav1.TypeMeta {
-	var t metav1.TypeMeta
-	_ = utiljson.Unmarshal(data, &t) // whoever reads the value finds the error
-	return t
 }
 
 // object handles a fragment that holds one object.

@@ -44,7 +44,7 @@ func (s *splitter) wholeYAML(f fragment) {
 	switch {
 	case err != nil:
 		s.failed(f.fail(err))
-	case isList(typeIn(data)):
+	case isJSONList(data):
 		s.value(fragment{at: f.at, text: data})
 	default:
 		f.json = data
@@ -118,8 +118,8 @@ func listItems(f fragment) ([]fragment, bool) {
 	if err != nil {
 		return nil, false
 	}
-	list := typeIn(data)
-	if !isList(list) {
+	list, _, ok := jsonType(data)
+	if !ok || !isList(list) {
 		return nil, false
 	}
 	for i := range items {
