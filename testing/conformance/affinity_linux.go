@@ -67,12 +67,11 @@ func (s *session) visit(ctx context.Context, svc service, visitors []visitor, to
 	for _, v := range visitors {
 		f := flow{from: v.from, about: fmt.Sprintf("%s to the %v of %s", v.from.name, to, svc.name), Flow: oracle.Flow{
 			From: v.from.kind, Source: v.source, Destination: to.resolve(svc, v.port, v.family), Protocol: svc.ports[v.port].protocol}}
-		out, err := o.Expect(f.Flow)
+		x, err := s.expect(o, f)
 		if err != nil {
 			return nil, err
 		}
-		flows = append(flows, attempt{flow: f})
-		expected = append(expected, expectation{flow: f, out: out})
+		flows, expected = append(flows, attempt{flow: f}), append(expected, x)
 	}
 	var failed failures
 	var answered []netip.AddrPort

@@ -148,10 +148,14 @@ func endpointCases() []trafficCase {
 					{name: "udp", slot: 2, nodePort: true, endpoints: at(localPod1), ports: []servicePort{{protocol: model.UDP}}},
 				},
 				traffic: []traffic{
-					{from: fromPod, of: "tcp", to: toCluster, want: keeping(localPod1)},
-					{from: fromAll, of: "tcp", to: []destination{toNodePort}, want: masquerading(localPod1)},
-					{from: fromPod, of: "udp", to: toCluster, want: keeping(localPod1)},
-					{from: fromAll, of: "udp", to: []destination{toNodePort}, want: masquerading(localPod1)},
+					{of: "tcp", from: fromPod, to: toCluster, want: keeping(localPod1)},
+					{of: "tcp", from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1)},
+					{as: &service{name: "tcp", slot: 1, ports: []servicePort{{protocol: model.UDP}}}, from: fromAll, to: toCluster, want: refused},
+					{as: &service{name: "tcp", slot: 1, ports: []servicePort{{protocol: model.UDP}}}, from: fromAll, to: []destination{toNodePort}, want: leftAlone},
+					{of: "udp", from: fromPod, to: toCluster, want: keeping(localPod1)},
+					{of: "udp", from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1)},
+					{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll, to: toCluster, want: refused},
+					{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll, to: []destination{toNodePort}, want: leftAlone},
 				}}},
 		},
 		{

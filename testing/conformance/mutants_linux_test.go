@@ -1,12 +1,25 @@
 package conformance
 
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
 // mutant is a way in which the simple backend is wrong. "" is right.
 type mutant string
 
 const (
 	forgetsSourceRanges      mutant = "forgets source ranges"
+	mixesRangeFamilies       mutant = "lets the source ranges of one family shut out the other"
 	masqueradesAlways        mutant = "masquerades always"
 	masqueradesNever         mutant = "masquerades never"
+	sparesPodsAlways         mutant = "never masquerades local pods"
 	ignoresDetector          mutant = "takes local pods for strangers"
 	dropsInsteadOfRejects    mutant = "drops instead of rejecting"
 	rejectsInsteadOfDrops    mutant = "rejects instead of dropping"
@@ -14,22 +27,126 @@ const (
 	keepsEndpoints           mutant = "keeps endpoints that have gone"
 	neverDeletesServices     mutant = "keeps services that have gone"
 	ignoresAffinity          mutant = "ignores session affinity"
+	affinityPerAddress       mutant = "has an affinity of its own for each address"
 	neverForgetsClients      mutant = "ignores the affinity timeout"
 	ignoresLocalPolicy       mutant = "ignores local policies"
 	takesAnyEndpoint         mutant = "takes endpoints of no set"
 	takesReadyOnly           mutant = "takes ready endpoints only"
-	onlyFirstEndpointPort    mutant = "takes one target port for all"
+	takesOneTargetPort       mutant = "takes one target port for all"
+	takesFirstPortOnly       mutant = "serves the first port of a service only"
 	forgetsHairpin           mutant = "forgets hairpins"
+	forgetsNodePorts         mutant = "forgets node ports"
 	ignoresNodePortAddresses mutant = "ignores node-port addresses"
 	servesLocalhost          mutant = "serves node ports on localhost unasked"
 	mixesProtocols           mutant = "mixes up protocols"
+	forgetsSCTP              mutant = "forgets SCTP"
 	forgetsIPv6              mutant = "forgets IPv6"
 	forgetsExternalIPs       mutant = "forgets external IPs"
+	forgetsVIPs              mutant = "forgets load-balancer VIPs"
 	balancesBadly            mutant = "balances badly"
 	forgetsPodShortCircuit   mutant = "treats pods as strangers to external addresses"
 	forgetsNodeShortCircuit  mutant = "treats the node as a stranger to external addresses"
 	forgetsUnknownPorts      mutant = "does not guard unknown ports"
 	forgetsServiceCIDRs      mutant = "does not guard the service CIDRs"
+	refusesEstablished       mutant = "refuses packets of connections that stand"
 	leavesStaleFlows         mutant = "leaves stale UDP flows"
+	cutsAllFlows             mutant = "cuts all UDP flows"
+	cutsConnections          mutant = "cuts all connections"
+	appliesAtOnce            mutant = "does not wait for Sync"
+	forgetsFailures          mutant = "takes a failed Sync for done"
+	trustsItsMemory          mutant = "trusts what it remembers of the dataplane"
+	flushesOnStart           mutant = "removes everything when it starts"
+	keepsWhatItFinds         mutant = "keeps the rules of an earlier run"
+	reloadsWithAGap          mutant = "removes the old rules before it adds the new ones"
 	leavesATable             mutant = "leaves a table behind"
+	cleansUpTooMuch          mutant = "removes the tables of others"
 )
+
+// mustCatch names for each mutant the cases that have to catch it, and what their messages have to say.
+var mustCatch = map[mutant]map[string]string{
+	forgetsSourceRanges: {"source ranges guard the VIP alone": "S26",
+		"source ranges come, change and go": "S26", "a VIP is an allowed source if the ranges name it": "S26"},
+	mixesRangeFamilies: {"source ranges of one family leave the other one open": "seen: drop"},
+	masqueradesAlways: {"external traffic policy Local keeps to the node and keeps the source": "S27",
+		"a cluster IP leads to all endpoints, of this node and others": "S28"},
+	masqueradesNever: {"external addresses lead to all endpoints, and the source is masqueraded": "source NAT",
+		"a cluster IP leads to all endpoints, of this node and others": "source NAT"},
+	sparesPodsAlways: {"masquerade-all masquerades pods to cluster IPs, and nothing else": "source NAT"},
+	ignoresDetector: {"local pods are known by the node's CIDR": "S30", "local pods are known by the cluster's CIDR": "S30",
+		"local pods are known by the bridge that they are behind": "S30", "local pods are known by the names of their interfaces": "S30"},
+	dropsInsteadOfRejects: {"a service without endpoints refuses on every address": "seen: drop",
+		"an SCTP service without endpoints refuses": "seen: drop"},
+	rejectsInsteadOfDrops: {"external traffic policy Local without a local endpoint drops what comes from outside": "seen: reject",
+		"internal traffic policy Local without a local endpoint drops on the cluster IP alone": "seen: reject"},
+	acceptsInsteadOfRejects: {"a service without endpoints refuses on every address": "left the node unchanged"},
+	keepsEndpoints: {"endpoints come and go": "seen: delivered", "session affinity ends with the endpoint": "seen: delivered",
+		"the first endpoint ends the refusal, the last one's end begins it": "seen: delivered"},
+	neverDeletesServices: {"a service that has gone is served no more": "seen: reject",
+		"addresses move between services in one wave": "seen: "},
+	ignoresAffinity:     {"a client stays with its endpoint, at all addresses of the port": "S32"},
+	affinityPerAddress:  {"a client stays with its endpoint, at all addresses of the port": "S32"},
+	neverForgetsClients: {"session affinity expires": "before the timeout"},
+	ignoresLocalPolicy: {"external traffic policy Local keeps to the node and keeps the source": "S27",
+		"internal traffic policy Local keeps to the node, and does not change masquerading": "S28"},
+	takesAnyEndpoint: {"the cluster set respects topology, the local set does not": "seen: delivered",
+		"terminating endpoints get nothing while others are ready": "seen: delivered"},
+	takesReadyOnly:     {"terminating endpoints that serve get the traffic when there is nothing better": "seen: reject"},
+	takesOneTargetPort: {"a named target port may be another number in each pod": "seen: none of"},
+	takesFirstPortOnly: {"each port of a service has endpoints of its own": ":81/TCP"},
+	forgetsHairpin:     {"a pod that reaches itself through a service is masqueraded": "S29"},
+	forgetsNodePorts:   {"external addresses lead to all endpoints, and the source is masqueraded": "node port"},
+	ignoresNodePortAddresses: {"node ports are served on the node's own address only, if that is what is asked for": "S35",
+		"node-port ranges of one family say nothing about the other one": "S35"},
+	servesLocalhost: {"node ports are not served on 127.0.0.1 unless it is asked for": "S36"},
+	mixesProtocols: {"ports with one number and different protocols do not mix": "seen:",
+		"a port of one protocol says nothing about the others": "seen:"},
+	forgetsSCTP:             {"ports with one number and different protocols do not mix": "SCTP"},
+	forgetsIPv6:             {"a cluster IP leads to all endpoints, of this node and others": "fd00:"},
+	forgetsExternalIPs:      {"external addresses lead to all endpoints, and the source is masqueraded": "external IP"},
+	forgetsVIPs:             {"external addresses lead to all endpoints, and the source is masqueraded": "VIP"},
+	balancesBadly:           {"new connections are spread evenly over the endpoints": "chi-squared"},
+	forgetsPodShortCircuit:  {"external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT": "local pod"},
+	forgetsNodeShortCircuit: {"external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT": "flow: node"},
+	forgetsUnknownPorts:     {"other ports of a cluster IP are refused": "S33"},
+	forgetsServiceCIDRs:     {"addresses of the service CIDRs that no service has are dropped": "S33"},
+	refusesEstablished:      {"connections that stand stay with an endpoint that takes no new ones": "connection that stands"},
+	leavesStaleFlows: {"UDP flows move when their endpoint goes": "sent before", "UDP flows move when their endpoint changes its port": "sent before",
+		"UDP flows that began before the service are served": "sent before", "UDP flows to a service that has gone are cut": "sent before"},
+	cutsAllFlows: {"UDP flows to endpoints that serve are left alone": "still serves"},
+	cutsConnections: {"connections that stand survive changes to other endpoints": "connection that stands",
+		"connections that stand stay with an endpoint that takes no new ones": "connection that stands"},
+	appliesAtOnce: {"what is described takes effect at Sync, not before": "before Sync"},
+	forgetsFailures: {"a Sync that fails loses nothing": "after a Sync that failed",
+		"a Sync that is cancelled loses nothing": "after a Sync that failed"},
+	trustsItsMemory:  {"rules that somebody else removed come back": "seen:"},
+	flushesOnStart:   {"a restart keeps traffic, and corrects what has changed meanwhile": "while the backend restarted"},
+	keepsWhatItFinds: {"a restart keeps traffic, and corrects what has changed meanwhile": "after a restart"},
+	reloadsWithAGap:  {"no new connection is lost while endpoints come and go": "at every moment"},
+	leavesATable:     {"clean-up leaves nothing, and touches nothing of others": "left: "},
+	cleansUpTooMuch:  {"clean-up leaves nothing, and touches nothing of others": "gone: "},
+}
+
+// The suite is judged by backends that are wrong: it has to catch each of them, by the cases that are there for it.
+func TestEveryMutantIsCaught(t *testing.T) {
+	need.Program(t, "nft")
+	byName := map[string]testCase{}
+	for _, c := range cases() {
+		byName[c.name] = c
+	}
+	for m, catchers := range mustCatch {
+		t.Run(string(m), func(t *testing.T) {
+			t.Parallel()
+			s := testSession(t, simpleFactory(m))
+			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
+			s.patience.answer = time.Second
+			for name, sign := range catchers {
+				c, ok := byName[name]
+				require.True(t, ok, "there is no case %q", name)
+				err := s.runCase(context.Background(), c)
+				if assert.Error(t, err, "not caught by %q", name) {
+					assert.Contains(t, err.Error(), sign, "caught by %q, but with the wrong message", name)
+				}
+			}
+		})
+	}
+}

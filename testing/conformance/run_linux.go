@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
 // testCase is one test of the suite.
@@ -100,19 +101,29 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 	}
 	var list []expectation
 	for _, e := range expected {
-		out, err := o.Expect(e.flow)
+		x, err := s.expect(o, flow{Flow: e.flow, from: e.source, about: e.about})
 		if err != nil {
 			return err
 		}
 		if e.want.strict {
-			out.AlsoAllowed = nil
+			x.out.AlsoAllowed = nil
 		}
-		list = append(list, expectation{
-			flow: flow{Flow: e.flow, from: e.source, about: e.about},
-			out:  out, anySource: e.want.anySource, tolerant: s.factory.lacks(Refusal),
-		})
+		x.anySource = e.want.anySource
+		list = append(list, x)
 	}
 	return s.verify(ctx, o, list)
+}
+
+// expect asks the oracle about a flow.
+func (s *session) expect(o *oracle.Oracle, f flow) (expectation, error) {
+	out, err := o.Expect(f.Flow)
+	to := f.Destination.Addr()
+	return expectation{
+		flow: f, out: out,
+		tolerant: s.factory.lacks(Refusal),
+		toHost:   to.IsLoopback() || slices.Contains(s.env.HostAddresses, to),
+		silent:   s.n.rawSCTP(f),
+	}, err
 }
 
 // giveToNode puts an address of each family on the node's loopback interface, until remove is called.

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -29,11 +30,14 @@ import (
 type simple struct {
 	env       Env
 	mutant    mutant
+	failing   *atomic.Bool // to be rejected by the kernel
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.EndpointKey]*model.Endpoint
 	// udpChanged: UDP flows may have become stale since the last Sync.
 	udpChanged bool
+	remembered string // of mutants that remember too much
+	synced     bool
 }
 
 const (
@@ -45,9 +49,13 @@ const (
 
 // simpleFactory returns the factory of the simple backend, or of a mutant of it.
 func simpleFactory(m mutant) Factory {
+	var failing atomic.Bool
 	return Factory{
 		New: func(_ context.Context, env Env) (sink.Sink, error) {
-			b := &simple{env: env, mutant: m, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
+			b := &simple{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
+			if m == flushesOnStart {
+				return b, nft("add table " + simpleTable + "\ndelete table " + simpleTable)
+			}
 			if env.LocalhostNodePorts {
 				return b, os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
 			}
@@ -55,8 +63,11 @@ func simpleFactory(m mutant) Factory {
 		},
 		Cleanup: func(context.Context, Env) error {
 			_ = os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("0"), 0)
-			if m == leavesATable {
+			switch m {
+			case leavesATable:
 				return nil
+			case cleansUpTooMuch:
+				return nft("flush ruleset")
 			}
 			return nft("add table " + simpleTable + "\ndelete table " + simpleTable)
 		},
@@ -65,9 +76,9 @@ func simpleFactory(m mutant) Factory {
 			return string(out), err
 		},
 		Break: func(context.Context, Env) error { return nft("flush chain " + simpleTable + " nat_services") },
-		Fail: func(_ context.Context, env Env) (func() error, error) {
-			path := os.Getenv("PATH")
-			return func() error { return os.Setenv("PATH", path) }, os.Setenv("PATH", "/nonexistent")
+		Fail: func(context.Context, Env) (func() error, error) {
+			failing.Store(true)
+			return func() error { failing.Store(false); return nil }, nil
 		},
 	}
 }
@@ -88,6 +99,7 @@ func (b *simple) SetNode(n *model.Node) { b.node = n }
 func (b *simple) SetService(s *model.Service) {
 	b.services[s.Name] = s
 	b.udpChanged = true
+	b.early()
 }
 
 func (b *simple) DeleteService(n model.ServiceName) {
@@ -100,6 +112,7 @@ func (b *simple) DeleteService(n model.ServiceName) {
 func (b *simple) SetEndpoint(e *model.Endpoint) {
 	b.endpoints[e.Key()] = e
 	b.udpChanged = b.udpChanged || e.Port.Protocol == model.UDP
+	b.early()
 }
 
 func (b *simple) DeleteEndpoint(k model.EndpointKey) {
@@ -109,7 +122,32 @@ func (b *simple) DeleteEndpoint(k model.EndpointKey) {
 	}
 }
 
+// early applies what has been described before Sync asks for it, in the mutant that does so.
+func (b *simple) early() {
+	if b.mutant == appliesAtOnce {
+		_ = b.Sync(context.Background())
+	}
+}
+
 func (b *simple) Sync(ctx context.Context) error {
+	text := ""
+	if b.mutant == forgetsFailures || b.mutant == trustsItsMemory {
+		text = strings.Join(b.render().rules, "\n")
+		if text == b.remembered {
+			return nil
+		}
+	}
+	if b.mutant == forgetsFailures {
+		b.remembered = text
+	}
+	if err := b.apply(ctx); err != nil {
+		return err
+	}
+	b.remembered = text
+	return nil
+}
+
+func (b *simple) apply(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -127,7 +165,14 @@ func (b *simple) Sync(ctx context.Context) error {
 	} {
 		fmt.Fprintf(&text, "add chain %s %s\n", simpleTable, c)
 	}
-	fmt.Fprintf(&text, "flush table %s\n", simpleTable)
+	if b.mutant == reloadsWithAGap {
+		if err := nft(text.String() + "flush table " + simpleTable); err != nil {
+			return err
+		}
+	}
+	if b.mutant != keepsWhatItFinds || b.synced {
+		fmt.Fprintf(&text, "flush table %s\n", simpleTable)
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.sets)) {
 		fmt.Fprintf(&text, "add set %s %s %s\n", simpleTable, name, r.sets[name])
 	}
@@ -139,9 +184,13 @@ func (b *simple) Sync(ctx context.Context) error {
 			fmt.Fprintf(&text, "delete set %s %s\n", simpleTable, name)
 		}
 	}
+	if b.failing.Load() {
+		fmt.Fprintf(&text, "add rule %s no_such_chain accept\n", simpleTable)
+	}
 	if err := nft(text.String()); err != nil {
 		return err
 	}
+	b.synced = true
 	if !b.udpChanged || b.mutant == leavesStaleFlows {
 		return nil
 	}
@@ -181,7 +230,11 @@ func (r *ruleset) add(chain, format string, args ...any) {
 func (b *simple) render() *ruleset {
 	r := &ruleset{sets: map[string]string{}}
 	for _, hook := range []string{"prerouting", "output"} {
-		r.add("filter_"+hook, "ct state new jump filter_services")
+		connections := "ct state new "
+		if b.mutant == refusesEstablished {
+			connections = ""
+		}
+		r.add("filter_"+hook, "%sjump filter_services", connections)
 		r.add("nat_"+hook, "jump nat_services")
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
@@ -190,7 +243,10 @@ func (b *simple) render() *ruleset {
 			if b.mutant == forgetsIPv6 && f == model.IPv6 || !svc.ClusterIP(f).IsValid() {
 				continue
 			}
-			for _, p := range svc.Ports {
+			for i, p := range svc.Ports {
+				if b.mutant == forgetsSCTP && p.Protocol == model.SCTP || b.mutant == takesFirstPortOnly && i > 0 {
+					continue
+				}
 				b.renderPort(r, svc, p, f)
 			}
 		}
@@ -254,7 +310,13 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort,
 		}
 	}
 	for _, a := range ofFamily(svc.LoadBalancerIPs) {
+		if b.mutant == forgetsVIPs {
+			break
+		}
 		match := to(a, p.Port)
+		if b.mutant == mixesRangeFamilies && len(svc.LoadBalancerSourceRanges) > 0 && len(svc.SourceRanges(f)) == 0 {
+			r.add("filter_services", "%s drop", match)
+		}
 		if ranges := svc.SourceRanges(f); len(ranges) > 0 && b.mutant != forgetsSourceRanges {
 			for _, x := range ranges {
 				r.add("filter_services", "%s %s saddr %v meta mark set meta mark | %s", match, ip, x, markAllowed)
@@ -263,7 +325,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort,
 		}
 		external(match)
 	}
-	if p.NodePort == 0 {
+	if p.NodePort == 0 || b.mutant == forgetsNodePorts {
 		return
 	}
 	addresses := slices.Clone(b.env.NodePortAddresses)
@@ -326,6 +388,10 @@ func (b *simple) renderRoute(r *ruleset, svc *model.Service, p model.ServicePort
 		masquerade = model.MasqueradeAlways
 	case masqueradesNever:
 		masquerade = model.MasqueradeNever
+	case sparesPodsAlways:
+		if masquerade == model.MasqueradeAlways {
+			masquerade = model.MasqueradeUnlessLocalPod
+		}
 	}
 	switch masquerade {
 	case model.MasqueradeAlways:
@@ -343,10 +409,10 @@ func (b *simple) renderRoute(r *ruleset, svc *model.Service, p model.ServicePort
 	remember := func(*model.Endpoint) string { return "" }
 	if svc.SessionAffinityTimeout > 0 && b.mutant != ignoresAffinity {
 		remember = func(ep *model.Endpoint) string {
-			return fmt.Sprintf("update @%s { %s saddr } ", affinitySet(r, svc, ep, b.mutant), ipWord(f))
+			return fmt.Sprintf("update @%s { %s saddr } ", affinitySet(r, svc, ep, match, b.mutant), ipWord(f))
 		}
 		for _, ep := range endpoints {
-			r.add("nat_services", "%s %s saddr @%s %s%s", match, ipWord(f), affinitySet(r, svc, ep, b.mutant), remember(ep), dnat(ep))
+			r.add("nat_services", "%s %s saddr @%s %s%s", match, ipWord(f), affinitySet(r, svc, ep, match, b.mutant), remember(ep), dnat(ep))
 		}
 	}
 	for i, ep := range endpoints {
@@ -375,7 +441,7 @@ func (b *simple) candidates(svc *model.Service, p model.ServicePort, f model.Fam
 			wanted = true
 		case takesReadyOnly:
 			wanted = wanted && ep.Ready
-		case onlyFirstEndpointPort:
+		case takesOneTargetPort:
 			wanted = wanted && ep.Target.Port() == serverPort
 		}
 		if ep.Port == svc.PortName(p) && ep.Family() == f && wanted {
@@ -387,13 +453,16 @@ func (b *simple) candidates(svc *model.Service, p model.ServicePort, f model.Fam
 }
 
 // affinitySet names the set of the clients of an endpoint, and has it made.
-func affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, m mutant) string {
+func affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, match string, m mutant) string {
 	timeout := svc.SessionAffinityTimeout
 	if m == neverForgetsClients {
 		timeout = 3600e9
 	}
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%v %v", ep.Key(), timeout)
+	if m == affinityPerAddress {
+		fmt.Fprint(h, match)
+	}
 	name := fmt.Sprintf("aff_%x", h.Sum64())
 	kind := "ipv4_addr"
 	if ep.Family() == model.IPv6 {
@@ -445,7 +514,10 @@ func (b *simple) deleteStaleFlows() error {
 	}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		stale := staleFlows(func(flow *netlink.ConntrackFlow) bool {
-			if flow.Forward.Protocol != unix.IPPROTO_UDP {
+			switch {
+			case b.mutant == cutsConnections, b.mutant == cutsAllFlows && flow.Forward.Protocol == unix.IPPROTO_UDP:
+				return true
+			case flow.Forward.Protocol != unix.IPPROTO_UDP:
 				return false
 			}
 			to, _ := netip.AddrFromSlice(flow.Forward.DstIP)

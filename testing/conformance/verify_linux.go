@@ -43,10 +43,12 @@ func (f *failures) err() error {
 type expectation struct {
 	flow
 	out oracle.Outcome
-	// everySource: whatever source the endpoint sees is right.
+	// anySource: whatever source the endpoint sees is right.
 	anySource bool
 	// tolerant: a drop will do where a refusal is due.
 	tolerant bool
+	// toHost: the destination is an address of the node, which refuses what is not served; unless silent: then it does not.
+	toHost, silent bool
 	// unspread: which of the endpoints are reached is not looked at.
 	unspread bool
 }
@@ -71,10 +73,22 @@ func (e *expectation) check(o *oracle.Oracle, s seen) error {
 		// The oracle knows no way to see that a flow was left alone; this network does.
 		return nil
 	}
-	if observed.Verdict != oracle.NotOurs && o.Check(e.out, observed) == nil {
+	if !e.unexplained(observed.Verdict) && observed.Verdict != oracle.NotOurs && o.Check(e.out, observed) == nil {
 		return nil
 	}
 	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v", e.flow, s, e.out)
+}
+
+// unexplained tells whether nothing in this network refuses or drops a flow that is left alone, so that it must have been the
+// backend. Only the node itself refuses what it does not serve, and no one drops anything.
+func (e *expectation) unexplained(v oracle.Verdict) bool {
+	switch v {
+	case oracle.Reject:
+		return !e.allows(oracle.Reject) && !e.toHost
+	case oracle.Drop:
+		return !e.allows(oracle.Drop) && !e.silent
+	}
+	return false
 }
 
 // allows tells whether a verdict is right.
