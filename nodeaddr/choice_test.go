@@ -60,6 +60,12 @@ func TestWhatAChoiceComesTo(t *testing.T) {
 	}
 }
 
+func TestPrimaryIgnoresRanges(t *testing.T) {
+	c := Choice{Primary: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::/0")}}
+	require.False(t, c.Loopback())
+	require.Equal(t, "IPv4: 10.0.0.1, IPv6: none", c.Of(ips("127.0.0.1", "fd00::1"), &model.Node{IPs: ips("10.0.0.1")}).String())
+}
+
 func TestParseNamesWhatIsWrongAndKeepsTheRest(t *testing.T) {
 	c, err := Parse([]string{"10.0.0.0/8", "10.0.0.1", "primary", "fd00::/8", ""})
 	require.EqualError(t, err, `nodePortAddresses[1]: "10.0.0.1" is not an address range

@@ -22,13 +22,6 @@ func TestSystemFollowsTheKernel(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, tracker.Addresses().IPs, "a new namespace has none")
 	<-changed // that every address is chosen
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- tracker.Run(ctx) }()
-	defer func() {
-		cancel()
-		require.NoError(t, <-ended)
-	}()
 	waitFor := func(want ...string) {
 		t.Helper()
 		deadline := time.After(20 * time.Second)
@@ -70,6 +63,14 @@ func TestSystemFollowsTheKernel(t *testing.T) {
 		return netlink.AddrAdd(services, address("10.96.0.1/32"))
 	})
 	do(func(eth netlink.Link) error { return netlink.AddrAdd(eth, address("192.0.2.1/24")) })
+	require.Empty(t, tracker.Addresses().IPs, "it does not follow them yet")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- tracker.Run(ctx) }()
+	defer func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}()
 	waitFor("192.0.2.1")
 	do(func(eth netlink.Link) error { return netlink.AddrAdd(eth, address("2001:db8::1/64")) })
 	waitFor("192.0.2.1", "2001:db8::1")

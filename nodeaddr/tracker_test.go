@@ -74,16 +74,26 @@ func TestTrackerGoesOnAfterErrors(t *testing.T) {
 		require.Equal(t, 1, host.Watchers())
 		require.Empty(t, tracker.Addresses().IPs)
 
-		// The pause grows, and a context that ends cuts it short.
-		for range 10 {
+		// The pause grows, up to a bound, and starts anew when it went well for long.
+		pauses := []time.Duration{200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000}
+		for _, pause := range pauses {
 			host.Break(errors.New("socket closed"))
-			time.Sleep(lastPause)
+			time.Sleep(pause*time.Millisecond - 1)
 			synctest.Wait()
+			require.Zero(t, host.Watchers(), pause)
+			time.Sleep(1)
+			synctest.Wait()
+			require.Equal(t, 1, host.Watchers(), pause)
 		}
+		time.Sleep(time.Minute)
 		host.Break(errors.New("socket closed"))
-		time.Sleep(lastPause - time.Millisecond)
+		time.Sleep(firstPause)
 		synctest.Wait()
-		require.Zero(t, host.Watchers())
+		require.Equal(t, 1, host.Watchers())
+
+		// A context that ends cuts it short.
+		host.Break(errors.New("socket closed"))
+		synctest.Wait()
 		cancel()
 		require.NoError(t, <-ended)
 	})
