@@ -26,6 +26,6 @@
 //
 // # Rules
 //
-// The behaviour is that of kube-proxy of Kubernetes 1.36, or deliberately better where the documentation of a function says
-// "unlike kube-proxy". Comments and tests name the rules by their number in the project's list of semantics: S1, S2 ...
+// The behaviour is that of kube-proxy of Kubernetes 1.36, or deliberately better where the project's list of semantics,
+// docs/semantics.md, says "depart". Comments and tests name the rules by their number there: S1, S2 ...
 package localstate
