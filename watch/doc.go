@@ -1,7 +1,31 @@
 // Package watch is where cluster objects come from: a [Source] delivers Services, EndpointSlices, this node's Node and
 // the ServiceCIDRs to a [Handler], says when all of them have been listed once, and goes on with their changes.
 //
-// There are three sources. [NewClientset] asks an API server, [NewInformers] uses informers that the program has
-// anyway, and [NewFiles] reads files of the kind that kubectl prints. A program with a source of its own (a gateway's
-// cache, a test) implements Source itself.
+// # Which source
+//
+//   - [NewClientset] asks an API server. It has the server filter, and keeps no object in memory. This is what a proxy
+//     on a node wants.
+//   - [NewInformers] uses informers that the program has anyway, in a controller or an agent that does more than this.
+//   - [NewFiles] and [NewFilesFS] read files of the kind that kubectl prints: for tests, demonstrations, clusters that
+//     are written down, and bug reports.
+//
+// A program with a source of its own (a gateway's cache, a test) implements Source itself.
+//
+// # What all of them guarantee
+//
+// What the handler has been given when [Handler.Synced] is called is complete: every kind of object has been listed,
+// and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing is taken
+// for complete meanwhile. An empty cluster is complete.
+//
+// Nothing gets lost. What was deleted while the connection was down, or while a file could not be read, is delivered as deleted
+// once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves, or
+// that becomes headless.
+//
+// When Run returns, no call of the handler is under way, and none will come.
+//
+// # What they do not do
+//
+// They apply rule S1 (no Services and EndpointSlices of other proxies, no headless ones, of the Nodes the own one) and nothing
+// else: what the objects mean is for package localstate to say. They do not put the kinds of
+// object in an order: an EndpointSlice may come before its Service. They do not write to the cluster.
 package watch
