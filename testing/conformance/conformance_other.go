@@ -13,3 +13,9 @@ func Test(t *testing.T, f Factory) {
 	t.Helper()
 	need.That(t, false, "Linux, for network namespaces")
 }
+
+// Random compares a backend with the oracle in random states. It needs Linux: here it skips.
+func Random(t *testing.T, f Factory, seed uint64, n int) {
+	t.Helper()
+	need.That(t, false, "Linux, for network namespaces")
+}

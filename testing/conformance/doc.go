@@ -16,7 +16,8 @@
 // client outside; dual-stack, with servers for TCP, UDP and SCTP that answer with their address and the client's as they see
 // it. It tells the backend's sink node-local states, sends real traffic from every kind of source to every kind of
 // address, and compares what happens with package oracle: who answers, which source is seen, what is refused, dropped, or
-// left alone.
+// left alone. It restarts the backend, has it fail, and breaks its rules. [Random] compares in states that nobody thought
+// of, and makes a failure as small as can be.
 //
 // A failing case prints the flows, what was seen, what was expected and by which rule, what the backend had been told, and
 // its ruleset.

@@ -38,6 +38,11 @@ const (
 	onOtherIPv4Only                  // one in IPv4 that is not the node's primary one; says nothing about IPv6
 )
 
+func (n nodePorts) String() string {
+	return [...]string{"on the node's own addresses", "on all addresses", "on all addresses and 127.0.0.1",
+		"on another address of the node (IPv4), on all (IPv6)"}[n]
+}
+
 // node returns the node as the backend is told it.
 func (s setup) node(families []model.Family) *model.Node {
 	n := &model.Node{Name: theNode}

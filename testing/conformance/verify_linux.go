@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
@@ -49,8 +50,6 @@ type expectation struct {
 	tolerant bool
 	// toHost: the destination is an address of the node, which refuses what is not served; unless silent: then it does not.
 	toHost, silent bool
-	// unspread: which of the endpoints are reached is not looked at.
-	unspread bool
 }
 
 // check compares what was seen, and returns nil or what is wrong.
@@ -91,6 +90,11 @@ func (e *expectation) unexplained(v oracle.Verdict) bool {
 	return false
 }
 
+// allowsSilence tells whether it may be right that nothing comes back.
+func (e *expectation) allowsSilence() bool {
+	return e.allows(oracle.Drop) || e.tolerant && e.allows(oracle.Reject) || e.silent && e.allows(oracle.NotOurs)
+}
+
 // allows tells whether a verdict is right.
 func (e *expectation) allows(v oracle.Verdict) bool {
 	if e.out.Verdict == v {
@@ -116,55 +120,57 @@ func attempts(endpoints int) int {
 
 // verify tries flows until each has reached all the endpoints that it may reach, and tells what went wrong.
 func (s *session) verify(ctx context.Context, o *oracle.Oracle, flows []expectation) error {
-	type progress struct {
-		expectation
-		missing map[netip.AddrPort]bool
-		tried   int
-	}
-	var open []*progress
-	for _, e := range flows {
-		p := &progress{expectation: e, missing: map[netip.AddrPort]bool{}}
-		if !e.unspread && e.out.AffinityTimeout == 0 {
-			for _, d := range e.out.Endpoints {
-				p.missing[d.Endpoint] = true
-			}
-		}
-		open = append(open, p)
-	}
 	var failed failures
-	for round := 1; len(open) > 0; round *= 2 {
-		var batch []attempt
-		var owners []*progress
-		for _, p := range open {
-			a := attempt{p.flow, p.allows(oracle.Drop) || p.tolerant && p.allows(oracle.Reject)}
-			for range max(1, min(round, attempts(len(p.out.Endpoints))-p.tried)) {
-				batch, owners = append(batch, a), append(owners, p)
-			}
+	for _, wrong := range s.judge(ctx, o, flows) {
+		if wrong != "" {
+			failed.add(wrong)
 		}
-		wrong := map[*progress]bool{}
-		for i, seen := range s.n.tryAll(ctx, batch, s.patience) {
-			p := owners[i]
-			p.tried++
-			delete(p.missing, seen.Endpoint)
-			if err := p.check(o, seen); err != nil && !wrong[p] {
-				wrong[p] = true
-				failed.add(err.Error())
-			}
-		}
-		var next []*progress
-		for _, p := range open {
-			switch {
-			case wrong[p], len(p.missing) == 0:
-			case p.tried >= attempts(len(p.out.Endpoints)):
-				failed.add(fmt.Sprintf("flow: %v\nseen: none of %d connections reached %s\nwant: %v",
-					p.flow, p.tried, joinKeys(p.missing), p.out))
-			default:
-				next = append(next, p)
-			}
-		}
-		open = next
 	}
 	return failed.err()
+}
+
+// judge tries flows until each has reached all the endpoints that it may reach, and returns for each what is wrong, or "".
+func (s *session) judge(ctx context.Context, o *oracle.Oracle, flows []expectation) []string {
+	wrong := make([]string, len(flows))
+	missing := make([]map[netip.AddrPort]bool, len(flows))
+	tried := make([]int, len(flows))
+	var open []int
+	for i, e := range flows {
+		missing[i] = map[netip.AddrPort]bool{}
+		if e.out.AffinityTimeout == 0 {
+			for _, d := range e.out.Endpoints {
+				missing[i][d.Endpoint] = true
+			}
+		}
+		open = append(open, i)
+	}
+	for round := 1; len(open) > 0; round *= 2 {
+		var batch []attempt
+		var owners []int
+		for _, i := range open {
+			e := flows[i]
+			a := attempt{e.flow, e.allowsSilence()}
+			for range max(1, min(round, attempts(len(e.out.Endpoints))-tried[i])) {
+				batch, owners = append(batch, a), append(owners, i)
+			}
+		}
+		for n, seen := range s.n.tryAll(ctx, batch, s.patience) {
+			i := owners[n]
+			tried[i]++
+			delete(missing[i], seen.Endpoint)
+			if err := flows[i].check(o, seen); err != nil && wrong[i] == "" {
+				wrong[i] = err.Error()
+			}
+		}
+		open = slices.DeleteFunc(open, func(i int) bool {
+			if wrong[i] == "" && len(missing[i]) > 0 && tried[i] >= attempts(len(flows[i].out.Endpoints)) {
+				wrong[i] = fmt.Sprintf("flow: %v\nseen: none of %d connections reached %s\nwant: %v",
+					flows[i].flow, tried[i], joinKeys(missing[i]), flows[i].out)
+			}
+			return wrong[i] != "" || len(missing[i]) == 0
+		})
+	}
+	return wrong
 }
 
 func joinKeys(set map[netip.AddrPort]bool) string {

@@ -1,0 +1,259 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+)
+
+// flowsPerWave is how many flows are tried in each state of a random test.
+const flowsPerWave = 48
+
+// Random puts random states in force, n of them, one change after the other, and compares what happens to random traffic
+// with what the oracle says. Every so often the backend is restarted, a Sync is cancelled, or a fresh backend begins with
+// another configuration. Everything follows from the seed.
+//
+// The first failure ends the test, after the course of events that led to it has been made as short as can be: the message
+// has the seed, what is left, the flows, and the ruleset. Random needs what [Test] needs.
+func Random(t *testing.T, f Factory, seed uint64, n int) {
+	t.Helper()
+	s := testSession(t, f)
+	if err := s.random(t.Context(), seed, n); err != nil {
+		t.Errorf("random test with seed %d and %d states\n\n%v", seed, n, err)
+	}
+}
+
+// random runs the random test.
+func (s *session) random(ctx context.Context, seed uint64, n int) error {
+	g := newGenerator(seed, s.factory)
+	for done := 0; done < n; {
+		r := &randomRun{session: s, script: script{setup: g.setup()}}
+		var services []service
+		for range min(episodeLength, n-done) {
+			done++
+			before := services
+			st := g.next(services)
+			services = st.services
+			r.script.steps = append(r.script.steps, st)
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			flows := g.trafficTo(services, before, flowsPerWave)
+			if err := r.wave(ctx, st, flows); err != nil {
+				return fmt.Errorf("state %d: %w", done, r.shrunk(ctx, flows, err))
+			}
+		}
+		if err := s.cleanup(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// randomRun is one episode: a fresh backend and what it goes through.
+type randomRun struct {
+	*session
+	script script
+	// contacts are the endpoints that clients of services with affinity were sent to.
+	contacts map[contactKey][]contact
+}
+
+type contactKey struct {
+	port   model.PortName
+	source netip.Addr
+}
+
+type contact struct {
+	endpoint netip.AddrPort
+	at       time.Time
+}
+
+// flowsFailed is an error with the traffic that went wrong.
+type flowsFailed struct {
+	failures
+	traffic []traffic
+}
+
+func (e *flowsFailed) Error() string { return e.failures.err().Error() }
+
+// wave puts a state in force, with its event, and tries traffic.
+func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) error {
+	if r.sink == nil {
+		if err := r.start(ctx, r.script.setup); err != nil {
+			return err
+		}
+		r.contacts = map[contactKey][]contact{}
+	} else if st.event == restarted {
+		if err := r.restart(ctx); err != nil {
+			return err
+		}
+		r.contacts = map[contactKey][]contact{} // What of affinity survives a restart is nobody's promise.
+	}
+	to, err := r.build(st.services)
+	if err != nil {
+		return err
+	}
+	r.forgetContacts(to)
+	if err := r.describe(to); err != nil {
+		return err
+	}
+	if st.event == cancelled {
+		stopped, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = r.sync(stopped)
+	}
+	if st.event == cancelled || st.event == resynced {
+		if err := r.resync(); err != nil {
+			return err
+		}
+	}
+	if err := r.sync(ctx); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return r.tryTraffic(ctx, flows)
+}
+
+// forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint is no longer in
+// all the sets that it was in.
+func (r *randomRun) forgetContacts(to state) {
+	for key, list := range r.contacts {
+		before, after := r.told.services[key.port.Service], to.services[key.port.Service]
+		if before == nil || after == nil || before.SessionAffinityTimeout != after.SessionAffinityTimeout {
+			delete(r.contacts, key)
+			continue
+		}
+		r.contacts[key] = slices.DeleteFunc(list, func(c contact) bool {
+			k := model.EndpointKey{Port: key.port, Target: c.endpoint}
+			old, now := r.told.endpoints[k], to.endpoints[k]
+			return old == nil || now == nil || !now.Sets.Has(old.Sets)
+		})
+	}
+}
+
+// tryTraffic tries flows in the state that is in force: all at the same time, but for those with affinity, where each depends
+// on the ones before.
+func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
+	o, err := r.told.oracle(r.setup, r.env.Families)
+	if err != nil {
+		return err
+	}
+	failed := &flowsFailed{}
+	var free []expectation
+	var freeTraffic []traffic
+	for _, tr := range flows {
+		st := step{services: []service{*tr.as}, traffic: []traffic{tr}}
+		expanded, err := st.flows(r.env.Families, r.protocols())
+		if err != nil {
+			return err
+		}
+		for _, e := range expanded {
+			x, err := r.expect(o, flow{Flow: e.flow, from: e.source, about: e.about})
+			if err != nil {
+				return err
+			}
+			if x.out.AffinityTimeout == 0 {
+				free, freeTraffic = append(free, x), append(freeTraffic, tr)
+			} else if wrong := r.visitOften(o, x); wrong != "" {
+				failed.add(wrong)
+				failed.traffic = append(failed.traffic, tr)
+			}
+		}
+	}
+	for i, wrong := range r.judge(ctx, o, free) {
+		if wrong != "" {
+			failed.add(wrong)
+			failed.traffic = append(failed.traffic, freeTraffic[i])
+		}
+	}
+	if failed.err() != nil {
+		return failed
+	}
+	return nil
+}
+
+// visitOften makes a few connections of one client to a service with affinity, one after the other.
+func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
+	out, key := x.out, contactKey{x.out.Port, x.Source}
+	for range 3 {
+		var contacts []oracle.Contact
+		for _, c := range r.contacts[key] {
+			contacts = append(contacts, oracle.Contact{Endpoint: c.endpoint, Ago: time.Since(c.at)})
+		}
+		x.out = out.After(contacts...)
+		seen := r.n.try(attempt{x.flow, x.allowsSilence()}, r.patience)
+		if err := x.check(o, seen); err != nil {
+			return err.Error()
+		}
+		if seen.Verdict == oracle.Deliver {
+			r.contacts[key] = append(r.contacts[key], contact{seen.Endpoint, time.Now()})
+		}
+	}
+	return ""
+}
+
+// Shrinking is worth this many reproductions, and no more time than this.
+const (
+	shrinkTries = 80
+	shrinkTime  = 45 * time.Second
+)
+
+// shrunk makes the error of the episode's last wave as simple as can be.
+func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) error {
+	original, originalDump := r.script, r.dump(ctx)
+	if f, ok := err.(*flowsFailed); ok {
+		flows = f.traffic
+	}
+	deadline := time.Now().Add(shrinkTime)
+	var last error
+	var lastDump string
+	fails := func(sc script) bool {
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return false
+		}
+		if e := r.reproduce(ctx, sc, flows); e != nil {
+			last, lastDump = e, r.dump(ctx)
+			return true
+		}
+		return false
+	}
+	defer func() {
+		_ = r.cleanup(context.WithoutCancel(ctx))
+	}()
+	if !fails(original) {
+		return fmt.Errorf("%w\n\nIt could not be reproduced. What had happened:\n%v\nThe ruleset:\n%s", err, original, indent(originalDump))
+	}
+	small := shrink(original, fails, shrinkTries)
+	// The last reproduction that failed is not always the smallest script's.
+	if e := r.reproduce(ctx, small, flows); e != nil {
+		last, lastDump = e, r.dump(ctx)
+	}
+	return fmt.Errorf("%w\n\nWhat it takes:\n%v\nThe ruleset:\n%s", last, indent(strings.TrimSpace(small.String())), indent(lastDump))
+}
+
+// reproduce takes a fresh backend through a script, and tries traffic at its end.
+func (s *session) reproduce(ctx context.Context, sc script, flows []traffic) error {
+	if err := s.cleanup(ctx); err != nil {
+		return err
+	}
+	impatient := *s
+	impatient.patience.answer = min(s.patience.answer, time.Second)
+	r := &randomRun{session: &impatient, script: sc}
+	defer func() { s.sink, s.told, s.first, s.setup, s.env = r.sink, r.told, r.first, r.setup, r.env }()
+	for i, st := range sc.steps {
+		var now []traffic
+		if i == len(sc.steps)-1 {
+			now = flows
+		}
+		if err := r.wave(ctx, st, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}

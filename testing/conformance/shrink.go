@@ -1,0 +1,146 @@
+package conformance
+
+import "slices"
+
+// shrink makes a script that fails smaller, for as long as it still fails and fails has not been asked too often. The last
+// wave is always kept.
+func shrink(sc script, fails func(script) bool, tries int) script {
+	try := func(smaller script) bool {
+		if tries == 0 {
+			return false
+		}
+		tries--
+		if !fails(smaller) {
+			return false
+		}
+		sc = smaller
+		return true
+	}
+	// Waves: the last one alone often does; else drop as many of the first ones as possible at a time.
+	for drop := len(sc.steps) - 1; drop > 0; drop /= 2 {
+		for len(sc.steps) > drop && try(sc.withoutSteps(0, drop)) {
+		}
+	}
+	for i := len(sc.steps) - 2; i >= 0; i-- {
+		try(sc.withoutSteps(i, i+1))
+	}
+	// Services, from all waves.
+	for _, name := range sc.serviceNames() {
+		try(sc.edit(func(s service) (service, bool) { return s, s.name != name }))
+	}
+	for i := range sc.steps {
+		if sc.steps[i].event != nothing {
+			calm := script{sc.setup, slices.Clone(sc.steps)}
+			calm.steps[i].event = nothing
+			try(calm)
+		}
+	}
+	// What is left of each service.
+	for _, name := range sc.serviceNames() {
+		for _, simplify := range simplifications {
+			try(sc.edit(func(s service) (service, bool) {
+				if s.name == name {
+					s = simplify(s)
+				}
+				return s, true
+			}))
+		}
+		for i := sc.maxPorts(name) - 1; i >= 0; i-- {
+			try(sc.edit(func(s service) (service, bool) {
+				if s.name == name && len(s.ports) > 1 && i < len(s.ports) {
+					s.ports = slices.Delete(slices.Clone(s.ports), i, i+1)
+				}
+				return s, true
+			}))
+		}
+		for _, p := range places() {
+			without := func(eps []endpoint) []endpoint {
+				return slices.DeleteFunc(slices.Clone(eps), func(e endpoint) bool { return e.at == p.name })
+			}
+			if !sc.hasEndpoint(name, p.name) {
+				continue
+			}
+			try(sc.edit(func(s service) (service, bool) {
+				if s.name == name {
+					s.endpoints = without(s.endpoints)
+					s.ports = slices.Clone(s.ports)
+					for i := range s.ports {
+						if s.ports[i].endpoints != nil {
+							s.ports[i].endpoints = without(s.ports[i].endpoints)
+						}
+					}
+				}
+				return s, true
+			}))
+		}
+	}
+	return sc
+}
+
+// simplifications each take something from a service.
+var simplifications = []func(service) service{
+	func(s service) service { s.ranges = nil; return s },
+	func(s service) service { s.affinity = 0; return s },
+	func(s service) service { s.masqueradeAll = false; return s },
+	func(s service) service { s.externalLocal = false; return s },
+	func(s service) service { s.internalLocal = false; return s },
+	func(s service) service { s.nodePort = false; return s },
+	func(s service) service { s.externalIP = false; return s },
+	func(s service) service { s.vip = false; return s },
+}
+
+func (sc script) withoutSteps(from, to int) script {
+	return script{sc.setup, slices.Delete(slices.Clone(sc.steps), from, to)}
+}
+
+// edit changes, or leaves out, the services of all waves.
+func (sc script) edit(f func(service) (service, bool)) script {
+	edited := script{setup: sc.setup}
+	for _, st := range sc.steps {
+		next := scriptStep{event: st.event}
+		for _, s := range st.services {
+			if s, keep := f(s); keep {
+				next.services = append(next.services, s)
+			}
+		}
+		edited.steps = append(edited.steps, next)
+	}
+	return edited
+}
+
+func (sc script) serviceNames() []string {
+	var names []string
+	for _, st := range sc.steps {
+		for _, s := range st.services {
+			if !slices.Contains(names, s.name) {
+				names = append(names, s.name)
+			}
+		}
+	}
+	return names
+}
+
+func (sc script) maxPorts(name string) int {
+	n := 0
+	for _, st := range sc.steps {
+		for _, s := range st.services {
+			if s.name == name {
+				n = max(n, len(s.ports))
+			}
+		}
+	}
+	return n
+}
+
+func (sc script) hasEndpoint(name, place string) bool {
+	at := func(e endpoint) bool { return e.at == place }
+	for _, st := range sc.steps {
+		for _, s := range st.services {
+			if s.name == name && (slices.ContainsFunc(s.endpoints, at) ||
+				slices.ContainsFunc(s.ports, func(p servicePort) bool { return slices.ContainsFunc(p.endpoints, at) })) {
+				return true
+			}
+		}
+	}
+	return false
+}
