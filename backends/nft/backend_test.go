@@ -205,7 +205,7 @@ func TestAFailedSyncNamesTheFamilyAndLosesNothing(t *testing.T) {
 
 func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nft.Options{})
+		r := newRigThat(t, nft.Options{}, true)
 		defer r.backend.Close()
 		r.set(everyFeature()...)
 		r.sync()
@@ -232,7 +232,7 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 
 func TestAfterACleanUpNothingIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nft.Options{})
+		r := newRigThat(t, nft.Options{}, true)
 		defer r.backend.Close()
 		r.set(everyFeature()...)
 		r.sync()

@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,10 +26,14 @@ type rig struct {
 	model   fakemodel.Model
 	applied []*dataplane.Transaction
 	fail    func() error
+	// repairs: the backend repairs in the background; or else only in Sync, which is easier to follow.
+	repairs bool
 }
 
-func newRig(t testing.TB, o nft.Options) *rig {
-	r := &rig{t: t, fake: dataplane.NewFake(), options: o}
+func newRig(t testing.TB, o nft.Options) *rig { return newRigThat(t, o, false) }
+
+func newRigThat(t testing.TB, o nft.Options, repairs bool) *rig {
+	r := &rig{t: t, fake: dataplane.NewFake(), options: o, repairs: repairs}
 	r.options.Dataplane = r.fake
 	r.fake.FailApply = func(tx *dataplane.Transaction) error {
 		if r.fail != nil {
@@ -45,9 +50,13 @@ func newRig(t testing.TB, o nft.Options) *rig {
 }
 
 func (r *rig) start() {
-	backend, err := nft.New(r.t.Context(), r.options)
+	ctx, cancel := context.WithCancel(r.t.Context())
+	r.t.Cleanup(cancel)
+	backend, err := nft.New(ctx, r.options)
 	require.NoError(r.t, err)
-	r.backend = backend
+	if r.backend = backend; !r.repairs {
+		cancel()
+	}
 }
 
 // restart is a new process: a new backend that is told everything, on the dataplane as it is.

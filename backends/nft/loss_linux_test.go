@@ -247,7 +247,7 @@ func enter(ns netns.NsHandle) (leave func(), err error) {
 
 // newKernelRig is a rig on the kernel, in the namespace of the test.
 func newKernelRig(t *testing.T) *rig {
-	r := &rig{t: t, options: nft.Options{}}
+	r := &rig{t: t, options: nft.Options{}, repairs: true}
 	r.start()
 	t.Cleanup(func() { assert.NoError(t, r.backend.Close()) })
 	return r
