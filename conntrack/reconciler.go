@@ -51,6 +51,7 @@ type familyState struct {
 	index    *index // what is in force, from the first successful Sync on; until then nil
 	due      bool   // a pass is due
 	failures int    // passes that failed in a row
+	never    bool   // there is no table
 	retryAt  time.Time
 }
 
@@ -75,7 +76,8 @@ var (
 //
 // Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when none
 // is due, or with the context of the last Sync. [Reconciler.Wait] waits for that. A pass that fails is logged and tried
-// again after a pause that grows from 1 s to 1 min; what is due stays due over the end of a context.
+// again after a pause that grows from 1 s to 1 min; what is due stays due over the end of a context. Where there is no such
+// table (errors.ErrUnsupported) that is logged once, and nothing more is tried.
 //
 // # Metrics
 //

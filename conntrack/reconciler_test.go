@@ -3,6 +3,7 @@ package conntrack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -198,6 +199,20 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		_, err := DeleteStale(t.Context(), table, f, func(func(*sink.ServiceEntry) bool) {}, nil)
 		require.ErrorIs(t, err, ErrInterrupted)
 		require.ErrorContains(t, err, "IPv6")
+	})
+}
+
+func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &Fake{}
+		table.FailNext(fmt.Errorf("conntrack: %w", errors.ErrUnsupported))
+		r := Wrap(nil, Options{Table: table, Families: []model.Family{model.IPv4}})
+		for range 3 {
+			r.ForceResync()
+			require.NoError(t, r.Sync(t.Context()))
+			r.Wait()
+		}
+		require.Equal(t, 1, table.Passes(model.IPv4))
 	})
 }
 

@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -37,7 +38,7 @@ func (r *Reconciler) work() {
 func (r *Reconciler) nextDue() *familyState {
 	var next *familyState
 	for _, f := range r.families {
-		if f.due && (next == nil || f.retryAt.Before(next.retryAt)) {
+		if f.due && !f.never && (next == nil || f.retryAt.Before(next.retryAt)) {
 			next = f
 		}
 	}
@@ -69,6 +70,10 @@ func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 	}
 	f.due = true
 	if ctx.Err() != nil {
+		return
+	}
+	if f.never = errors.Is(err, errors.ErrUnsupported); f.never {
+		logger.Error(err, "Stale UDP flows will not be deleted", "family", f.family)
 		return
 	}
 	pause := min(firstRetry<<min(f.failures, 6), lastRetry)

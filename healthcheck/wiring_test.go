@@ -1,0 +1,59 @@
+package healthcheck_test
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/healthcheck"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// Everything that a backend needs on a node, around it. (Not run: it would change this machine.)
+func Example_allTogether() {
+	run := func(ctx context.Context, source watch.Source, newBackend func(*nodeaddr.Tracker) sink.Sink, nodePortAddresses []string,
+		events healthcheck.EventRecorder, registry prometheus.Registerer, mux *http.ServeMux, nodeName string) error {
+		health := &kubeproxy.Health{}
+		proxy := healthcheck.NewProxy(healthcheck.ProxyOptions{
+			Family: func(f model.Family) healthcheck.FamilyHealth { return healthcheck.FamilyHealth(health.Family(f)) },
+		})
+		choice, err := nodeaddr.Parse(nodePortAddresses)
+		if err != nil {
+			return err
+		}
+		addresses, err := nodeaddr.NewTracker(nodeaddr.Options{Choice: choice})
+		if err != nil {
+			return err
+		}
+		go func() { _ = addresses.Run(ctx) }()
+
+		backend := newBackend(addresses) // its SetNode calls addresses.SetNode, for "primary"
+		flows := conntrack.Wrap(backend, conntrack.Options{})
+		defer flows.Wait()
+		services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
+			Healthy: proxy.Healthy, Addresses: addresses.Addresses, Events: events, NodeName: nodeName,
+		})
+		defer services.Close()
+		registry.MustRegister(flows, proxy)
+		mux.Handle("/healthz", proxy.Healthz())
+		mux.Handle("/livez", proxy.Livez())
+
+		if err := sysctl.KubeProxyDefaults().Apply(ctx, ""); err != nil {
+			klog.FromContext(ctx).Error(err, "Some kernel parameters are not set") // normal in a container
+		}
+		return kubeproxy.Run(ctx, kubeproxy.Options{
+			Source: source, Sink: sink.Tee(services, proxy.Sink()), State: localstate.Options{NodeName: nodeName},
+			Health: health, Metrics: registry,
+		})
+	}
+	_ = run
+}
