@@ -203,6 +203,14 @@ func TestKernelLeavesOtherZonesAlone(t *testing.T) {
 	require.Len(t, table.Flows(), 1)
 }
 
+func TestADirectionInAnotherZoneIsLeftAlone(t *testing.T) {
+	proto := appendNested(nil, ctaTupleProto, func(b []byte) []byte { return appendAttribute(b, ctaProtoNumber, []byte{unix.IPPROTO_UDP}) })
+	_, ok := parseTuple(proto)
+	require.True(t, ok)
+	_, ok = parseTuple(appendAttribute(proto, ctaTupleZone, []byte{0, 7}))
+	require.False(t, ok)
+}
+
 func TestKernelDeletesWhileItReads(t *testing.T) {
 	table := newKernelTable(t)
 	f := model.IPv4
