@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
@@ -37,7 +38,7 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 			LocalhostNodePorts: old.IPTables.LocalhostNodePorts,
 		},
 		IPVS: v1alpha2.IPVSConfiguration{
-			MasqueradeBit: old.IPTables.MasqueradeBit,
+			MasqueradeBit: ptr.To(*old.IPTables.MasqueradeBit), // modes iptables and ipvs share it there
 			Scheduler:     old.IPVS.Scheduler,
 			ExcludeCIDRs:  old.IPVS.ExcludeCIDRs,
 			StrictARP:     old.IPVS.StrictARP,
@@ -74,7 +75,7 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 	}
 	w.addUnshared(old, c)
 	v1alpha2.SetDefaults(c)
-	return c.DeepCopy(), w
+	return c, w
 }
 
 // ToV1alpha1 returns a configuration in version v1alpha1, with all defaults: those of the newest version for the fields
@@ -158,7 +159,7 @@ func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfigu
 		w.add("configHardFail", "false is not kept: version v1alpha1 does not have it, and means true")
 	}
 	SetDefaultsV1alpha1(old)
-	return old.DeepCopy(), w
+	return old, w
 }
 
 // splitCIDRs takes clusterCIDR apart, which is one text in version v1alpha1.

@@ -8,20 +8,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-// v1alpha1Name returns what version v1alpha1 calls a field of v1alpha2, so that a message about a file speaks of what is in
-// the file. Names of sections stand for all fields in them.
+// v1alpha1Name returns what version v1alpha1 calls a field of v1alpha2 that Validate can name, so that a message about a file
+// speaks of what is in the file. The name of a section stands for all fields in it.
 func v1alpha1Name(field string, mode v1alpha1.ProxyMode) string {
-	section, masqueradeSection := "iptables.", "iptables."
+	section := "iptables."
 	switch v1alpha2.ProxyMode(mode) {
 	case v1alpha2.ProxyModeIPVS:
 		section = "ipvs."
 	case v1alpha2.ProxyModeNFTables:
-		section, masqueradeSection = "nftables.", "nftables."
+		section = "nftables."
 	}
 	for _, n := range []struct{ current, old string }{
-		{"linux.masqueradeAll", masqueradeSection + "masqueradeAll"},
 		{"linux.", ""},
-		{"windows.runAsService", "windowsRunAsService"},
 		{"syncPeriod", section + "syncPeriod"},
 		{"minSyncPeriod", section + "minSyncPeriod"},
 		{"ipvs.masqueradeBit", "iptables.masqueradeBit"},

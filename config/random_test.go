@@ -84,6 +84,8 @@ func TestConversionSharesNothing(t *testing.T) {
 	filler(3, 0).Fill(old)
 	before := asJSON(t, old)
 	c, _ := config.FromV1alpha1(old)
+	*c.IPVS.MasqueradeBit = 99
+	assert.NotEqual(t, int32(99), *c.IPTables.MasqueradeBit, "the two come from one field")
 	require.Positive(t, clearShared(reflect.ValueOf(c).Elem()))
 	assert.JSONEq(t, before, asJSON(t, old))
 
