@@ -31,6 +31,9 @@ type Options struct {
 	// ResyncInterval is the time between full resyncs: Sync is called although nothing changed, with ForceResync
 	// before it if the sink has that, to repair what others did to the dataplane. Default 1 h; negative: never.
 	ResyncInterval time.Duration
+	// Resync, if given, asks for a full resync whenever something can be received from it, for what neither the cluster nor
+	// the sink knows: the host's addresses changed, or a person wants it. It comes at least MinInterval after the last Sync.
+	Resync <-chan struct{}
 
 	// Metrics, if given, gets the metrics while Run runs. Names and labels are kube-proxy's; see the package
 	// documentation for the list.

@@ -79,6 +79,7 @@ type runner struct {
 	// what follows belongs to the loop
 	sourceDone bool
 	first      bool      // no Sync has succeeded yet
+	asked      bool      // for a full resync, through Options.Resync
 	failures   int       // Syncs that failed in a row
 	lastEnd    time.Time // of the last Sync
 	lastFull   time.Time // end of the last full resync
@@ -173,6 +174,10 @@ func (r *runner) loop(ctx context.Context, sourceEnded <-chan error) error {
 			return nil
 		case <-r.wake:
 		case <-timer.C:
+		case _, ok := <-r.opts.Resync:
+			if r.asked = true; !ok {
+				r.opts.Resync = nil // closed: it has asked once
+			}
 		case err := <-sourceEnded:
 			r.sourceDone, sourceEnded = true, nil
 			if ctx.Err() != nil {
@@ -200,7 +205,7 @@ func (r *runner) due() (time.Time, bool) {
 	}
 	earliest := r.lastEnd.Add(r.opts.MinInterval)
 	switch {
-	case r.first && r.failures == 0, pending:
+	case r.first && r.failures == 0, pending, r.asked:
 		return earliest, true
 	case r.failures > 0:
 		return r.lastEnd.Add(r.backoff()), true
@@ -227,7 +232,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // step hands over what changed and calls Sync if that is needed: if anything changed, after a failure, for the first
-// state, even of an empty cluster, and for the periodic full resync (S44). It returns a permanent error only.
+// state, even of an empty cluster, and for a full resync, periodic or asked for (S44). It returns a permanent error only.
 func (r *runner) step(ctx context.Context) error {
 	r.mu.Lock()
 	changes := r.state.Flush(r.opts.Sink)
@@ -243,7 +248,7 @@ func (r *runner) step(ctx context.Context) error {
 	r.mu.Unlock()
 
 	now := time.Now()
-	resync := r.failures > 0 || !r.first && r.opts.ResyncInterval > 0 && !now.Before(r.lastFull.Add(r.opts.ResyncInterval))
+	resync := r.failures > 0 || r.asked || !r.first && r.opts.ResyncInterval > 0 && !now.Before(r.lastFull.Add(r.opts.ResyncInterval))
 	full := r.first || resync
 	if !full && !changes.Any() {
 		for _, w := range r.waves {
@@ -251,6 +256,7 @@ func (r *runner) step(ctx context.Context) error {
 		}
 		return nil
 	}
+	r.asked = false // if it fails, failures ask for one
 	if resync {
 		if s, ok := r.opts.Sink.(sink.Resyncer); ok {
 			s.ForceResync()

@@ -256,6 +256,32 @@ func TestAFullResyncComesPeriodically(t *testing.T) {
 	})
 }
 
+func TestAFullResyncComesWhenItIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec, resync := newManual(), &sink.Recorder{}, make(chan struct{}, 1)
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Resync: resync, MinInterval: time.Second, ResyncInterval: -1})
+		resync <- struct{}{}
+		time.Sleep(time.Minute)
+		assert.Empty(t, ops(rec), "not before everything is listed")
+		src.Synced()
+		synctest.Wait()
+		assert.Len(t, ops(rec), 1, "the first state is a full one")
+		time.Sleep(time.Minute)
+		assert.Empty(t, ops(rec), "once is enough")
+
+		rec.FailNext(errors.New("down"))
+		resync <- struct{}{}
+		synctest.Wait()
+		assert.Equal(t, []string{"ForceResync"}, ops(rec))
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"ForceResync"}, ops(rec), "the failed one is tried again, until it succeeds")
+		close(resync)
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"ForceResync"}, ops(rec), "closing asks once")
+		require.NoError(t, stop())
+	})
+}
+
 func TestRunEndsWithAPermanentError(t *testing.T) {
 	cause := errors.New("no such kernel module")
 	for name, tc := range map[string]struct {
