@@ -55,6 +55,7 @@ var layers = []struct {
 }{
 	{"examples", []string{""}},
 	{"testing", []string{""}},
+	{"internal/testns", []string{""}}, // of tests alone
 	{"model", nil},
 	{"diffstore", []string{"github.com/tidwall/btree"}},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
@@ -66,6 +67,7 @@ var layers = []struct {
 		"github.com/vishvananda/", "golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
+	{"nodeaddr", []string{module + "/model", "k8s.io/klog/v2", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 }
 

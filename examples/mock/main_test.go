@@ -3,35 +3,23 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// golden compares with a file that a person has read. UPDATE_GOLDEN=1 writes it anew.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		require.NoError(t, os.WriteFile(file, got, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got))
-}
 
 func TestTheScriptShowsTheTableAndEveryChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), nil, &out))
-		golden(t, "script.txt", out.Bytes())
+		fakemodel.Golden(t, "testdata/script.txt", out.String())
 	})
 }
 
@@ -39,14 +27,14 @@ func TestOnceShowsTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		require.NoError(t, run(t.Context(), []string{"--once"}, &out))
-		golden(t, "once.txt", out.Bytes())
+		fakemodel.Golden(t, "testdata/once.txt", out.String())
 	})
 }
 
 func TestFilesAreShownFromTheNodesPointOfView(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"--once", "--file", "cluster", "--node-name", "node-2"}, &out))
-	golden(t, "node-2.txt", out.Bytes())
+	fakemodel.Golden(t, "testdata/node-2.txt", out.String())
 }
 
 func TestItEndsWithItsContext(t *testing.T) {

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/yaml"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -30,21 +32,15 @@ func output(t *testing.T, args ...string) []byte {
 	return out.Bytes()
 }
 
-// golden compares with a file that a person has read. UPDATE_GOLDEN=1 writes it anew.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if os.Getenv("UPDATE_GOLDEN") == "1" {
-		require.NoError(t, os.WriteFile(file, got, 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got))
+func TestText(t *testing.T) {
+	fakemodel.Golden(t, "testdata/state.txt", string(output(t, "--once")))
 }
-
-func TestText(t *testing.T) { golden(t, "state.txt", output(t, "--once")) }
-func TestJSON(t *testing.T) { golden(t, "state.json", output(t, "--once", "-o", "json")) }
-func TestYAML(t *testing.T) { golden(t, "state.yaml", output(t, "--once", "-o", "yaml")) }
+func TestJSON(t *testing.T) {
+	fakemodel.Golden(t, "testdata/state.json", string(output(t, "--once", "-o", "json")))
+}
+func TestYAML(t *testing.T) {
+	fakemodel.Golden(t, "testdata/state.yaml", string(output(t, "--once", "-o", "yaml")))
+}
 
 func TestYAMLSaysTheSameAsJSON(t *testing.T) {
 	converted, err := yaml.YAMLToJSON(output(t, "--once", "-o", "yaml"))
@@ -80,9 +76,9 @@ func TestAnEmptyClusterIsAState(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	for _, service := range []string{"kube-system/kube-dns", "shop/web", "shop/db"} {
-		golden(t, strings.ReplaceAll(service, "/", "-")+".explain.txt", output(t, "--explain", service))
+		fakemodel.Golden(t, "testdata/"+strings.ReplaceAll(service, "/", "-")+".explain.txt", string(output(t, "--explain", service)))
 	}
-	golden(t, "kube-system-kube-dns.explain.json", output(t, "--explain", "kube-system/kube-dns", "-o", "json"))
+	fakemodel.Golden(t, "testdata/kube-system-kube-dns.explain.json", string(output(t, "--explain", "kube-system/kube-dns", "-o", "json")))
 }
 
 // TestItGoesOnPrinting: without --once the state is printed again when it has changed, and --once is not needed to end.
