@@ -382,3 +382,42 @@ func memory(b *testing.B, what string) float64 {
 	require.NoError(b, err)
 	return kib
 }
+
+// A new connection through the last of so many services, from a process of the node; and one that goes to an endpoint
+// directly.
+func BenchmarkNewFlow(b *testing.B) {
+	for _, c := range []clusterSize{{10, 10}, {1000, 10}, {10000, 10}, {30000, 10}} {
+		b.Run(c.String(), func(b *testing.B) {
+			l := newLossTest(b)
+			backend := newBackend(b, nft.Options{})
+			defer func() { require.NoError(b, backend.Close()) }()
+			c.feed(backend)
+			backend.SetService(l.service()[1].(*model.Service))
+			for i := range 10 {
+				backend.SetEndpoint(l.endpoint(1 + i))
+			}
+			require.NoError(b, backend.Sync(b.Context()))
+			i := 0
+			for b.Loop() {
+				if !l.flow(i, lossVIP) {
+					b.Fatal("no answer")
+				}
+				i++
+			}
+		})
+	}
+	b.Run("direct", func(b *testing.B) {
+		l := newLossTest(b)
+		backend := newBackend(b, nft.Options{}) // or nothing would track connections
+		defer func() { require.NoError(b, backend.Close()) }()
+		clusterSize{10, 10}.feed(backend)
+		require.NoError(b, backend.Sync(b.Context()))
+		i := 0
+		for b.Loop() {
+			if !l.flow(i, unix.SockaddrInet4{Port: lossPort, Addr: [4]byte{10, 1, 0, byte(1 + i%12)}}) {
+				b.Fatal("no answer")
+			}
+			i++
+		}
+	})
+}

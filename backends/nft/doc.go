@@ -1,2 +1,96 @@
-// Package nft is a service proxy backend for Linux with nftables.
+// Package nft is a service proxy for Linux with nftables, for programs that feed it through package sink. [New] returns a
+// [Backend]; its Sync puts in force what was described.
+//
+// # What it guarantees
+//
+//   - A wave costs what it changes: a replaced endpoint is one element of a map, whatever the size of the cluster.
+//   - No packet is led to what has gone: what is no longer needed is removed in a second transaction, when nobody is led
+//     there any more. Each transaction is in force as a whole or not at all.
+//   - A restart keeps traffic. The first Sync reads the table as an earlier process left it and corrects the difference;
+//     clients with session affinity keep their endpoint. A table of another layout is replaced in one transaction.
+//   - What others change in its tables is noticed at once, from the kernel's notifications and from the generation of
+//     the ruleset, which every transaction depends on; it is read, compared and repaired. So is, before the next
+//     transaction, anything that failed.
+//   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads again.
+//
+// # What it never does
+//
+// It touches no table but those of its name (Options.TableName), one in family ip and one in family ip6. It starts no
+// program. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not delete the flows of
+// endpoints that have gone: wrap it with package conntrack. It serves no node ports on loopback addresses (S36).
+//
+// # Kernels
+//
+// Linux 5.13 or later, with nf_tables and its nat, masq, fib, reject, numgen and ct expressions; New finds out whether
+// they are there by having the kernel check a table that it then does not make, and fails with a clear error. What sets the
+// limit: rejecting in prerouting and comments on tables and chains came in 5.9 and 5.10, and 5.13 is what upstream
+// kube-proxy asks for; older kernels are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot have
+// big socket buffers: there, what does not fit into one transaction is divided into several.
+//
+// # The way of a packet
+//
+// Only the first packet of a connection comes here; the others follow connection tracking.
+//
+//	prerouting (from pods and from outside)        output (from the node itself)
+//	        │                                              │
+//	        └───────────────────┬──────────────────────────┘
+//	                            ▼
+//	 services ── 1. address . protocol . port in service-ips? ─────────────► go to the chain that it says
+//	                            │ no
+//	             2. address in cluster-ips? ───────────────────────────────► reject-traffic           S33
+//	                            │ no
+//	             3. address in a service CIDR? ────────────────────────────► drop                     S33
+//	                            │ no
+//	             4. address in nodeport-ips, protocol . port in nodeports? ─► go to the chain that it says
+//	                            │ no
+//	                            ▼
+//	                      not ours
+//
+//	 The chains, each of which all service ports share for which the same is to happen:
+//
+//	 reject-traffic, drop-traffic                            no endpoint (S25)
+//	 cluster-3                                               one of the 3 in the cluster set
+//	 cluster-3-masq                                          ... and masquerade
+//	 cluster-3-masq-nonpod                                   ... and masquerade unless a local pod sends (S28)
+//	 local-2, local-2-masq, ...                              one of the 2 in the local set
+//	 nodeport-cluster-3-masq, ...                            the same for node ports
+//	 restricted-cluster-3-masq                               drop unless the source is in vip-sources (S26), then cluster-3-masq
+//	 pod-cluster3-node-cluster3masq-other-local2             traffic policy Local (S27):
+//	        │
+//	        ├── from a pod of this node ──► cluster-3
+//	        ├── from the node itself ─────► cluster-3-masq
+//	        └── from anywhere else ───────► local-2
+//
+//	 cluster-3 ──► dnat to endpoints[ address . protocol . port . random number from 0 to 2 ]
+//
+//	postrouting
+//	        ├── mark set on the way (S31): clear it, masquerade
+//	        └── destination translated, source . destination in hairpin (S29): masquerade
+//
+// The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the local
+// set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The modulus of a
+// random number must be a constant of a rule: that is why there is a chain for each number of endpoints, made when the
+// first service needs it, and removed at the next full comparison when none does.
+//
+// A service port with session affinity (S32) has chains of its own instead, named affinity-..., and a set for each of its
+// endpoints with the clients that stay there:
+//
+//	affinity-...-cluster ─┬─ source in the set of endpoint 1? ── refresh, dnat to endpoint 1
+//	                      ├─ source in the set of endpoint 2? ── refresh, dnat to endpoint 2
+//	                      ├─ with a chance of 1 in 2 ─────────── put it into the set, dnat to endpoint 1
+//	                      └─ else ────────────────────────────── put it into the set, dnat to endpoint 2
+//
+// So affinity holds over all addresses of the port, ends in the transaction in which the endpoint goes, and costs in
+// proportion to the port's endpoints, per connection and per change. A client is in one set for the cluster endpoints, and
+// in one for the local endpoints if those are chosen from.
+//
+// # Why two tables
+//
+// Everything is keyed by addresses, so one table of family inet would hold everything twice all the same, and each packet
+// would pass the rules of both families. With two tables a failure in one family leaves the other in force, the kernel
+// validates half as much for each change, and a kernel without IPv6 needs no special case.
+//
+// # How it is measured
+//
+// See docs/nft.md in the repository for the layouts that were compared, the figures, and what to expect of affinity.
 package nft

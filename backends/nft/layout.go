@@ -28,12 +28,10 @@ const (
 	srcNAT = 100
 )
 
-// Keys by which things are looked up.
-var (
-	vipKey      = []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
-	nodePortKey = []dp.Field{dp.Protocol, dp.DestinationPort}
-	target      = []dp.Field{dp.DestinationAddr, dp.DestinationPort}
-)
+// Keys by which things are looked up, and what a lookup of an endpoint gives.
+func vipKey() []dp.Field      { return []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort} }
+func nodePortKey() []dp.Field { return []dp.Field{dp.Protocol, dp.DestinationPort} }
+func target() []dp.Field      { return []dp.Field{dp.DestinationAddr, dp.DestinationPort} }
 
 // sets are the sets and maps of a table that are always there.
 type sets struct {
@@ -50,17 +48,17 @@ type sets struct {
 const minSlots = 16 << 10
 
 func newSets() *sets {
-	random := func(key []dp.Field) []dp.Field { return append(slices.Clip(key), dp.Random) }
+	random := func(key []dp.Field) []dp.Field { return append(key, dp.Random) }
 	return &sets{
-		serviceIPs:             &dp.Set{Name: "service-ips", Key: vipKey, Verdicts: true},
-		nodePorts:              &dp.Set{Name: "nodeports", Key: nodePortKey, Verdicts: true},
-		endpoints:              &dp.Set{Name: "endpoints", Key: random(vipKey), Value: target, Size: minSlots},
-		localEndpoints:         &dp.Set{Name: "local-endpoints", Key: random(vipKey), Value: target, Size: minSlots},
-		nodePortEndpoints:      &dp.Set{Name: "nodeport-endpoints", Key: random(nodePortKey), Value: target, Size: minSlots},
-		nodePortLocalEndpoints: &dp.Set{Name: "nodeport-local-endpoints", Key: random(nodePortKey), Value: target, Size: minSlots},
+		serviceIPs:             &dp.Set{Name: "service-ips", Key: vipKey(), Verdicts: true},
+		nodePorts:              &dp.Set{Name: "nodeports", Key: nodePortKey(), Verdicts: true},
+		endpoints:              &dp.Set{Name: "endpoints", Key: random(vipKey()), Value: target(), Size: minSlots},
+		localEndpoints:         &dp.Set{Name: "local-endpoints", Key: random(vipKey()), Value: target(), Size: minSlots},
+		nodePortEndpoints:      &dp.Set{Name: "nodeport-endpoints", Key: random(nodePortKey()), Value: target(), Size: minSlots},
+		nodePortLocalEndpoints: &dp.Set{Name: "nodeport-local-endpoints", Key: random(nodePortKey()), Value: target(), Size: minSlots},
 		clusterIPs:             &dp.Set{Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
 		nodePortIPs:            &dp.Set{Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
-		vipSources:             &dp.Set{Name: "vip-sources", Key: append(slices.Clip(vipKey), dp.SourceAddr), Interval: true},
+		vipSources:             &dp.Set{Name: "vip-sources", Key: append(vipKey(), dp.SourceAddr), Interval: true},
 		hairpin:                &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
 	}
 }
@@ -186,7 +184,7 @@ func (c *config) baseChains(s *sets) []chain {
 // addresses (S33), then those to node ports (S35).
 func (c *config) servicesRules(s *sets) []dp.Rule {
 	rules := []dp.Rule{
-		{Statements: []dp.Statement{dp.GotoMap{Key: vipKey, Map: s.serviceIPs.Name}}},
+		{Statements: []dp.Statement{dp.GotoMap{Key: vipKey(), Map: s.serviceIPs.Name}}},
 		{Statements: []dp.Statement{dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Goto{Chain: rejectChain}},
 			Comment: "ports that the service does not have"},
 	}
@@ -194,7 +192,7 @@ func (c *config) servicesRules(s *sets) []dp.Rule {
 		rules = append(rules, dp.Rule{Statements: []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{}},
 			Comment: "service addresses that are not in use"})
 	}
-	nodePorts := dp.GotoMap{Key: nodePortKey, Map: s.nodePorts.Name}
+	nodePorts := dp.GotoMap{Key: nodePortKey(), Map: s.nodePorts.Name}
 	if c.nodePortPrefixes == nil {
 		return append(rules, dp.Rule{Statements: []dp.Statement{
 			dp.InSet{Key: s.nodePortIPs.Key, Set: s.nodePortIPs.Name}, nodePorts}})

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -28,7 +29,7 @@ import (
 
 // flows is how many new flows the tests below make. KPL_FLOWS=200000 makes as many as the backend is meant to bear; that
 // takes half a minute on two cores that have nothing else to do.
-func flows(t *testing.T) int {
+func flows(t testing.TB) int {
 	if s := os.Getenv("KPL_FLOWS"); s != "" {
 		n, err := strconv.Atoi(s)
 		require.NoError(t, err)
@@ -37,18 +38,20 @@ func flows(t *testing.T) int {
 	return 10000
 }
 
-// lossTest is a namespace in which a service, 10.96.0.1:80/UDP, has up to 12 endpoints, 10.1.0.1 to 10.1.0.12, that
+// lossTest is a namespace in which a service, 10.96.255.1:80/UDP, has up to 12 endpoints, 10.1.0.1 to 10.1.0.12, that
 // answer for as long as the test runs, whether they belong to the service or not: what is lost was led nowhere.
 type lossTest struct {
-	*testing.T
+	testing.TB
 	ns       netns.NsHandle
 	finished sync.WaitGroup
 }
 
 const lossPort = 8080
 
-func newLossTest(t *testing.T) *lossTest {
-	l := &lossTest{T: t, ns: testns.New(t)}
+var lossVIP = unix.SockaddrInet4{Port: 80, Addr: [4]byte{10, 96, 255, 1}}
+
+func newLossTest(t testing.TB) *lossTest {
+	l := &lossTest{TB: t, ns: testns.New(t)}
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
 	require.NoError(t, netlink.LinkSetUp(lo))
@@ -83,29 +86,30 @@ func (l *lossTest) endpoint(i int) *model.Endpoint {
 }
 
 func (l *lossTest) service() []any {
-	return []any{node, fm.Service("default/dns").DetectsLocalPods().ClusterIP("10.96.0.1").UDPPort("dns", 80).Build(),
+	return []any{node, fm.Service("default/dns").DetectsLocalPods().ClusterIP("10.96.255.1").UDPPort("dns", 80).Build(),
 		l.endpoint(1), l.endpoint(2), l.endpoint(3)}
 }
 
 // makeFlows makes new flows, one after the other, each from a port of its own, and returns how many were not answered.
 func (l *lossTest) makeFlows(n int) (lost int) {
 	for i := range n {
-		if !l.flow(i) {
+		if !l.flow(i, lossVIP) {
 			lost++
 		}
 	}
 	return lost
 }
 
-func (l *lossTest) flow(i int) bool {
+// flow makes a new flow and tells whether it was answered.
+func (l *lossTest) flow(i int, to unix.SockaddrInet4) bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	require.NoError(l, err)
 	defer unix.Close(fd)
 	// 20,000 ports of each of many addresses, so that none comes again while the kernel remembers it.
-	source := &unix.SockaddrInet4{Port: 10000 + i%20000, Addr: [4]byte{10, 1, 1, byte(1 + i/20000)}}
+	source := &unix.SockaddrInet4{Port: 10000 + i%20000, Addr: [4]byte{10, 1, 1, byte(1 + i/20000%250)}}
 	require.NoError(l, unix.Bind(fd, source))
 	require.NoError(l, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}))
-	require.NoError(l, unix.Sendto(fd, []byte("hello"), 0, &unix.SockaddrInet4{Port: 80, Addr: [4]byte{10, 96, 0, 1}}))
+	require.NoError(l, unix.Sendto(fd, []byte("hello"), 0, &to))
 	for {
 		n, _, err := unix.Recvfrom(fd, make([]byte, 16), 0)
 		if !errors.Is(err, syscall.EINTR) {
@@ -134,7 +138,7 @@ func (l *lossTest) during(loop func(round int) error) (lost, rounds int) {
 			return nil
 		}()
 	}()
-	lost = l.makeFlows(flows(l.T))
+	lost = l.makeFlows(flows(l.TB))
 	cancel()
 	require.NoError(l, <-done)
 	return lost, rounds
@@ -249,6 +253,32 @@ func enter(ns netns.NsHandle) (leave func(), err error) {
 func newKernelRig(t *testing.T) *rig {
 	r := &rig{t: t, options: nft.Options{}, repairs: true}
 	r.start()
-	t.Cleanup(func() { assert.NoError(t, r.backend.Close()) })
+	t.Cleanup(func() { r.backend.Close() })
 	return r
+}
+
+func TestNftListsWhateverTheNamesAre(t *testing.T) {
+	need.Program(t, "nft")
+	testns.New(t)
+	r := newKernelRig(t)
+	for _, v := range strange() {
+		switch v := v.(type) {
+		case *model.Node:
+			r.backend.SetNode(v)
+		case *model.Service:
+			r.backend.SetService(v)
+		case *model.Endpoint:
+			r.backend.SetEndpoint(v)
+		}
+	}
+	require.NoError(t, r.backend.Sync(t.Context()))
+	listed, err := run(t.Context(), "nft", "list", "ruleset")
+	require.NoError(t, err, listed)
+	require.NoError(t, r.backend.Close()) // or it would repair at once
+	_, err = run(t.Context(), "nft", "flush", "ruleset")
+	require.NoError(t, err)
+	load := exec.Command("nft", "-f", "-")
+	load.Stdin = strings.NewReader(listed)
+	out, err := load.CombinedOutput()
+	require.NoError(t, err, "what nft lists loads again: %s", out)
 }
