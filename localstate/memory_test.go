@@ -118,6 +118,8 @@ func TestNoObjectIsKept(t *testing.T) {
 		watchObjects(&gone, &service.Spec.ExternalIPs[0], &service.Spec.LoadBalancerSourceRanges[0])
 		watchObjects(&gone, &slice.Endpoints[0])
 		watchObjects(&gone, slice.Endpoints[0].Hints)
+		watchObjects(&gone, &slice.Endpoints[0].Hints.ForZones[0])
+		watchObjects(&gone, &slice.Endpoints[0].Hints.ForNodes[0])
 		watchObjects(&gone, &slice.Ports[0])
 		watchObjects(&gone, &node.Status.Addresses[0])
 	}
