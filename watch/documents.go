@@ -76,11 +76,11 @@ func (f fragment) fail(err error) *DocumentError {
 	at := f.at
 	if notYAML := (*yamlError)(nil); errors.As(err, &notYAML) {
 		// The parser puts what is missing behind the end.
-		at.Line += min(notYAML.line, max(bytes.Count(f.text, newline), 1)) - 1
+		at.Line += min(notYAML.line, max(countLines(f.text), 1)) - 1
 	} else if !f.yaml {
 		var value json.RawMessage
 		if syntax := (*json.SyntaxError)(nil); errors.As(json.Unmarshal(f.text, &value), &syntax) {
-			at.Line += bytes.Count(f.text[:min(int(syntax.Offset), len(f.text))], newline)
+			at.Line += countLines(f.text[:min(int(syntax.Offset), len(f.text))])
 		}
 	}
 	return &DocumentError{Position: at, Err: err}
@@ -104,7 +104,7 @@ func (s *splitter) file(name string, data []byte) {
 	}
 	for len(data) > 0 {
 		document, rest := cutDocument(data)
-		lines := bytes.Count(data[:len(data)-len(rest)], newline)
+		lines := countLines(data[:len(data)-len(rest)])
 		if first := firstByte(document); first != 0 {
 			at.Document++
 			if first == '{' || first == '[' {
@@ -118,7 +118,7 @@ func (s *splitter) file(name string, data []byte) {
 	}
 }
 
-var newline = []byte("\n")
+func countLines(text []byte) int { return bytes.Count(text, []byte("\n")) }
 
 // plainText returns the text without the mark that Windows editors begin a file with.
 func plainText(data []byte) ([]byte, error) {

@@ -24,7 +24,7 @@ func (s *splitter) jsonDocuments(f fragment) int {
 		s.value(fragment{
 			at: Position{
 				File:     f.at.File,
-				Line:     f.at.Line + bytes.Count(f.text[:begin], newline),
+				Line:     f.at.Line + countLines(f.text[:begin]),
 				Document: f.at.Document + n,
 			},
 			text: f.text[begin:end],
@@ -77,7 +77,7 @@ func (s *splitter) value(f fragment) {
 	}
 	line, counted := f.at.Line, 0
 	for i, item := range items {
-		line += bytes.Count(f.text[counted:item.begin], newline)
+		line += countLines(f.text[counted:item.begin])
 		counted = item.begin
 		s.object(fragment{
 			at:   Position{File: f.at.File, Line: line, Document: f.at.Document, Item: i + 1},

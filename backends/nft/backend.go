@@ -28,8 +28,9 @@ type Backend struct {
 	families []*family
 	latest   *sink.Snapshot // to repair to
 
-	stop context.CancelFunc
-	done chan struct{}
+	stop  context.CancelFunc
+	done  chan struct{}
+	close func() error
 }
 
 var (
@@ -56,6 +57,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := b.chooseFamilies(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
 	}
+	b.close = sync.OnceValue(b.closeDataplane)
 	b.FullState = sink.NewFullState(b.sync)
 	ctx, b.stop = context.WithCancel(ctx)
 	go b.repair(ctx)
@@ -175,11 +177,12 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends the repairs and releases what the backend holds. The tables stay in force.
+// Close ends the repairs and releases what the backend holds. The tables stay in force. Call no other method after it; a
+// second Close does nothing.
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
-	return b.closeDataplane()
+	return b.close()
 }
 
 func (b *Backend) closeDataplane() error {

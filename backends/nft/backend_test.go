@@ -230,6 +230,22 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
+func TestAForcedResyncTrustsNothing(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	before := r.dumps()
+	tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv6, Name: nft.DefaultTableName})
+	tx.FlushChain("services")
+	require.NoError(t, r.fake.ApplyUnnoticed(tx))
+	r.sync()
+	require.NotEqual(t, before, r.dumps(), "nothing asks for a look at the table")
+	r.backend.ForceResync()
+	r.sync()
+	assert.Equal(t, before, r.dumps())
+	assert.Empty(t, r.commands(model.IPv4)[0])
+}
+
 func TestAfterACleanUpNothingIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigThat(t, nft.Options{}, true)

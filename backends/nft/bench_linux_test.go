@@ -17,7 +17,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/backends/nft/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -81,7 +81,7 @@ func newBackend(tb testing.TB, o nft.Options) *nft.Backend {
 func eachSize(b *testing.B, f func(b *testing.B, c clusterSize)) {
 	for _, c := range clusterSizes {
 		b.Run(c.String(), func(b *testing.B) {
-			testns.New(b)
+			testns.Enter(b)
 			b.ReportAllocs()
 			f(b, c)
 		})

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/backends/nft/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -51,7 +51,7 @@ const lossPort = 8080
 var lossVIP = unix.SockaddrInet4{Port: 80, Addr: [4]byte{10, 96, 255, 1}}
 
 func newLossTest(t testing.TB) *lossTest {
-	l := &lossTest{TB: t, ns: testns.New(t)}
+	l := &lossTest{TB: t, ns: testns.Enter(t)}
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
 	require.NoError(t, netlink.LinkSetUp(lo))
@@ -194,7 +194,7 @@ func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
 
 func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 	nftPath := need.Program(t, "nft")
-	testns.New(t)
+	testns.Enter(t)
 	r := newKernelRig(t)
 	r.set(everyFeature()...)
 	r.sync()
@@ -259,7 +259,7 @@ func newKernelRig(t *testing.T) *rig {
 
 func TestNftListsWhateverTheNamesAre(t *testing.T) {
 	need.Program(t, "nft")
-	testns.New(t)
+	testns.Enter(t)
 	r := newKernelRig(t)
 	for _, v := range strange() {
 		switch v := v.(type) {

@@ -84,3 +84,28 @@ func (n *Namespace) Do(f func() error) {
 		n.t.Fatalf("in a network namespace: %v", err)
 	}
 }
+
+// Enter moves the test to a new network namespace, in which it stays, on its thread, until it ends. It needs root.
+func Enter(t testing.TB) netns.NsHandle {
+	t.Helper()
+	need.Root(t)
+	runtime.LockOSThread()
+	before, err := netns.Get()
+	if err != nil {
+		t.Fatalf("the network namespace of the test: %v", err)
+	}
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatalf("making a network namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = ns.Close()
+		if err := netns.Set(before); err != nil {
+			t.Errorf("leaving the namespace: %v", err)
+			return // the thread stays locked and ends with the goroutine
+		}
+		_ = before.Close()
+		runtime.UnlockOSThread()
+	})
+	return ns
+}

@@ -116,6 +116,14 @@ func (f *Fake) ApplyAsSomebodyElse(tx *Transaction) error {
 	return nil
 }
 
+// ApplyUnnoticed applies a transaction as another program would in a moment in which nobody looks: only reading the table
+// tells of it.
+func (f *Fake) ApplyUnnoticed(tx *Transaction) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.apply(tx, true)
+}
+
 // Applied returns how many transactions have been applied with Apply.
 func (f *Fake) Applied() int {
 	f.mu.Lock()

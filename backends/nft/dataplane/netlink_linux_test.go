@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/nft/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 func newNetlink(t testing.TB) *Netlink {
 	t.Helper()
-	testns.New(t)
+	testns.Enter(t)
 	n, err := NewNetlink()
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, n.Close()) })
@@ -147,6 +147,8 @@ func TestBigElementListsAreComplete(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, got.Sets["endpoints"].Elements, 2)
 		assert.False(t, n.Drifted(s.key), "our own changes are no drift")
+		nft(t, "", "flush", "chain", familyText(s.key.Family), s.key.Name, "reject-new")
+		<-n.Drift() // also after a transaction during which nobody listened
 	})
 }
 
