@@ -135,6 +135,21 @@ func (s service) nodePortOf(index int) uint16 {
 
 func (s service) isExternal() bool { return s.nodePort || s.externalIP || s.vip }
 
+// String names what is in the range.
+func (r sourceRange) String() string {
+	who := r.place
+	switch {
+	case r.vip:
+		who = "the VIP"
+	case r.pods:
+		who = "the local pods"
+	}
+	if r.only != 0 {
+		who += fmt.Sprintf(" (%v)", r.only)
+	}
+	return who
+}
+
 // resolve returns the range of a family, false if there is none.
 func (r sourceRange) resolve(s service, f model.Family) (netip.Prefix, bool) {
 	switch {

@@ -173,22 +173,23 @@ func (s *session) startStream(svc service, allowed ...string) *stream {
 		to   destination
 	}{{localPod3, toClusterIP}, {theNode, toClusterIP}, {remotePod3, toClusterIP}, {client, toVIP}}
 	st := &stream{stop: make(chan struct{}), made: make([]atomic.Int64, len(sources))}
+	n, families, patience := s.n, s.env.Families, s.patience // The session itself changes meanwhile.
 	for i, src := range sources {
 		from := placeNamed(src.from)
 		st.wg.Go(func() {
 			// Not faster: the machine has other things to do than to fill its connection tracking.
 			pace := time.NewTicker(2 * time.Millisecond)
 			defer pace.Stop()
-			for n := 0; ; n++ {
+			for count := 0; ; count++ {
 				select {
 				case <-st.stop:
 					return
 				case <-pace.C:
 				}
-				f := s.env.Families[n%len(s.env.Families)]
+				f := families[count%len(families)]
 				fl := flow{from: from, about: fmt.Sprintf("%s to the %v of %s, one of a stream", src.from, src.to, svc.name), Flow: oracle.Flow{
 					From: from.kind, Source: from.addr(f), Destination: src.to.resolve(svc, 0, f), Protocol: model.TCP}}
-				seen := s.n.try(attempt{flow: fl}, s.patience)
+				seen := n.try(attempt{flow: fl}, patience)
 				st.made[i].Add(1)
 				if why := whyWrong(seen, f, allowed); why != "" {
 					st.mu.Lock()

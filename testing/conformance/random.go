@@ -76,7 +76,7 @@ func (s service) String() string {
 		add("affinity %v", s.affinity)
 	}
 	for _, r := range s.ranges {
-		add("range %+v", r)
+		add("range of %v", r)
 	}
 	text := strings.Join(parts, ", ") + ")"
 	for _, p := range s.ports {

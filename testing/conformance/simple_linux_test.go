@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,11 +23,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// simple is the simplest complete backend that there can be: each Sync writes all rules anew, in one nft transaction. It is
-// here so that the suite can be judged: it must pass, and each of its mutants must be caught.
+// simple is the simplest complete backend that there can be: each Sync writes all rules anew, in one nft transaction for each
+// family. It is here so that the suite can be judged: it must pass, and each of its mutants must be caught.
 //
-// There are no lookups in sets that a transaction replaces, nor chains that it adds: a packet sees all of the old rules or
-// all of the new ones.
+// There are no lookups in sets that a transaction replaces: a packet sees all of the old rules or all of the new ones.
 type simple struct {
 	env       Env
 	mutant    mutant
@@ -40,8 +40,10 @@ type simple struct {
 	synced     bool
 }
 
+// simpleTable is the name of the table in both families.
+const simpleTable = "kpl_simple"
+
 const (
-	simpleTable = "inet kpl_simple"
 	// Marks on packets between the chains: to be masqueraded; source is in the ranges.
 	markMasquerade = "0x4000"
 	markAllowed    = "0x1000"
@@ -54,7 +56,7 @@ func simpleFactory(m mutant) Factory {
 		New: func(_ context.Context, env Env) (sink.Sink, error) {
 			b := &simple{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
 			if m == flushesOnStart {
-				return b, nft("add table " + simpleTable + "\ndelete table " + simpleTable)
+				return b, removeTables()
 			}
 			if env.LocalhostNodePorts {
 				return b, os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
@@ -69,18 +71,26 @@ func simpleFactory(m mutant) Factory {
 			case cleansUpTooMuch:
 				return nft("flush ruleset")
 			}
-			return nft("add table " + simpleTable + "\ndelete table " + simpleTable)
+			return removeTables()
 		},
 		Dump: func(context.Context, Env) (string, error) {
 			out, err := exec.Command("nft", "--stateless", "list", "ruleset").Output()
 			return string(out), err
 		},
-		Break: func(context.Context, Env) error { return nft("flush chain " + simpleTable + " nat_services") },
+		Break: func(context.Context, Env) error { return nft("flush chain ip " + simpleTable + " nat_services") },
 		Fail: func(context.Context, Env) (func() error, error) {
 			failing.Store(true)
 			return func() error { failing.Store(false); return nil }, nil
 		},
 	}
+}
+
+func removeTables() error {
+	var commands string
+	for _, f := range model.Families() {
+		commands += fmt.Sprintf("add table %[1]s %[2]s\ndelete table %[1]s %[2]s\n", ipWord(f), simpleTable)
+	}
+	return nft(commands)
 }
 
 func nft(commands string) error {
@@ -130,67 +140,26 @@ func (b *simple) early() {
 }
 
 func (b *simple) Sync(ctx context.Context) error {
-	text := ""
-	if b.mutant == forgetsFailures || b.mutant == trustsItsMemory {
-		text = strings.Join(b.render().rules, "\n")
-		if text == b.remembered {
-			return nil
-		}
+	var wanted []*ruleset
+	var text string
+	for _, f := range b.env.Families {
+		r := b.render(f)
+		wanted = append(wanted, r)
+		text += strings.Join(r.rules, "\n")
+	}
+	remembers := b.mutant == forgetsFailures || b.mutant == trustsItsMemory
+	if remembers && text == b.remembered {
+		return nil
 	}
 	if b.mutant == forgetsFailures {
 		b.remembered = text
 	}
-	if err := b.apply(ctx); err != nil {
-		return err
-	}
-	b.remembered = text
-	return nil
-}
-
-func (b *simple) apply(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	r := b.render()
-	old, err := existingSets()
-	if err != nil {
-		return err
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "add table %s\n", simpleTable)
-	for _, c := range []string{
-		"filter_prerouting { type filter hook prerouting priority -110; }", "filter_output { type filter hook output priority -110; }",
-		"nat_prerouting { type nat hook prerouting priority -100; }", "nat_output { type nat hook output priority -100; }",
-		"nat_postrouting { type nat hook postrouting priority 100; }", "filter_services", "nat_services",
-	} {
-		fmt.Fprintf(&text, "add chain %s %s\n", simpleTable, c)
-	}
-	if b.mutant == reloadsWithAGap {
-		if err := nft(text.String() + "flush table " + simpleTable); err != nil {
+	for _, r := range wanted {
+		if err := b.apply(ctx, r); err != nil {
 			return err
 		}
 	}
-	if b.mutant != keepsWhatItFinds || b.synced {
-		fmt.Fprintf(&text, "flush table %s\n", simpleTable)
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.sets)) {
-		fmt.Fprintf(&text, "add set %s %s %s\n", simpleTable, name, r.sets[name])
-	}
-	for _, rule := range r.rules {
-		fmt.Fprintf(&text, "add rule %s %s\n", simpleTable, rule)
-	}
-	for _, name := range old {
-		if _, ok := r.sets[name]; !ok {
-			fmt.Fprintf(&text, "delete set %s %s\n", simpleTable, name)
-		}
-	}
-	if b.failing.Load() {
-		fmt.Fprintf(&text, "add rule %s no_such_chain accept\n", simpleTable)
-	}
-	if err := nft(text.String()); err != nil {
-		return err
-	}
-	b.synced = true
+	b.remembered, b.synced = text, true
 	if !b.udpChanged || b.mutant == leavesStaleFlows {
 		return nil
 	}
@@ -201,34 +170,93 @@ func (b *simple) apply(ctx context.Context) error {
 	return nil
 }
 
-var setName = regexp.MustCompile(`set (aff_\w+) {`)
-
-// existingSets returns the names of the sets that are in the table.
-func existingSets() ([]string, error) {
-	out, err := exec.Command("nft", "--stateless", "list", "sets").Output()
-	if err != nil {
-		return nil, fmt.Errorf("nft list sets: %w", err)
-	}
-	var names []string
-	for _, m := range setName.FindAllStringSubmatch(string(out), -1) {
-		names = append(names, m[1])
-	}
-	return names, nil
-}
-
-// ruleset is what render makes: rules, each after the name of its chain, and the sets that they use.
+// ruleset is what there is to be in one family.
 type ruleset struct {
-	rules []string
-	sets  map[string]string
+	family model.Family
+	chains map[string]bool
+	rules  []string          // each after the name of its chain
+	sets   map[string]string // with their definitions
 }
 
 func (r *ruleset) add(chain, format string, args ...any) {
 	r.rules = append(r.rules, chain+" "+fmt.Sprintf(format, args...))
 }
 
-// render writes the rules for everything.
-func (b *simple) render() *ruleset {
-	r := &ruleset{sets: map[string]string{}}
+// apply replaces the table of a family.
+func (b *simple) apply(ctx context.Context, r *ruleset) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	table := ipWord(r.family) + " " + simpleTable
+	var text strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	line("add table %s", table)
+	for _, c := range []string{
+		"filter_prerouting { type filter hook prerouting priority -110; }", "filter_output { type filter hook output priority -110; }",
+		"nat_prerouting { type nat hook prerouting priority -100; }", "nat_output { type nat hook output priority -100; }",
+		"nat_postrouting { type nat hook postrouting priority 100; }", "filter_services", "nat_services",
+	} {
+		line("add chain %s %s", table, c)
+	}
+	if b.mutant == reloadsWithAGap {
+		if err := nft(text.String() + "flush table " + table); err != nil {
+			return err
+		}
+	}
+	if b.mutant != keepsWhatItFinds || b.synced {
+		line("flush table %s", table)
+	}
+	chains, sets := existing(table)
+	for _, name := range slices.Sorted(maps.Keys(r.chains)) {
+		line("add chain %s %s", table, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.sets)) {
+		line("add set %s %s %s", table, name, r.sets[name])
+	}
+	for _, rule := range r.rules {
+		line("add rule %s %s", table, rule)
+	}
+	if b.mutant != keepsWhatItFinds || b.synced {
+		for _, name := range chains {
+			if !r.chains[name] {
+				line("delete chain %s %s", table, name)
+			}
+		}
+		for _, name := range sets {
+			if _, wanted := r.sets[name]; !wanted {
+				line("delete set %s %s", table, name)
+			}
+		}
+	}
+	if b.failing.Load() {
+		line("add rule %s no_such_chain accept", table)
+	}
+	return nft(text.String())
+}
+
+var (
+	chainName = regexp.MustCompile(`chain ([fn]_\w+) {`)
+	setName   = regexp.MustCompile(`set (aff_\w+) {`)
+)
+
+// existing returns the names of the chains and sets that come and go, as they are now.
+func existing(table string) (chains, sets []string) {
+	out, err := exec.Command("nft", append([]string{"--terse", "list", "table"}, strings.Fields(table)...)...).Output()
+	if err != nil {
+		return nil, nil // there is no table yet
+	}
+	for _, m := range chainName.FindAllStringSubmatch(string(out), -1) {
+		chains = append(chains, m[1])
+	}
+	for _, m := range setName.FindAllStringSubmatch(string(out), -1) {
+		sets = append(sets, m[1])
+	}
+	return chains, sets
+}
+
+// render writes the rules for everything in a family.
+func (b *simple) render(f model.Family) *ruleset {
+	r := &ruleset{family: f, chains: map[string]bool{}, sets: map[string]string{}}
 	for _, hook := range []string{"prerouting", "output"} {
 		connections := "ct state new "
 		if b.mutant == refusesEstablished {
@@ -239,16 +267,14 @@ func (b *simple) render() *ruleset {
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
 		svc := b.services[name]
-		for _, f := range b.env.Families {
-			if b.mutant == forgetsIPv6 && f == model.IPv6 || !svc.ClusterIP(f).IsValid() {
+		if b.mutant == forgetsIPv6 && f == model.IPv6 || !svc.ClusterIP(f).IsValid() {
+			continue
+		}
+		for i, p := range svc.Ports {
+			if b.mutant == forgetsSCTP && p.Protocol == model.SCTP || b.mutant == takesFirstPortOnly && i > 0 {
 				continue
 			}
-			for i, p := range svc.Ports {
-				if b.mutant == forgetsSCTP && p.Protocol == model.SCTP || b.mutant == takesFirstPortOnly && i > 0 {
-					continue
-				}
-				b.renderPort(r, svc, p, f)
-			}
+			b.renderPort(r, svc, p)
 		}
 	}
 	b.renderUnknown(r)
@@ -256,16 +282,18 @@ func (b *simple) render() *ruleset {
 	if b.mutant != forgetsHairpin {
 		hairpin := map[netip.Addr]bool{}
 		for _, ep := range b.endpoints {
-			hairpin[ep.Target.Addr()] = true
+			if ep.Family() == f {
+				hairpin[ep.Target.Addr()] = true
+			}
 		}
 		for _, a := range slices.SortedFunc(maps.Keys(hairpin), netip.Addr.Compare) {
-			r.add("nat_postrouting", "%[1]s saddr %[2]v %[1]s daddr %[2]v ct status dnat masquerade", ipWord(model.FamilyOf(a)), a)
+			r.add("nat_postrouting", "%[1]s saddr %[2]v %[1]s daddr %[2]v ct status dnat masquerade", ipWord(f), a)
 		}
 	}
 	return r
 }
 
-// ipWord is what nft calls a family's header.
+// ipWord is what nft calls a family.
 func ipWord(f model.Family) string {
 	if f == model.IPv6 {
 		return "ip6"
@@ -274,38 +302,30 @@ func ipWord(f model.Family) string {
 }
 
 // renderPort writes the rules for all addresses of a port.
-func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort, f model.Family) {
+func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort) {
+	f := r.family
 	ip, routes := ipWord(f), p.Routes(f)
-	protocol := strings.ToLower(p.Protocol.String())
 	to := func(a netip.Addr, port uint16) string {
 		if b.mutant == mixesProtocols {
 			return fmt.Sprintf("%s daddr %v meta l4proto { tcp, udp, sctp } th dport %d", ip, a, port)
 		}
-		return fmt.Sprintf("%s daddr %v %s dport %d", ip, a, protocol, port)
+		return fmt.Sprintf("%s daddr %v %s dport %d", ip, a, strings.ToLower(p.Protocol.String()), port)
 	}
-	b.renderRoute(r, svc, p, f, to(svc.ClusterIP(f), p.Port), "", routes.ClusterIP)
-
-	external := func(match string) {
-		pod, notPod := b.fromPod(f)
-		if pod != "" {
-			route := routes.ExternalFromPod
-			if b.mutant == forgetsPodShortCircuit {
-				route = routes.External
-			}
-			b.renderRoute(r, svc, p, f, match, pod, route)
-		}
-		node := routes.ExternalFromNode
-		if b.mutant == forgetsNodeShortCircuit {
-			node = routes.External
-		}
-		b.renderRoute(r, svc, p, f, match, strings.TrimSpace(notPod+" fib saddr type local"), node)
-		b.renderRoute(r, svc, p, f, match, strings.TrimSpace(notPod+" fib saddr type != local"), routes.External)
+	send := func(match, target string) {
+		r.add("filter_services", "%s goto f_%s", match, target)
+		r.add("nat_services", "%s goto n_%s", match, target)
 	}
+	match := to(svc.ClusterIP(f), p.Port)
+	send(match, b.routeChain(r, svc, p, routes.ClusterIP, match))
+	if routes.External.IsZero() {
+		return
+	}
+	external := func(match string) { send(match, b.externalChain(r, svc, p, routes, match)) }
 	ofFamily := func(list []netip.Addr) []netip.Addr {
 		return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return model.FamilyOf(a) != f })
 	}
-	if b.mutant != forgetsExternalIPs {
-		for _, a := range ofFamily(svc.ExternalIPs) {
+	for _, a := range ofFamily(svc.ExternalIPs) {
+		if b.mutant != forgetsExternalIPs {
 			external(to(a, p.Port))
 		}
 	}
@@ -330,7 +350,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort,
 	}
 	addresses := slices.Clone(b.env.NodePortAddresses)
 	if b.mutant == ignoresNodePortAddresses {
-		addresses = b.env.HostAddresses
+		addresses = slices.Clone(b.env.HostAddresses)
 	}
 	if b.env.LocalhostNodePorts || b.mutant == servesLocalhost {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
@@ -359,73 +379,125 @@ func (b *simple) fromPod(f model.Family) (is, isNot string) {
 	return "", ""
 }
 
-// renderRoute writes the rules for one kind of traffic to one address.
-func (b *simple) renderRoute(r *ruleset, svc *model.Service, p model.ServicePort, f model.Family, match, source string, route model.Route) {
-	if route.IsZero() {
-		return
-	}
-	match = strings.TrimSpace(match + " " + source)
-	endpoints := b.candidates(svc, p, f, route.Endpoints)
-	if len(endpoints) == 0 {
-		verdict := "reject"
-		if route.Empty == model.Drop {
-			verdict = "drop"
-		}
-		switch b.mutant {
-		case dropsInsteadOfRejects:
-			verdict = "drop"
-		case rejectsInsteadOfDrops:
-			verdict = "reject"
-		case acceptsInsteadOfRejects:
-			verdict = "accept"
-		}
-		r.add("filter_services", "%s %s", match, verdict)
-		return
-	}
-	masquerade := route.Masquerade
+// chain makes a pair of chains for a port, one to filter and one to translate, and returns what their names have in common,
+// and whether they are new.
+func (r *ruleset) chain(key ...any) (name string, fresh bool) {
+	h := fnv.New64a()
+	fmt.Fprint(h, key...)
+	name = fmt.Sprintf("%x", h.Sum64())
+	fresh = !r.chains["f_"+name]
+	r.chains["f_"+name], r.chains["n_"+name] = true, true
+	return name, fresh
+}
+
+// externalChain makes the chains for traffic to an external address, which tell the sources apart.
+func (b *simple) externalChain(r *ruleset, svc *model.Service, p model.ServicePort, routes model.Routes, match string) string {
 	switch b.mutant {
-	case masqueradesAlways:
-		masquerade = model.MasqueradeAlways
-	case masqueradesNever:
-		masquerade = model.MasqueradeNever
-	case sparesPodsAlways:
-		if masquerade == model.MasqueradeAlways {
-			masquerade = model.MasqueradeUnlessLocalPod
-		}
+	case forgetsPodShortCircuit:
+		routes.ExternalFromPod = routes.External
+	case forgetsNodeShortCircuit:
+		routes.ExternalFromNode = routes.External
 	}
-	switch masquerade {
+	if routes.ExternalFromPod == routes.External && routes.ExternalFromNode == routes.External {
+		return b.routeChain(r, svc, p, routes.External, match)
+	}
+	name, fresh := r.chain("external", svc.PortName(p))
+	if !fresh {
+		return name
+	}
+	send := func(match string, route model.Route) {
+		target := b.routeChain(r, svc, p, route, match)
+		r.add("f_"+name, "%s goto f_%s", match, target)
+		r.add("n_"+name, "%s goto n_%s", match, target)
+	}
+	if pod, _ := b.fromPod(r.family); pod != "" {
+		send(pod, routes.ExternalFromPod)
+	}
+	send("fib saddr type local", routes.ExternalFromNode)
+	send("", routes.External)
+	return name
+}
+
+// routeChain makes the chains for one kind of traffic to a port.
+func (b *simple) routeChain(r *ruleset, svc *model.Service, p model.ServicePort, route model.Route, match string) string {
+	key := []any{"route", svc.PortName(p), route}
+	if b.mutant == affinityPerAddress {
+		key = append(key, match)
+	}
+	name, fresh := r.chain(key...)
+	if !fresh {
+		return name
+	}
+	endpoints := b.candidates(svc, p, r.family, route.Endpoints)
+	if len(endpoints) == 0 {
+		r.add("f_"+name, "%s", b.verdict(route.Empty))
+		return name
+	}
+	switch b.masquerade(route) {
 	case model.MasqueradeAlways:
-		r.add("filter_services", "%s meta mark set meta mark | %s", match, markMasquerade)
+		r.add("f_"+name, "meta mark set meta mark | %s", markMasquerade)
 	case model.MasqueradeUnlessLocalPod:
-		_, notPod := b.fromPod(f)
+		_, notPod := b.fromPod(r.family)
 		if b.mutant == ignoresDetector {
 			notPod = ""
 		}
-		r.add("filter_services", "%s %s meta mark set meta mark | %s", match, notPod, markMasquerade)
+		r.add("f_"+name, "%s meta mark set meta mark | %s", notPod, markMasquerade)
 	}
-	r.add("filter_services", "%s accept", match)
+	r.add("f_"+name, "accept")
 
-	dnat := func(ep *model.Endpoint) string { return fmt.Sprintf("dnat %s to %v", ipWord(f), ep.Target) }
+	ip := ipWord(r.family)
+	transport := "meta l4proto " + strings.ToLower(p.Protocol.String())
+	if b.mutant == mixesProtocols {
+		transport = "meta l4proto { tcp, udp, sctp }"
+	}
 	remember := func(*model.Endpoint) string { return "" }
 	if svc.SessionAffinityTimeout > 0 && b.mutant != ignoresAffinity {
-		remember = func(ep *model.Endpoint) string {
-			return fmt.Sprintf("update @%s { %s saddr } ", affinitySet(r, svc, ep, match, b.mutant), ipWord(f))
+		set := func(ep *model.Endpoint) string {
+			if b.mutant == affinityPerAddress {
+				return b.affinitySet(r, svc, ep, match)
+			}
+			return b.affinitySet(r, svc, ep, "")
 		}
+		remember = func(ep *model.Endpoint) string { return fmt.Sprintf("update @%s { %s saddr } ", set(ep), ip) }
 		for _, ep := range endpoints {
-			r.add("nat_services", "%s %s saddr @%s %s%s", match, ipWord(f), affinitySet(r, svc, ep, match, b.mutant), remember(ep), dnat(ep))
+			r.add("n_"+name, "%s %s saddr @%s %sdnat to %v", transport, ip, set(ep), remember(ep), ep.Target)
 		}
 	}
 	for i, ep := range endpoints {
-		share := len(endpoints) - i
-		if b.mutant == balancesBadly && share > 1 {
-			share++
+		choice := ""
+		if share := len(endpoints) - i; share > 1 {
+			if b.mutant == balancesBadly {
+				share++
+			}
+			choice = fmt.Sprintf("numgen random mod %d 0 ", share)
 		}
-		if share == 1 {
-			r.add("nat_services", "%s %s%s", match, remember(ep), dnat(ep))
-		} else {
-			r.add("nat_services", "%s numgen random mod %d 0 %s%s", match, share, remember(ep), dnat(ep))
+		r.add("n_"+name, "%s %s%sdnat to %v", transport, choice, remember(ep), ep.Target)
+	}
+	return name
+}
+
+func (b *simple) verdict(empty model.Verdict) string {
+	switch {
+	case b.mutant == acceptsInsteadOfRejects:
+		return "accept"
+	case b.mutant == dropsInsteadOfRejects, empty == model.Drop && b.mutant != rejectsInsteadOfDrops:
+		return "drop"
+	}
+	return "reject"
+}
+
+func (b *simple) masquerade(route model.Route) model.Masquerade {
+	switch b.mutant {
+	case masqueradesAlways:
+		return model.MasqueradeAlways
+	case masqueradesNever:
+		return model.MasqueradeNever
+	case sparesPodsAlways:
+		if route.Masquerade == model.MasqueradeAlways {
+			return model.MasqueradeUnlessLocalPod
 		}
 	}
+	return route.Masquerade
 }
 
 // candidates are the endpoints of a set, in order.
@@ -453,21 +525,15 @@ func (b *simple) candidates(svc *model.Service, p model.ServicePort, f model.Fam
 }
 
 // affinitySet names the set of the clients of an endpoint, and has it made.
-func affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, match string, m mutant) string {
+func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, address string) string {
 	timeout := svc.SessionAffinityTimeout
-	if m == neverForgetsClients {
-		timeout = 3600e9
+	if b.mutant == neverForgetsClients {
+		timeout = time.Hour
 	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%v %v", ep.Key(), timeout)
-	if m == affinityPerAddress {
-		fmt.Fprint(h, match)
-	}
+	fmt.Fprint(h, ep.Key(), timeout, address)
 	name := fmt.Sprintf("aff_%x", h.Sum64())
-	kind := "ipv4_addr"
-	if ep.Family() == model.IPv6 {
-		kind = "ipv6_addr"
-	}
+	kind := map[model.Family]string{model.IPv4: "ipv4_addr", model.IPv6: "ipv6_addr"}[r.family]
 	r.sets[name] = fmt.Sprintf("{ type %s; flags dynamic,timeout; timeout %ds; }", kind, int(timeout.Seconds()))
 	return name
 }
@@ -475,15 +541,13 @@ func affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, match strin
 // renderUnknown guards what is next to the services (S33).
 func (b *simple) renderUnknown(r *ruleset) {
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
-		for _, a := range b.services[name].ClusterIPs {
-			if slices.Contains(b.env.Families, model.FamilyOf(a)) && b.mutant != forgetsUnknownPorts {
-				r.add("filter_services", "%s daddr %v meta l4proto { tcp, udp, sctp } reject", ipWord(model.FamilyOf(a)), a)
-			}
+		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts {
+			r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
 		}
 	}
 	for _, c := range b.node.ServiceCIDRs {
-		if b.mutant != forgetsServiceCIDRs {
-			r.add("filter_services", "%s daddr %v drop", ipWord(model.FamilyOf(c.Addr())), c)
+		if model.FamilyOf(c.Addr()) == r.family && b.mutant != forgetsServiceCIDRs {
+			r.add("filter_services", "%s daddr %v drop", ipWord(r.family), c)
 		}
 	}
 }
