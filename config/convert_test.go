@@ -143,6 +143,7 @@ func TestWhatV1alpha1CannotSayIsInAWarning(t *testing.T) {
 			[]string{"ipvs.masqueradeBit: 4 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
 		"another bit for iptables, in mode ipvs": {"{mode: ipvs, iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 4}}",
 			[]string{"iptables.masqueradeBit: 3 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
+		"not the default bit of another mode": {"{iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 14}}", nil},
 		"no least period": {"minSyncPeriod: 0s",
 			[]string{"minSyncPeriod: 0 is not kept: in this mode version v1alpha1 takes it for its default, 1s"}},
 		"not in mode ipvs": {"{mode: ipvs, minSyncPeriod: 0s}", nil},

@@ -62,14 +62,15 @@ func countDocuments(data []byte) int {
 	}
 }
 
-// decode fills in a struct. Fields that the struct does not have, or that the file has twice, are warnings. Values of a
-// wrong type are errors, all of them at once.
-func (d *document) decode(into any, empty func() any) ([]Warning, error) {
-	warnings := d.duplicates()
-	strict, err := kjson.UnmarshalStrict(d.json, into, kjson.DisallowUnknownFields)
+// decode returns the object as a struct. Fields that the struct does not have, or that the file has twice, are warnings.
+// Values of a wrong type are errors, all of them at once.
+func decode[T any](d *document) (*T, []Warning, error) {
+	object := new(T)
+	strict, err := kjson.UnmarshalStrict(d.json, object, kjson.DisallowUnknownFields)
 	if err != nil {
-		return nil, errors.Join(wrongTypes(d.json, empty, err)...)
+		return nil, nil, fmt.Errorf("malformed file: %w", errors.Join(wrongTypes[T](d.json, err)...))
 	}
+	warnings := d.duplicates()
 	for _, err := range strict {
 		w := Warning{Message: err.Error()}
 		if f, ok := err.(kjson.FieldError); ok {
@@ -77,7 +78,7 @@ func (d *document) decode(into any, empty func() any) ([]Warning, error) {
 		}
 		warnings = append(warnings, w)
 	}
-	return warnings, nil
+	return object, warnings, nil
 }
 
 // duplicates finds keys that the file has twice. That shows in YAML only: in the JSON that is made of it the last one is
@@ -100,7 +101,7 @@ func (d *document) duplicates() []Warning {
 
 // wrongTypes names the values that cannot be read. The decoder stops at the first one, and does not name the fields whose
 // types decode themselves, such as durations. So every value is tried by itself.
-func wrongTypes(object []byte, empty func() any, err error) []error {
+func wrongTypes[T any](object []byte, err error) []error {
 	var content map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(object, &content); err != nil {
 		return []error{err}
@@ -120,7 +121,7 @@ func wrongTypes(object []byte, empty func() any, err error) []error {
 		}
 		encoded, err := json.Marshal(alone)
 		if err == nil {
-			err = kjson.UnmarshalCaseSensitivePreserveInts(encoded, empty())
+			err = kjson.UnmarshalCaseSensitivePreserveInts(encoded, new(T))
 		}
 		if err != nil {
 			text, _ := json.Marshal(value)

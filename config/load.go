@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -32,6 +33,7 @@ func (w Warning) String() string {
 //
 // A file that is malformed, has no known version or has a value of a wrong type is an error. A field that is unknown or
 // there twice is a warning in every version, whatever configHardFail says, so that a file for a newer program can be read.
+// When values are not valid the warnings come beside the error.
 func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 	doc, warnings, err := parse(data)
 	if err != nil {
@@ -45,35 +47,33 @@ func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 	}
 
 	var c *v1alpha2.KubeProxyConfiguration
+	var more []Warning
 	name := func(field string) string { return field } // in the words of the file
 	switch doc.APIVersion {
 	case v1alpha2.APIVersion:
-		c = &v1alpha2.KubeProxyConfiguration{}
-		more, err := doc.decode(c, func() any { return &v1alpha2.KubeProxyConfiguration{} })
-		if err != nil {
-			return nil, nil, fmt.Errorf("malformed file: %w", err)
+		if c, more, err = decode[v1alpha2.KubeProxyConfiguration](doc); err != nil {
+			return nil, nil, err
 		}
-		warnings = append(warnings, more...)
 		v1alpha2.SetDefaults(c)
 	case v1alpha1APIVersion:
-		old := &v1alpha1.KubeProxyConfiguration{}
-		more, err := doc.decode(old, func() any { return &v1alpha1.KubeProxyConfiguration{} })
-		if err != nil {
-			return nil, nil, fmt.Errorf("malformed file: %w", err)
+		var old *v1alpha1.KubeProxyConfiguration
+		if old, more, err = decode[v1alpha1.KubeProxyConfiguration](doc); err != nil {
+			return nil, nil, err
 		}
-		warnings = append(warnings, more...)
-		c, more = FromV1alpha1(old)
-		warnings = append(warnings, more...)
 		name = func(field string) string { return v1alpha1Name(field, old.Mode) }
+		var lost []Warning
+		c, lost = FromV1alpha1(old)
+		more = append(more, lost...)
 	default:
 		return nil, nil, fmt.Errorf("apiVersion %q is not supported; there are %s and %s", doc.APIVersion, v1alpha1APIVersion, v1alpha2.APIVersion)
 	}
 
-	more, err := check(c, name)
+	replaced, err := check(c, name)
+	warnings = slices.Concat(warnings, more, replaced)
 	if err != nil {
-		return nil, nil, err
+		return nil, warnings, err
 	}
-	return c, append(warnings, more...), nil
+	return c, warnings, nil
 }
 
 // Write writes a configuration with all defaults as YAML, in the newest version.

@@ -294,6 +294,15 @@ func TestLoadFails(t *testing.T) {
 	}
 }
 
+func TestWarningsComeBesideAnError(t *testing.T) {
+	_, warnings, err := config.Load([]byte(v1alpha1Header + "oomScoreAdj: 2000\noomScore: 5\nportRange: 1-2\n"))
+	require.EqualError(t, err, "invalid configuration: oomScoreAdj: Invalid value: 2000: must be from -1000 to 1000")
+	assert.Equal(t, []string{
+		"oomScore: unknown field; it is ignored",
+		`portRange: "1-2" is not kept: no proxy has used it since mode userspace went`,
+	}, texts(warnings))
+}
+
 func TestLoadTakesJSON(t *testing.T) {
 	data, err := json.Marshal(map[string]any{"apiVersion": v1alpha2.APIVersion, "kind": v1alpha2.Kind, "mode": "nftables"})
 	require.NoError(t, err)

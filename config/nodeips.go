@@ -51,7 +51,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, ker
 		n.Primary = model.FamilyOf(known[0])
 	}
 	if !slices.Contains(kernel, n.Primary) {
-		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, in the kernel; to change it, set nodeIPOverride", n.Primary)
+		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, in the kernel; to change it, set nodeIPOverride (bindAddress in v1alpha1)", n.Primary)
 	}
 
 	n.Families = []model.Family{n.Primary}
@@ -78,7 +78,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, ker
 		}
 		missing = append(missing, fmt.Errorf("the node has no %v address", f))
 		if f == n.Primary {
-			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this field", n.IPs[f])
+			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this field (bindAddress in v1alpha1)", n.IPs[f])
 		}
 	}
 	if !slices.Contains(kernel, secondary) {

@@ -53,7 +53,7 @@ func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIP
 
 // StateOptions returns the options of the node-local state that a valid configuration decides.
 func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIPs) (localstate.Options, []Warning, error) {
-	detect, warnings, err := detectLocal(c, node.Primary)
+	detect, warnings, err := detectLocal(c, node)
 	if err != nil {
 		return localstate.Options{}, nil, err
 	}
@@ -67,9 +67,9 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node Node
 	}, warnings, nil
 }
 
-// detectLocal says how to tell local traffic (S30). A family without a CIDR has no detector, which is worth a warning for
-// the primary one.
-func detectLocal(c *v1alpha2.KubeProxyConfiguration, primary model.Family) (localstate.DetectLocal, []Warning, error) {
+// detectLocal says how to tell local traffic (S30). A family without a CIDR has no detector. That is worth a warning for the
+// primary one; where it is the only one, CIDRs of the other family are a mistake in the configuration.
+func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.DetectLocal, []Warning, error) {
 	var d localstate.DetectLocal
 	var w warnings
 	switch c.DetectLocalMode {
@@ -79,8 +79,12 @@ func detectLocal(c *v1alpha2.KubeProxyConfiguration, primary model.Family) (loca
 			return d, nil, err
 		}
 		d.ClusterCIDRs = cidrs
-		if !slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return model.FamilyOf(cidr.Addr()) == primary }) {
-			w.add("detectLocal.clusterCIDRs", "no CIDR of the primary IP family, %v; local traffic of that family is not detected", primary)
+		if !slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return model.FamilyOf(cidr.Addr()) == node.Primary }) {
+			hardFail := c.ConfigHardFail == nil || *c.ConfigHardFail
+			if len(cidrs) > 0 && len(node.Families) == 1 && hardFail {
+				return d, nil, fmt.Errorf("detectLocal.clusterCIDRs: %v, but this node serves %v only", cidrs, node.Primary)
+			}
+			w.add("detectLocal.clusterCIDRs", "no CIDR of the primary IP family, %v; local traffic of that family is not detected", node.Primary)
 		}
 	case v1alpha2.LocalModeNodeCIDR:
 		d.NodeCIDR = true

@@ -131,6 +131,33 @@ func TestDetectLocal(t *testing.T) {
 	}
 }
 
+func TestClusterCIDRsOfTheOtherFamilyOnly(t *testing.T) {
+	single, dual := config.NodeIPs{Primary: 4, Families: []model.Family{4}}, config.NodeIPs{Primary: 4, Families: []model.Family{4, 6}}
+	for name, tc := range map[string]struct {
+		node     config.NodeIPs
+		cidrs    []string
+		hardFail bool
+		err      string
+	}{
+		"are an error on a node of one family":            {single, []string{"fd00::/8"}, true, "detectLocal.clusterCIDRs: [fd00::/8], but this node serves IPv4 only"},
+		"are a warning there without configHardFail":      {single, []string{"fd00::/8"}, false, ""},
+		"are a warning on a node of both":                 {dual, []string{"fd00::/8"}, true, ""},
+		"are not the same as none, which gives a warning": {single, nil, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha2.Default()
+			c.DetectLocal.ClusterCIDRs, c.ConfigHardFail = tc.cidrs, &tc.hardFail
+			_, warnings, err := config.StateOptions(c, "node-1", tc.node)
+			if tc.err != "" {
+				require.EqualError(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			assert.Len(t, warnings, 1)
+		})
+	}
+}
+
 func TestNodePortPrefixes(t *testing.T) {
 	all := prefixes("0.0.0.0/0", "::/0")
 	for name, tc := range map[string]struct {

@@ -88,8 +88,9 @@ type KubeProxyConfiguration struct {
 	// which means primary in mode nftables and all addresses in the others.
 	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 
-	// SyncPeriod is the most time between an attempt to write rules that failed and the next one, and the time after
-	// which a proxy whose rules are not written counts as unhealthy is twice this. More than 0. Default "30s".
+	// SyncPeriod is the most time between an attempt to write rules that failed and the next one. A proxy that has had rules
+	// to write for twice as long counts as unhealthy (S39a). In modes ipvs and kernelspace it is also how often all rules are
+	// written anew; in the others that is once an hour. More than 0. Default "30s".
 	SyncPeriod metav1.Duration `json:"syncPeriod"`
 	// MinSyncPeriod is the least time between two times of writing rules; changes that come meanwhile are written
 	// together. 0 means that every change is written at once. Not more than SyncPeriod. Default "1s".
