@@ -27,5 +27,6 @@
 // # What it never does
 //
 // The package reads no files, flags or environment, asks the host nothing, logs nothing and holds no state: functions work on
-// what they are given. Except for Check, which says so, they change none of it. They may be called concurrently.
+// what they are given. Except for Check and SetDefaultsV1alpha1, which say so, they change none of it. They may be called
+// concurrently.
 package config
