@@ -53,7 +53,12 @@ func testSession(t *testing.T, f Factory) *session {
 	if err != nil {
 		t.Fatalf("conformance: %v", err)
 	}
-	t.Cleanup(s.close)
+	t.Cleanup(func() {
+		if err := s.cleanup(context.Background()); err != nil {
+			t.Errorf("at the end: %v", err)
+		}
+		s.close()
+	})
 	return s
 }
 

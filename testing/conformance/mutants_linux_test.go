@@ -60,6 +60,9 @@ const (
 	reloadsWithAGap          mutant = "removes the old rules before it adds the new ones"
 	leavesATable             mutant = "leaves a table behind"
 	cleansUpTooMuch          mutant = "removes the tables of others"
+
+	// limited is no mutant: it does not do what a backend may lack.
+	limited mutant = "does only what every backend does"
 )
 
 // mustCatch names for each mutant the cases that have to catch it, and what their messages have to say.

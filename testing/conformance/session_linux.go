@@ -99,7 +99,7 @@ func (s *session) cleanup(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.factory.Cleanup == nil {
+	if s.factory.Cleanup == nil || s.env.NetNS == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -24,9 +24,19 @@ func shrink(sc script, fails func(script) bool, tries int) script {
 	for i := len(sc.steps) - 2; i >= 0; i-- {
 		try(sc.withoutSteps(i, i+1))
 	}
-	// Services, from all waves.
+	// Services, from all waves or else from one.
 	for _, name := range sc.serviceNames() {
-		try(sc.edit(func(s service) (service, bool) { return s, s.name != name }))
+		isIt := func(s service) bool { return s.name == name }
+		if try(sc.edit(func(s service) (service, bool) { return s, !isIt(s) })) {
+			continue
+		}
+		for i, st := range sc.steps {
+			if slices.ContainsFunc(st.services, isIt) {
+				without := script{sc.setup, slices.Clone(sc.steps)}
+				without.steps[i].services = slices.DeleteFunc(slices.Clone(st.services), isIt)
+				try(without)
+			}
+		}
 	}
 	for i := range sc.steps {
 		if sc.steps[i].event != nothing {

@@ -160,7 +160,7 @@ func (b *simple) Sync(ctx context.Context) error {
 		}
 	}
 	b.remembered, b.synced = text, true
-	if !b.udpChanged || b.mutant == leavesStaleFlows {
+	if !b.udpChanged || b.mutant == leavesStaleFlows || b.mutant == limited {
 		return nil
 	}
 	if err := b.deleteStaleFlows(); err != nil {
@@ -267,11 +267,11 @@ func (b *simple) render(f model.Family) *ruleset {
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
 		svc := b.services[name]
-		if b.mutant == forgetsIPv6 && f == model.IPv6 || !svc.ClusterIP(f).IsValid() {
+		if (b.mutant == forgetsIPv6 || b.mutant == limited) && f == model.IPv6 || !svc.ClusterIP(f).IsValid() {
 			continue
 		}
 		for i, p := range svc.Ports {
-			if b.mutant == forgetsSCTP && p.Protocol == model.SCTP || b.mutant == takesFirstPortOnly && i > 0 {
+			if (b.mutant == forgetsSCTP || b.mutant == limited) && p.Protocol == model.SCTP || b.mutant == takesFirstPortOnly && i > 0 {
 				continue
 			}
 			b.renderPort(r, svc, p)
@@ -337,7 +337,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 		if b.mutant == mixesRangeFamilies && len(svc.LoadBalancerSourceRanges) > 0 && len(svc.SourceRanges(f)) == 0 {
 			r.add("filter_services", "%s drop", match)
 		}
-		if ranges := svc.SourceRanges(f); len(ranges) > 0 && b.mutant != forgetsSourceRanges {
+		if ranges := svc.SourceRanges(f); len(ranges) > 0 && b.mutant != forgetsSourceRanges && b.mutant != limited {
 			for _, x := range ranges {
 				r.add("filter_services", "%s %s saddr %v meta mark set meta mark | %s", match, ip, x, markAllowed)
 			}
@@ -349,7 +349,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 		return
 	}
 	addresses := slices.Clone(b.env.NodePortAddresses)
-	if b.mutant == ignoresNodePortAddresses {
+	if b.mutant == ignoresNodePortAddresses || b.mutant == limited {
 		addresses = slices.Clone(b.env.HostAddresses)
 	}
 	if b.env.LocalhostNodePorts || b.mutant == servesLocalhost {
@@ -451,7 +451,7 @@ func (b *simple) routeChain(r *ruleset, svc *model.Service, p model.ServicePort,
 		transport = "meta l4proto { tcp, udp, sctp }"
 	}
 	remember := func(*model.Endpoint) string { return "" }
-	if svc.SessionAffinityTimeout > 0 && b.mutant != ignoresAffinity {
+	if svc.SessionAffinityTimeout > 0 && b.mutant != ignoresAffinity && b.mutant != limited {
 		set := func(ep *model.Endpoint) string {
 			if b.mutant == affinityPerAddress {
 				return b.affinitySet(r, svc, ep, match)
@@ -480,7 +480,7 @@ func (b *simple) verdict(empty model.Verdict) string {
 	switch {
 	case b.mutant == acceptsInsteadOfRejects:
 		return "accept"
-	case b.mutant == dropsInsteadOfRejects, empty == model.Drop && b.mutant != rejectsInsteadOfDrops:
+	case b.mutant == dropsInsteadOfRejects, b.mutant == limited, empty == model.Drop && b.mutant != rejectsInsteadOfDrops:
 		return "drop"
 	}
 	return "reject"
@@ -541,12 +541,12 @@ func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint,
 // renderUnknown guards what is next to the services (S33).
 func (b *simple) renderUnknown(r *ruleset) {
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
-		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts {
+		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts && b.mutant != limited {
 			r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
 		}
 	}
 	for _, c := range b.node.ServiceCIDRs {
-		if model.FamilyOf(c.Addr()) == r.family && b.mutant != forgetsServiceCIDRs {
+		if model.FamilyOf(c.Addr()) == r.family && b.mutant != forgetsServiceCIDRs && b.mutant != limited {
 			r.add("filter_services", "%s daddr %v drop", ipWord(r.family), c)
 		}
 	}

@@ -1,0 +1,214 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// child runs one of the helper tests below in a process of its own.
+func child(ctx context.Context, test string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "KPL_CONFORMANCE_CHILD="+test)
+	return cmd
+}
+
+// childOnly skips a helper test that is not run by another one.
+func childOnly(t *testing.T) {
+	if os.Getenv("KPL_CONFORMANCE_CHILD") != t.Name() {
+		t.Skip("a helper of another test")
+	}
+}
+
+func TestWhatIsNotRunIsListed(t *testing.T) {
+	need.Program(t, "nft")
+	testNetwork(t)
+	out, err := child(t.Context(), "TestChildLacksFeatures").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := string(out)
+	for _, want := range []string{
+		"--- SKIP: TestChildLacksFeatures/source_ranges_guard_the_VIP_alone",
+		"not run: the backend lacks load-balancer source ranges",
+		"not run: the factory has no Break",
+		"NOT RUN, ",
+		"  single-stack services leave the other family alone: the backend lacks IPv6",
+		"  rules that somebody else removed come back: the factory has no Break",
+		"--- PASS: TestChildLacksFeatures/a_cluster_IP_leads_to_all_endpoints,_of_this_node_and_others",
+	} {
+		assert.Contains(t, lines, want)
+	}
+}
+
+// A backend that does little, and says so, passes: nothing that it lacks is asked of it.
+func TestChildLacksFeatures(t *testing.T) {
+	childOnly(t)
+	complete := simpleFactory(limited)
+	Test(t, Factory{New: complete.New, Lacks: []Feature{
+		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses, LocalhostNodePorts,
+		UnknownPorts, UnallocatedAddresses, StaleFlows}})
+}
+
+func TestNothingIsLeftByAProcessThatWasKilled(t *testing.T) {
+	need.Program(t, "nft")
+	testNetwork(t)
+	cmd := child(t.Context(), "TestChildWaitsToBeKilled")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ready := false
+	for lines := bufio.NewScanner(out); !ready && lines.Scan(); {
+		ready = strings.Contains(lines.Text(), "ready to be killed")
+	}
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.True(t, ready)
+
+	links, err := netlink.LinkList()
+	require.NoError(t, err)
+	for _, l := range links {
+		assert.False(t, strings.HasPrefix(l.Attrs().Name, "kpl-"), l.Attrs().Name)
+	}
+	for _, dir := range []string{"/run/netns", "/var/run/netns"} {
+		left, err := filepath.Glob(dir + "/kpl*")
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	}
+	tables, err := exec.Command("nft", "list", "tables").CombinedOutput()
+	require.NoError(t, err, "%s", tables)
+	assert.NotContains(t, string(tables), "kpl_")
+}
+
+func TestChildWaitsToBeKilled(t *testing.T) {
+	childOnly(t)
+	s := testSession(t, simpleFactory(""))
+	require.NoError(t, s.start(t.Context(), setup{}))
+	require.NoError(t, s.step(t.Context(), sceneBefore()))
+	fmt.Println("ready to be killed")
+	select {
+	case <-time.After(time.Minute):
+	case <-t.Context().Done():
+	}
+}
+
+func TestAFailingCaseTellsEverything(t *testing.T) {
+	need.Program(t, "nft")
+	s := testSession(t, simpleFactory(rejectsInsteadOfDrops))
+	err := s.runCase(t.Context(), caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
+	require.Error(t, err)
+	for _, want := range []string{
+		"flow: remote pod 10.180.3.13 -> 192.0.2.11:80/TCP (remote-3 to the external IP of web)",
+		"seen: reject: ICMP error type 3 code 3 from 172.30.5.1 (connection refused)",
+		"want: drop: external IP of default/web:p0/TCP, from outside the node (S27): Local, masquerade Never, if empty Drop, and the set is empty (S25)",
+		"service default/web cluster-ips=10.190.0.11,fd00:190::b",
+		"endpoint default/web:p0/TCP -> 10.180.2.11:8080 sets=Cluster node=other-node",
+		"table ip kpl_simple {",
+	} {
+		assert.True(t, strings.Contains(err.Error(), want), "the message lacks %q", want)
+	}
+	assert.LessOrEqual(t, strings.Count(err.Error(), "flow: "), maxFailures)
+	assert.Regexp(t, `\.\.\. and \d+ more`, err.Error())
+}
+
+func TestCasesAreIndependentOfEarlierFailures(t *testing.T) {
+	need.Program(t, "nft")
+	s := testSession(t, simpleFactory(keepsEndpoints))
+	s.patience.answer = time.Second
+	require.Error(t, s.runCase(t.Context(), caseNamed(t, "endpoints come and go")))
+	require.NoError(t, s.runCase(t.Context(), caseNamed(t, "a service without endpoints refuses on every address")))
+}
+
+func caseNamed(t *testing.T, name string) testCase {
+	t.Helper()
+	for _, c := range cases() {
+		if c.name == name {
+			return c
+		}
+	}
+	t.Fatalf("there is no case %q", name)
+	return testCase{}
+}
+
+func TestWrongFactoriesAreToldSo(t *testing.T) {
+	testNetwork(t)
+	idle := func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }
+	aCase := "a cluster IP leads to all endpoints, of this node and others"
+	for _, tc := range []struct {
+		name    string
+		factory Factory
+		run     string
+		want    string
+	}{
+		{"New fails", Factory{New: func(context.Context, Env) (sink.Sink, error) { return nil, errors.New("no such kernel") }},
+			aCase, "start the backend: no such kernel"},
+		{"New returns nothing", Factory{New: func(context.Context, Env) (sink.Sink, error) { return nil, nil }},
+			aCase, "New returned neither a sink nor an error"},
+		{"New ends the goroutine, as t.FailNow does", Factory{New: func(context.Context, Env) (sink.Sink, error) {
+			runtime.Goexit()
+			return nil, nil
+		}}, aCase, "did a function on it call t.FailNow"},
+		{"the backend does nothing", Factory{New: idle}, aCase, "left the node unchanged"},
+		{"there is no Dump", Factory{New: idle}, aCase, "the factory has no Dump"},
+		{"Fail does not make Sync fail", withHook(func(f *Factory) {
+			f.Fail = func(context.Context, Env) (func() error, error) { return func() error { return nil }, nil }
+		}), "a Sync that fails loses nothing", "Fail does not make Sync fail"},
+		{"Break breaks nothing", withHook(func(f *Factory) {
+			f.Break = func(context.Context, Env) error { return nil }
+		}), "rules that somebody else removed come back", "Break does not break anything"},
+		{"Cleanup fails", withHook(func(f *Factory) {
+			f.Cleanup = func(context.Context, Env) error { return errors.New("device busy") }
+		}), "clean-up leaves nothing, and touches nothing of others", "clean up: device busy"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := newSession(tc.factory)
+			require.NoError(t, err)
+			defer s.close()
+			err = s.runCase(t.Context(), caseNamed(t, tc.run))
+			require.Error(t, err)
+			assert.Contains(t, err.Error(), tc.want)
+		})
+	}
+}
+
+// withHook is the right factory but for one function.
+func withHook(change func(*Factory)) Factory {
+	f := simpleFactory("")
+	change(&f)
+	return f
+}
+
+// The backend runs in the node's namespace, and can find it from elsewhere.
+func TestBackendsRunInTheNodesNamespace(t *testing.T) {
+	testNetwork(t)
+	var env Env
+	var here, named os.FileInfo
+	s := testSession(t, Factory{New: func(_ context.Context, e Env) (sink.Sink, error) {
+		env = e
+		var err1, err2 error
+		here, err1 = os.Stat("/proc/thread-self/ns/net")
+		named, err2 = os.Stat(e.NetNS.Name())
+		return new(sink.Recorder), errors.Join(err1, err2)
+	}})
+	require.NoError(t, s.start(t.Context(), setup{}))
+	opened, err := env.NetNS.Stat()
+	require.NoError(t, err)
+	assert.True(t, os.SameFile(opened, here))
+	assert.True(t, os.SameFile(opened, named))
+	own, err := os.Stat("/proc/self/ns/net")
+	require.NoError(t, err)
+	assert.False(t, os.SameFile(opened, own), "not in the one of the test")
+}
