@@ -156,15 +156,28 @@ func TestAMapThatBecomesTooSmallIsReplacedByABiggerOne(t *testing.T) {
 }
 
 func TestATableOfAnotherLayoutIsReplacedInOneTransaction(t *testing.T) {
-	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	old := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
-	old.AddTable("of an earlier layout")
-	old.AddSet(&dataplane.Set{Name: "endpoints", Key: []dataplane.Field{dataplane.SourceAddr}})
-	require.NoError(t, r.fake.ApplyAsSomebodyElse(old))
-	r.set(everyFeature()...)
-	r.sync()
-	assert.Equal(t, []string{"delete table ip kube-proxy-lib", "add table ip kube-proxy-lib"}, r.commands(model.IPv4)[:2])
-	assert.Len(t, r.applied, 1)
+	for name, old := range map[string]func(tx *dataplane.Transaction){
+		"another version": func(tx *dataplane.Transaction) { tx.AddTable("of an earlier layout") },
+		"a set of another kind": func(tx *dataplane.Transaction) {
+			tx.AddTable("service proxy of kube-proxy-lib, layout 1")
+			tx.AddSet(&dataplane.Set{Name: "endpoints", Key: []dataplane.Field{dataplane.SourceAddr}})
+		},
+		"a chain in another hook": func(tx *dataplane.Transaction) {
+			tx.AddTable("service proxy of kube-proxy-lib, layout 1")
+			tx.AddChain(&dataplane.Chain{Name: "nat-output", Hook: dataplane.Prerouting})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+			tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
+			old(tx)
+			require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
+			r.set(everyFeature()...)
+			r.sync()
+			assert.Equal(t, []string{"delete table ip kube-proxy-lib", "add table ip kube-proxy-lib"}, r.commands(model.IPv4)[:2])
+			assert.Len(t, r.applied, 1)
+		})
+	}
 }
 
 func TestOtherTablesAreLeftAlone(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -181,5 +182,17 @@ func TestChangesOfOthersAreNoticedAtOnce(t *testing.T) {
 
 		nft(t, "", "delete", "table", familyText(s.key.Family), s.key.Name)
 		require.ErrorIs(t, n.Apply(ctx, slot(4)), ErrStale, "noticed by the generation, too")
+	})
+}
+
+func TestATransactionForAnotherGenerationIsRefused(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		n, ctx := newNetlink(t), context.Background()
+		require.NoError(t, n.Apply(ctx, s.create()))
+		tx := NewTransaction(s.key)
+		tx.FlushChain("sticky")
+		n.generation--
+		require.ErrorIs(t, n.applyOnce(tx), syscall.Errno(unix.ERESTART))
+		require.NoError(t, n.Apply(ctx, tx), "it finds out that nothing happened to the table")
 	})
 }

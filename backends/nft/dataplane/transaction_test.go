@@ -1,0 +1,75 @@
+package dataplane
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// pieces divides a transaction as far as that is possible.
+func pieces(tx *Transaction) []*Transaction {
+	first, second, ok := tx.Split()
+	if !ok {
+		return []*Transaction{tx}
+	}
+	return append(pieces(first), pieces(second)...)
+}
+
+func TestPiecesOfATransactionDoTheSameAndNeverTakeAwayWhatIsReplaced(t *testing.T) {
+	bothFamilies(t, func(t *testing.T, s sample) {
+		whole, parts, ctx := NewFake(), NewFake(), context.Background()
+		replace := NewTransaction(s.key)
+		var slots, others []Element
+		for i := range uint32(2000) {
+			slots = append(slots, s.slot(i+2, s.pod, 80))
+			others = append(others, s.slot(i+2, s.pod, 81))
+		}
+		replace.ReplaceElements(s.endpoints, others...)
+		replace.FlushChain("sticky")
+		add := NewTransaction(s.key)
+		add.AddElements(s.endpoints, slots...)
+		for _, tx := range []*Transaction{s.create(), add, replace} {
+			require.NoError(t, whole.Apply(ctx, tx))
+			small := pieces(tx)
+			assert.Greater(t, len(small), 1)
+			for _, piece := range small {
+				require.NoError(t, parts.Apply(ctx, piece))
+				if text := piece.Text(); strings.Contains(text, "delete element") {
+					assert.Equal(t, strings.Count(text, "delete element"), strings.Count(text, "add element"))
+				}
+			}
+			require.Equal(t, whole.Dump(s.key), parts.Dump(s.key))
+		}
+	})
+}
+
+func TestTextsAreMadeFitForNft(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		limit int
+		want  string
+	}{
+		{"default/web:http/TCP", 120, "default/web:http/TCP"},
+		{"quote\" and \\ and \n and ä", 120, "quote_ and _ and _ and __"},
+		{"0123456789", 10, "0123456789"},
+		{"0123456789a", 10, "0123456..."},
+		{"", 10, ""},
+	} {
+		assert.Equal(t, tt.want, Escape(tt.text, tt.limit))
+	}
+}
+
+func TestRulesThatSayTheSameHaveTheSameID(t *testing.T) {
+	a := Rule{Statements: []Statement{InSet{Key: []Field{SourceAddr}, Set: "s"}, Drop{}}}
+	b := Rule{Statements: []Statement{InSet{Key: []Field{SourceAddr}, Set: "s", Not: true}, Drop{}}}
+	same := a
+	assert.Equal(t, a.ID(model.IPv4), same.ID(model.IPv4))
+	assert.NotEqual(t, a.ID(model.IPv4), b.ID(model.IPv4))
+	assert.NotEqual(t, a.ID(model.IPv4), a.ID(model.IPv6))
+	assert.NotZero(t, a.ID(model.IPv4))
+}
