@@ -23,7 +23,7 @@ type nodeIntake struct {
 
 func (n *nodeIntake) init(opts Options) {
 	n.cidrs = map[string][]netip.Prefix{}
-	n.model = &model.Node{Name: opts.NodeName}
+	n.model = &model.Node{Name: opts.NodeName, IPs: slices.Clone(opts.NodeIPs)}
 	n.model.LocalPods = opts.DetectLocal.localPods(nil)
 }
 
@@ -59,18 +59,8 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	for _, taint := range obj.Spec.Taints {
 		node.NotEligible = node.NotEligible || taint.Key == taintToBeDeleted
 	}
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		for _, a := range obj.Status.Addresses {
-			if a.Type != kind {
-				continue
-			}
-			addr, err := parseAddr(a.Address)
-			if err != nil {
-				bad("status.addresses", err)
-			} else if !slices.Contains(node.IPs, addr) {
-				node.IPs = append(node.IPs, addr)
-			}
-		}
+	if node.IPs = slices.Clone(s.opts.NodeIPs); node.IPs == nil {
+		node.IPs = nodeIPs(obj, bad)
 	}
 	cidrs := obj.Spec.PodCIDRs
 	if len(cidrs) == 0 && obj.Spec.PodCIDR != "" {
@@ -86,6 +76,25 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	}
 	node.LocalPods = s.opts.DetectLocal.localPods(node.PodCIDRs)
 	return s.nodeChanged(node)
+}
+
+// nodeIPs reads the addresses of a Node, the internal ones first.
+func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
+	var ips []netip.Addr
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range obj.Status.Addresses {
+			if a.Type != kind {
+				continue
+			}
+			addr, err := parseAddr(a.Address)
+			if err != nil {
+				bad("status.addresses", err)
+			} else if !slices.Contains(ips, addr) {
+				ips = append(ips, addr)
+			}
+		}
+	}
+	return ips
 }
 
 // DeleteNode takes the deletion of a Node. What is known of this one stays in force, as in kube-proxy (S24); it is no

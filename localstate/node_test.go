@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,17 @@ func TestNode(t *testing.T) {
 		})
 	}
 
+	t.Run("S48 node IPs that are given take the place of the Node object's, with and without it", func(t *testing.T) {
+		given := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+		state, err := New(t.Context(), Options{NodeName: me, NodeIPs: given})
+		require.NoError(t, err)
+		var got nodes
+		state.Flush(&got)
+		state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
+		state.Flush(&got)
+		require.Equal(t, []string{"node me ips=192.0.2.7", "node me zone=zone-a ips=192.0.2.7"}, got.list)
+	})
+
 	t.Run("S39a a node that is gone is not eligible until it comes back", func(t *testing.T) {
 		w := newWorld(t, aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
 		w.delete(aNode())
@@ -77,6 +89,14 @@ func TestNode(t *testing.T) {
 		require.Equal(t, &model.Node{}, w.got.node)
 	})
 }
+
+// nodes is a receiver of nodes alone.
+type nodes struct {
+	null
+	list []string
+}
+
+func (n *nodes) SetNode(node *model.Node) { n.list = append(n.list, node.String()) }
 
 func TestServiceCIDRs(t *testing.T) {
 	w := newWorld(t, aServiceCIDR("kubernetes", "fd00::/108", "10.0.0.0/16"))

@@ -18,6 +18,8 @@ type Options struct {
 	// ServiceProxyName takes the services whose label service.kubernetes.io/service-proxy-name has this value, instead
 	// of those that do not have the label (S1).
 	ServiceProxyName string
+	// NodeIPs are the node's addresses, the primary one of each family first, instead of those of the Node object.
+	NodeIPs []netip.Addr
 	// NoExternalIPs programs no spec.externalIPs, for clusters that do not trust who may write them (S6).
 	NoExternalIPs bool
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
@@ -44,6 +46,11 @@ func (o Options) validate() error {
 	for _, f := range o.Families {
 		if f != model.IPv4 && f != model.IPv6 {
 			errs = append(errs, fmt.Errorf("families: %v is none", f))
+		}
+	}
+	for _, a := range o.NodeIPs {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
+			errs = append(errs, fmt.Errorf("node IPs: %v is no plain IP address", a))
 		}
 	}
 	ways := 0

@@ -22,6 +22,8 @@ func TestOptions(t *testing.T) {
 		{"two ways to detect local traffic", Options{DetectLocal: DetectLocal{ClusterCIDRs: []netip.Prefix{cidr}, Bridge: "cbr0"}}, []string{"more than one way"}},
 		{"two other ways", Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true, InterfacePrefix: "veth"}}, []string{"more than one way"}},
 		{"an invalid cluster CIDR", Options{DetectLocal: DetectLocal{ClusterCIDRs: []netip.Prefix{cidr, {}}}}, []string{"invalid cluster CIDR"}},
+		{"node IPs that are none", Options{NodeIPs: []netip.Addr{{}, netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("::ffff:192.0.2.1")}},
+			[]string{"node IPs: invalid IP", "node IPs: fe80::1%eth0", "node IPs: ::ffff:192.0.2.1"}},
 		{"the node's CIDR without the node's name", Options{DetectLocal: DetectLocal{NodeCIDR: true}}, []string{"needs a node name"}},
 		{"all that is wrong is said", Options{Families: []model.Family{0}, DetectLocal: DetectLocal{NodeCIDR: true, Bridge: "cbr0", ClusterCIDRs: []netip.Prefix{{}}}},
 			[]string{"families", "more than one way", "invalid cluster CIDR", "needs a node name"}},
