@@ -58,7 +58,16 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node Node
 		return localstate.Options{}, nil, err
 	}
 	allowed, set := c.FeatureGates[allowExternalIPs]
+	var override []netip.Addr // only these: others are the Node object's to change
+	if len(c.NodeIPOverride) > 0 {
+		for _, f := range node.Families {
+			if ip := node.IPs[f]; ip.IsValid() && !ip.IsLoopback() { // loopback stands for "not known"
+				override = append(override, ip)
+			}
+		}
+	}
 	return localstate.Options{
+		NodeIPs:       override,
 		NodeName:      nodeName,
 		Families:      node.Families,
 		NoExternalIPs: set && !allowed,

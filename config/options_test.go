@@ -204,3 +204,16 @@ func prefixes(texts ...string) []netip.Prefix {
 	}
 	return all
 }
+
+func TestAnOverriddenNodeIPReachesTheNodeLocalState(t *testing.T) {
+	v4 := netip.MustParseAddr("192.0.2.7")
+	node := config.NodeIPs{Primary: model.IPv4, Families: []model.Family{model.IPv4, model.IPv6},
+		IPs: map[model.Family]netip.Addr{model.IPv4: v4, model.IPv6: netip.IPv6Loopback()}}
+	got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{NodeIPOverride: []string{"192.0.2.7"}}, "node-1", node)
+	require.NoError(t, err)
+	assert.Equal(t, []netip.Addr{v4}, got.NodeIPs, "an IP that is not known is none")
+
+	got, _, err = config.StateOptions(&v1alpha2.KubeProxyConfiguration{}, "node-1", node)
+	require.NoError(t, err)
+	assert.Empty(t, got.NodeIPs, "the Node object says")
+}
