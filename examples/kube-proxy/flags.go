@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"sigs.k8s.io/kube-proxy-lib/config"
+)
+
+// flags are the flags of kube-proxy, by their names and with their defaults. Those that stand for a field of the
+// configuration write to a configuration of version v1alpha1, whose defaults they have.
+type flags struct {
+	set    *pflag.FlagSet
+	fields v1alpha1.KubeProxyConfiguration
+
+	configFile, writeConfigTo string
+	master, hostnameOverride  string
+	cleanup, initOnly         bool
+	version                   bool
+
+	// These have no field of their own.
+	healthzPort, metricsPort              int32
+	masqueradeAll                         bool
+	iptablesSyncPeriod, iptablesMinPeriod time.Duration
+	ipvsSyncPeriod, ipvsMinPeriod         time.Duration
+}
+
+// parseFlags reads the command line. Underscores in the names of flags are taken for dashes, as kube-proxy does.
+func parseFlags(args []string, usage io.Writer) (*flags, error) {
+	f := &flags{set: pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)}
+	f.set.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	f.set.SetOutput(usage)
+	f.set.SortFlags = false
+	config.SetDefaultsV1alpha1(&f.fields)
+	f.addProgram()
+	f.addAPI()
+	f.addServing()
+	f.addProxying()
+	f.addIPTables()
+	f.addIPVS()
+	f.addConntrack()
+	f.addWithoutEffect()
+	logsapi.AddFlags(&f.fields.Logging, f.set)
+	if err := f.set.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.set.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", f.set.Arg(0))
+	}
+	return f, nil
+}
+
+func (f *flags) addProgram() {
+	f.set.StringVar(&f.configFile, "config", "", "`path` of a configuration file, v1alpha1 or v1alpha2; flags that stand for its fields are ignored then")
+	f.set.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration to this `path`, as v1alpha2, and end")
+	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and end")
+	f.set.BoolVar(&f.initOnly, "init-only", false, "do what needs full root privileges, and end; afterwards CAP_NET_ADMIN is enough")
+	f.set.BoolVar(&f.version, "version", false, "print the version, and end")
+	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates", "features to turn on or off, as `name=bool,...`; there is AllowServiceExternalIPs")
+}
+
+func (f *flags) addAPI() {
+	c := &f.fields.ClientConnection
+	f.set.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "`path` of a kubeconfig file; without it and --master, the service account of the pod is used")
+	f.set.StringVar(&f.master, "master", "", "`address` of the API server, instead of the one in the kubeconfig file")
+	f.set.StringVar(&c.ContentType, "kube-api-content-type", c.ContentType, "content `type` to talk to the API server in")
+	f.set.Int32Var(&c.Burst, "kube-api-burst", c.Burst, "requests to the API server that may exceed --kube-api-qps for a moment")
+	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "requests a second to the API server")
+	f.set.StringVar(&f.hostnameOverride, "hostname-override", "", "`name` of this node's Node object (default the host's name)")
+}
+
+func (f *flags) addServing() {
+	c := &f.fields
+	f.set.Var(ipValue{&c.BindAddress}, "bind-address", "the node's primary `IP`, if it is not to be taken from the Node object; nothing is bound to it")
+	f.set.Var(ipPortValue{&c.HealthzBindAddress}, "healthz-bind-address", "`IP:port` to serve /healthz and /livez on; empty: not at all")
+	f.set.Var(ipPortValue{&c.MetricsBindAddress}, "metrics-bind-address", "`IP:port` to serve metrics on; empty: not at all")
+	f.set.BoolVar(&c.BindAddressHardFail, "bind-address-hard-fail", c.BindAddressHardFail, "end if one of these two addresses cannot be bound")
+	f.set.BoolVar(&c.EnableProfiling, "profiling", c.EnableProfiling, "serve /debug/pprof with the metrics")
+	f.set.Int32Var(&f.healthzPort, "healthz-port", 10256, "the port of --healthz-bind-address if that has none; 0: do not serve (deprecated)")
+	f.set.Int32Var(&f.metricsPort, "metrics-port", 10249, "the port of --metrics-bind-address if that has none; 0: do not serve (deprecated)")
+}
+
+func (f *flags) addProxying() {
+	c := &f.fields
+	f.set.Var((*textValue[v1alpha1.ProxyMode])(&c.Mode), "proxy-mode", "`mode`: nftables, which is also the default; the others are not there yet")
+	f.set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
+	f.set.Var((*textValue[v1alpha1.LocalMode])(&c.DetectLocalMode), "detect-local-mode", "how to tell that traffic is from a pod of this node: `mode` ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	f.set.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "the `CIDRs` of the pods in the cluster, for ClusterCIDR")
+	f.set.StringVar(&c.DetectLocal.BridgeInterface, "pod-bridge-interface", "", "the `name` of the bridge that pods are behind, for BridgeInterface")
+	f.set.StringVar(&c.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "", "the `prefix` that names of the pods' interfaces have, for InterfaceNamePrefix")
+	f.set.StringSliceVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses, "serve node ports on the addresses in these `CIDRs`, or with \"primary\" on the node's own, which is the default in mode nftables")
+	f.set.Int32Var(c.OOMScoreAdj, "oom-score-adj", *c.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000")
+}
+
+func (f *flags) addIPTables() {
+	c := &f.fields.IPTables
+	f.set.Int32Var(c.MasqueradeBit, "iptables-masquerade-bit", *c.MasqueradeBit, "bit of the packet mark for packets to masquerade, from 0 to 31, in modes iptables and ipvs")
+	f.set.BoolVar(c.LocalhostNodePorts, "iptables-localhost-nodeports", *c.LocalhostNodePorts, "serve node ports on 127.0.0.1, too, in mode iptables")
+	f.set.DurationVar(&f.iptablesSyncPeriod, "iptables-sync-period", c.SyncPeriod.Duration, "the most time between a failure to write rules and the next attempt, in all modes but ipvs")
+	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", c.MinSyncPeriod.Duration, "the least time between two times of writing rules, in all modes but ipvs; 0: none")
+}
+
+func (f *flags) addIPVS() {
+	c := &f.fields.IPVS
+	// The least period is that of the other modes: the flag is different from the field of the same name there.
+	shared := f.fields.IPTables.MinSyncPeriod.Duration
+	f.set.DurationVar(&f.ipvsSyncPeriod, "ipvs-sync-period", c.SyncPeriod.Duration, "--iptables-sync-period of mode ipvs")
+	f.set.DurationVar(&f.ipvsMinPeriod, "ipvs-min-sync-period", shared, "--iptables-min-sync-period of mode ipvs")
+	f.set.StringVar(&c.Scheduler, "ipvs-scheduler", c.Scheduler, "`name` of the scheduler in mode ipvs")
+	f.set.StringSliceVar(&c.ExcludeCIDRs, "ipvs-exclude-cidrs", c.ExcludeCIDRs, "`CIDRs` that mode ipvs leaves alone when it cleans up")
+	f.set.BoolVar(&c.StrictARP, "ipvs-strict-arp", c.StrictARP, "set arp_ignore and arp_announce in mode ipvs")
+	f.set.DurationVar(&c.TCPTimeout.Duration, "ipvs-tcp-timeout", 0, "timeout of idle TCP connections in mode ipvs; 0: as it is")
+	f.set.DurationVar(&c.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", 0, "timeout of TCP connections after a FIN in mode ipvs; 0: as it is")
+	f.set.DurationVar(&c.UDPTimeout.Duration, "ipvs-udp-timeout", 0, "timeout of UDP flows in mode ipvs; 0: as it is")
+}
+
+func (f *flags) addConntrack() {
+	c := &f.fields.Conntrack
+	f.set.Int32Var(c.MaxPerCore, "conntrack-max-per-core", *c.MaxPerCore, "connections to track for each CPU core; 0: leave the limit alone, and ignore --conntrack-min")
+	f.set.Int32Var(c.Min, "conntrack-min", *c.Min, "the least number of connections to track")
+	f.set.DurationVar(&c.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", c.TCPEstablishedTimeout.Duration, "timeout of idle TCP connections; 0: as it is")
+	f.set.DurationVar(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", c.TCPCloseWaitTimeout.Duration, "timeout of TCP connections in CLOSE_WAIT; 0: as it is")
+	f.set.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", c.TCPBeLiberal, "take TCP packets out of the window for valid")
+	f.set.DurationVar(&c.UDPTimeout.Duration, "conntrack-udp-timeout", 0, "timeout of UDP flows without an answer; 0: as it is")
+	f.set.DurationVar(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", 0, "timeout of UDP flows with answers; 0: as it is")
+}
+
+// addWithoutEffect adds what is accepted only so that a command line that works with kube-proxy works here.
+func (f *flags) addWithoutEffect() {
+	c := &f.fields
+	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "without effect")
+	f.set.StringVar(&c.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "", "without effect")
+	f.set.String("boot-id-file", "/proc/sys/kernel/random/boot_id", "without effect")
+	f.set.String("machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "without effect")
+}

@@ -1,0 +1,36 @@
+// Command kube-proxy is a service proxy that takes the place of Kubernetes' own: it understands its flags and its
+// configuration file, and serves what it serves. At the same time it is the example of a whole main on this library:
+//
+//   - flags.go, flagvalues.go and settings.go: from flags and a file to one checked configuration
+//   - modes.go: the backends that there are
+//   - run.go: everything wired up; read this one first
+//   - node.go: what has to be known of the node before
+//   - serve.go, events.go, client.go: the world outside
+//   - machine.go: what tests replace
+//
+// README.md says how to run it, and what is not there yet.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+)
+
+func main() {
+	// The rules stay in force when the program ends: a restart is no reason to interrupt traffic.
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	err := run(ctx, os.Args[1:], theMachine())
+	klog.Flush()
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "kube-proxy:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// mode is a choice for --proxy-mode. A new mode is a new element of modes.
+type mode struct {
+	name v1alpha2.ProxyMode
+	// start returns the backend. It changes nothing before its first Sync.
+	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error)
+	// cleanUp removes all that this program has ever put in force in the mode. That there is nothing is no error.
+	cleanUp func(ctx context.Context, m *machine) error
+	// cleanUpUpstream removes what Kubernetes' own kube-proxy has put in force in the mode.
+	cleanUpUpstream func(ctx context.Context, m *machine) error
+}
+
+// backend is a sink with an end.
+type backend interface {
+	sink.Sink
+	// Close releases what the backend holds. What is in force stays.
+	Close() error
+}
+
+// modes are those that there are, the default first.
+var modes = []mode{
+	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables, cleanUpUpstream: cleanUpUpstreamNFTables},
+}
+
+// chooseMode returns the mode that a configuration asks for, and writes it there if it leaves the choice to the program.
+func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode, error) {
+	if c.Mode == "" {
+		c.Mode = modes[0].name
+		klog.FromContext(ctx).Info("No proxy mode is configured; this program's default is not kube-proxy's", "mode", c.Mode)
+	}
+	var names []string
+	for i := range modes {
+		if modes[i].name == c.Mode {
+			// Which fields have to be right depends on the mode.
+			if _, err := config.Check(c); err != nil {
+				return nil, err
+			}
+			return &modes[i], nil
+		}
+		names = append(names, string(modes[i].name))
+	}
+	return nil, fmt.Errorf("proxy mode %q is not there yet; there is: %s", c.Mode, strings.Join(names, ", "))
+}
+
+// cleanUpAll does what --cleanup asks for (S50).
+func cleanUpAll(ctx context.Context, m *machine) error {
+	var errs []error
+	for _, mode := range modes {
+		if err := mode.cleanUp(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("clean up mode %s: %w", mode.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cleanUpOthers removes what a switch of modes, or from Kubernetes' own kube-proxy, has left (S50). It does what it can.
+func (current *mode) cleanUpOthers(ctx context.Context, m *machine) {
+	log := klog.FromContext(ctx)
+	for _, mode := range modes {
+		if mode.name != current.name {
+			if err := mode.cleanUp(ctx, m); err != nil {
+				log.Error(err, "Rules of another mode may be left", "mode", mode.name)
+			}
+		}
+		if err := mode.cleanUpUpstream(ctx, m); err != nil {
+			log.Error(err, "Rules of Kubernetes' own kube-proxy may be left", "mode", mode.name)
+		}
+	}
+}
+
+func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error) {
+	prefixes, err := config.NodePortPrefixes(c)
+	if err != nil {
+		return nil, err
+	}
+	return nft.New(ctx, nft.Options{
+		MasqueradeMark:    config.MasqueradeMark(c),
+		NodePortAddresses: prefixes,
+		Families:          families,
+		Dataplane:         m.nftables,
+	})
+}
+
+func cleanUpNFTables(ctx context.Context, m *machine) error {
+	return nft.CleanUp(ctx, nft.Options{Dataplane: m.nftables})
+}
+
+// upstreamTable is the name of the tables of Kubernetes' own kube-proxy in mode nftables.
+const upstreamTable = "kube-proxy"
+
+func cleanUpUpstreamNFTables(ctx context.Context, m *machine) error {
+	return nft.CleanUp(ctx, nft.Options{TableName: upstreamTable, Dataplane: m.nftables})
+}

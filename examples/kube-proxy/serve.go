@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/healthcheck"
+)
+
+// healthzHandler is what is served on healthzBindAddress (S39a).
+func healthzHandler(p *healthcheck.Proxy) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", p.Healthz())
+	mux.Handle("/livez", p.Livez())
+	return mux
+}
+
+// metricsHandler is what is served on metricsBindAddress (S39a). What /configz shows is of version v1alpha1, so that
+// programs that read that of kube-proxy understand it.
+func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer) (http.Handler, error) {
+	old, _ := config.ToV1alpha1(c)
+	configz, err := json.Marshal(map[string]any{v1alpha2.GroupName: old})
+	if err != nil {
+		return nil, fmt.Errorf("configz: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	mux.Handle("/healthz", text("text/plain; charset=utf-8", "ok"))
+	mux.Handle("/proxyMode", text("text/plain; charset=utf-8", string(c.Mode)))
+	mux.Handle("/configz", text("application/json", string(configz)))
+	if c.EnableProfiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux, nil
+}
+
+// text answers always the same.
+func text(contentType, body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = io.WriteString(w, body) // who asked has gone
+	})
+}
+
+// server is an HTTP server on one address.
+type server struct {
+	name, address string
+	handler       http.Handler
+	listen        func(ctx context.Context, network, address string) (net.Listener, error)
+	hardFail      bool   // give up if the address cannot be bound
+	failure       string // the reason of the Event if it does
+}
+
+// newServers returns the servers that the settings ask for.
+func newServers(s *settings, m *machine, healthy *healthcheck.Proxy, g prometheus.Gatherer) ([]*server, error) {
+	metrics, err := metricsHandler(s.KubeProxyConfiguration, g)
+	if err != nil {
+		return nil, err
+	}
+	var servers []*server
+	if !s.noHealthz {
+		servers = append(servers, &server{
+			name: "health", address: s.HealthzBindAddress, handler: healthzHandler(healthy),
+			listen: m.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartProxierHealthcheck",
+		})
+	}
+	if !s.noMetrics {
+		servers = append(servers, &server{
+			name: "metrics", address: s.MetricsBindAddress, handler: metrics,
+			listen: m.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartMetricServer",
+		})
+	}
+	return servers, nil
+}
+
+// bindRetry is the pause before an address is tried again that could not be bound.
+const bindRetry = 5 * time.Second
+
+// run serves until ctx ends; then it returns nil. It returns an error only if hardFail is set.
+func (s *server) run(ctx context.Context) error {
+	for {
+		err := s.serve(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("%s server on %s: %w", s.name, s.address, err)
+		if s.hardFail {
+			return err
+		}
+		klog.FromContext(ctx).Error(err, "Not served; trying again", "retryIn", bindRetry)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(bindRetry):
+		}
+	}
+}
+
+func (s *server) serve(ctx context.Context) error {
+	listener, err := s.listen(ctx, "tcp", s.address)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	netutils "k8s.io/utils/net"
+
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+)
+
+// settings are what the flags and the configuration file come to.
+type settings struct {
+	*v1alpha2.KubeProxyConfiguration
+	// master is the API server's address, instead of that in the kubeconfig file. It has no field.
+	master string
+	// noHealthz and noMetrics: nothing is served there. A configuration file cannot say that; flags can.
+	noHealthz, noMetrics bool
+}
+
+// besideFile are the flags that count when there is a configuration file, too. So do those for logging.
+var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override"}
+
+// settings returns the settings, and what somebody should know of them.
+func (f *flags) settings() (*settings, []config.Warning, error) {
+	s := &settings{master: f.master}
+	var warnings []config.Warning
+	var err error
+	if f.configFile != "" {
+		s.KubeProxyConfiguration, warnings, err = f.fromFile()
+	} else {
+		s.noHealthz = f.healthzPort == 0 || f.fields.HealthzBindAddress == ""
+		s.noMetrics = f.metricsPort == 0 || f.fields.MetricsBindAddress == ""
+		s.KubeProxyConfiguration, warnings, err = f.fromFlags()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if f.hostnameOverride != "" {
+		name := strings.ToLower(strings.TrimSpace(f.hostnameOverride))
+		if name == "" {
+			return nil, nil, fmt.Errorf("--hostname-override %q is empty", f.hostnameOverride)
+		}
+		s.HostnameOverride = name
+	}
+	return s, append(warnings, withoutEffect(s.KubeProxyConfiguration)...), nil
+}
+
+// fromFile reads the configuration file.
+func (f *flags) fromFile() (*v1alpha2.KubeProxyConfiguration, []config.Warning, error) {
+	data, err := os.ReadFile(f.configFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("configuration: %w", err)
+	}
+	c, warnings, err := config.Load(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("configuration %s: %w", f.configFile, err)
+	}
+
+	var logging pflag.FlagSet
+	vmodule := c.Logging.VModule
+	c.Logging.VModule = nil
+	logsapi.AddFlags(&c.Logging, &logging)
+	f.set.Visit(func(flag *pflag.Flag) {
+		if l := logging.Lookup(flag.Name); l != nil {
+			err = cmp.Or(err, l.Value.Set(flag.Value.String()))
+		} else if !slices.Contains(besideFile, flag.Name) {
+			warnings = append(warnings, config.Warning{Field: "--" + flag.Name, Message: "ignored, because there is a configuration file"})
+		}
+	})
+	c.Logging.VModule = append(c.Logging.VModule, vmodule...)
+	return c, warnings, err
+}
+
+// fromFlags makes a configuration of the flags.
+func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning, error) {
+	c := f.fields.DeepCopy()
+	c.HealthzBindAddress = withPort(c.HealthzBindAddress, f.healthzPort)
+	c.MetricsBindAddress = withPort(c.MetricsBindAddress, f.metricsPort)
+
+	// What each mode has in a section of its own in a file, they share here.
+	sync, minSync := f.iptablesSyncPeriod, f.iptablesMinPeriod
+	if c.Mode == "ipvs" {
+		sync, minSync = f.ipvsSyncPeriod, f.ipvsMinPeriod
+	}
+	for _, d := range []*metav1.Duration{&c.IPTables.SyncPeriod, &c.IPVS.SyncPeriod, &c.NFTables.SyncPeriod} {
+		d.Duration = sync
+	}
+	for _, d := range []*metav1.Duration{&c.IPTables.MinSyncPeriod, &c.IPVS.MinSyncPeriod, &c.NFTables.MinSyncPeriod} {
+		d.Duration = minSync
+	}
+	c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = f.masqueradeAll, f.masqueradeAll
+
+	converted, warnings := config.FromV1alpha1(c)
+	// 0 is a default to be filled in for a file, but means 0 in a flag.
+	converted.SyncPeriod.Duration, converted.MinSyncPeriod = sync, &metav1.Duration{Duration: minSync}
+	converted.ConfigSyncPeriod = c.ConfigSyncPeriod
+	more, err := config.Check(converted)
+	if err != nil {
+		return nil, nil, fmt.Errorf("flags: %w", err)
+	}
+	warnings = append(warnings, more...)
+	f.set.Visit(func(flag *pflag.Flag) {
+		if reason := f.noEffect(flag.Name, string(c.Mode)); reason != "" {
+			warnings = append(warnings, config.Warning{Field: "--" + flag.Name, Message: reason})
+		}
+	})
+	return converted, warnings, nil
+}
+
+// noEffect says why a flag does nothing in a mode, or "".
+func (f *flags) noEffect(flag, mode string) string {
+	switch {
+	case flag == "boot-id-file", flag == "machine-id-file":
+		return "accepted, but without effect: the file is not read"
+	case strings.HasPrefix(flag, "ipvs-") && mode != "ipvs":
+		return "accepted, but without effect: it is for mode ipvs"
+	case flag == "iptables-localhost-nodeports" && mode != "iptables":
+		return "accepted, but without effect: it is for mode iptables"
+	case flag == "iptables-masquerade-bit" && mode != "iptables" && mode != "ipvs":
+		return "accepted, but without effect: it is for modes iptables and ipvs"
+	case flag == "healthz-port", flag == "metrics-port":
+		return "deprecated: use --" + strings.TrimSuffix(flag, "port") + "bind-address"
+	}
+	return ""
+}
+
+// withoutEffect names the fields that do nothing in this program, where somebody has set them.
+func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
+	var w []config.Warning
+	if c.ConfigSyncPeriod != v1alpha2.Default().ConfigSyncPeriod {
+		w = append(w, config.Warning{Field: "configSyncPeriod", Message: "accepted, but without effect: changes are followed as they come, and nothing is gone through again"})
+	}
+	if c.ShowHiddenMetricsForVersion != "" {
+		w = append(w, config.Warning{Field: "showHiddenMetricsForVersion", Message: "accepted, but without effect: no metric is hidden"})
+	}
+	if c.Windows.RunAsService {
+		w = append(w, config.Warning{Field: "windows.runAsService", Message: "accepted, but without effect: there is no mode for Windows yet"})
+	}
+	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
+		if gate != "AllowServiceExternalIPs" {
+			w = append(w, config.Warning{Field: "featureGates", Message: fmt.Sprintf("%s is accepted, but without effect: there is no such feature here", gate)})
+		}
+	}
+	return w
+}
+
+// withPort adds a port to an address that has none.
+func withPort(address string, port int32) string {
+	if netutils.ParseIPSloppy(address) == nil || port == 0 {
+		return address
+	}
+	return net.JoinHostPort(address, strconv.Itoa(int(port)))
+}
+
+// writeConfig does what --write-config-to asks for.
+func (s *settings) writeConfig(path string) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("--write-config-to: %w", err)
+	}
+	defer func() { err = cmp.Or(err, file.Close()) }()
+	return config.Write(file, s.KubeProxyConfiguration)
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// sinks are all that is fed. Once the rules are in force for the first time, those of other modes are not needed any more: so
+// there is no moment without rules when modes are switched.
+type sinks struct {
+	*sink.TeeSink
+	afterFirstSync func(context.Context) // nil when it has been called
+}
+
+// Sync implements sink.Sink.
+func (s *sinks) Sync(ctx context.Context) error {
+	err := s.TeeSink.Sync(ctx)
+	if err == nil && s.afterFirstSync != nil {
+		s.afterFirstSync(ctx)
+		s.afterFirstSync = nil
+	}
+	return err
+}
+
+// nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When
+// they change it asks for a resync, at which the health checks are served anew; the backend follows on its own.
+func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, resync chan<- struct{}) (*nodeaddr.Tracker, error) {
+	prefixes, err := config.NodePortPrefixes(c)
+	if err != nil {
+		return nil, err
+	}
+	tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
+		Choice: nodeaddr.Choice{CIDRs: prefixes, Primary: len(prefixes) == 0},
+		Host:   m.host,
+		Changed: func(a nodeaddr.Addresses) {
+			if a.AllIPv4 && a.AllIPv6 {
+				return // whichever they are
+			}
+			select {
+			case resync <- struct{}{}:
+			default: // it has been asked for
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("addresses of this host: %w", err)
+	}
+	return tracker, nil
+}
+
+// addressSink tells the tracker which addresses are the node's own. It comes before what asks for them at Sync.
+type addressSink struct {
+	sink.Sink
+	tracker *nodeaddr.Tracker
+	resync  <-chan struct{}
+}
+
+// SetNode implements sink.NodeSetter.
+func (s addressSink) SetNode(node *model.Node) {
+	s.tracker.SetNode(node)
+	select {
+	case <-s.resync: // the Sync that this SetNode belongs to is enough
+	default:
+	}
+}
