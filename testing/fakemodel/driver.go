@@ -39,7 +39,6 @@ type Driver struct {
 	recorder *sink.Recorder
 	sink     sink.Sink
 	lines    []string
-	waves    int  // since the start
 	failed   bool // the last Sync
 	failures []error
 }
@@ -53,7 +52,7 @@ func NewDriver(tb testing.TB, opts Options) *Driver {
 }
 
 func (d *Driver) start() {
-	d.recorder, d.waves, d.failed = &sink.Recorder{}, 0, false
+	d.recorder, d.failed = &sink.Recorder{}, false
 	d.sink = sink.Tee()
 	if d.opts.NewSink != nil {
 		d.sink = d.opts.NewSink()
@@ -172,7 +171,7 @@ func (d *Driver) wave(resync bool) error {
 	}
 	changed, err := d.source.flush(receiver)
 	d.check(err)
-	if d.waves > 0 && !changed && !d.failed && !resync {
+	if !changed && !d.failed && !resync { // the first time the node is always new
 		return nil
 	}
 	if resync || d.failed {
@@ -186,7 +185,6 @@ func (d *Driver) wave(resync bool) error {
 	d.recorder.FailNext(err)
 	_ = d.recorder.Sync(d.tb.Context()) // returns err
 	d.failed = err != nil
-	d.waves++
 	for _, wave := range d.recorder.TakeWaves() {
 		d.lines = append(d.lines, wave.Lines()...)
 	}

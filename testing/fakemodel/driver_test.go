@@ -187,6 +187,14 @@ func (carelessSource) flush(to localstate.Receiver) (bool, error) {
 	return true, nil
 }
 
+func TestDriverKeepsObjectsOfTheSameName(t *testing.T) {
+	d := NewDriver(t, Options{})
+	d.Set(kube.Service("web").Build(), kube.EndpointSlice("web").Name("web").Endpoint("10.244.1.5").Build())
+	d.Restart()
+	d.Sync()
+	d.Want("Restart", "SetNode n1", "SetService default/web", "SetEndpoint default/web/TCP -> 10.244.1.5:8080", "Sync")
+}
+
 func TestDriverFailuresAreReadable(t *testing.T) {
 	web := Service("web").ClusterIP("10.96.0.10").Build()
 	tests := []struct {

@@ -26,7 +26,7 @@ func TestGolden(t *testing.T) {
 	assert.Contains(t, failure(t, func(tb testing.TB) { Golden(tb, filepath.Join(path, "x"), "a") }), "some.golden")
 	assert.Contains(t, failure(t, func(tb testing.TB) { Golden(tb, filepath.Dir(path), "a") }), "is a directory")
 
-	t.Setenv(updateVariable, "")
+	t.Setenv(updateVariable, "0")
 	assert.Empty(t, failure(t, func(tb testing.TB) { Golden(tb, path, "a\nb\n") }))
 	wrong := failure(t, func(tb testing.TB) { Golden(tb, path, "a\nc\n") })
 	for _, want := range []string{"-b", "+c", "some.golden", "FAKEMODEL_UPDATE=1 overwrites it"} {

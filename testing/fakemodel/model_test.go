@@ -35,6 +35,10 @@ func lines(t *testing.T, m *Model, r *sink.Recorder) []string {
 		}
 	}
 	require.Equal(t, changed, len(short) > 0)
+	for name, s := range m.services {
+		require.NotNil(t, s.service.told, "%v is gone and must not be kept", name)
+		require.Empty(t, s.changed, "%v has nothing more to hand over", name)
+	}
 	require.Empty(t, r.Violations())
 	return short
 }
@@ -94,11 +98,15 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 	m, r := &Model{}, &sink.Recorder{}
 	m.SetService(Service("a").Build())
-	m.SetEndpoint(Endpoint("a/UDP", "10.244.1.1:80").Build())
+	want := ""
+	for i := 9; i > 0; i-- {
+		target := netip4(i) + ":80"
+		m.SetEndpoint(Endpoint("a/UDP", target).Build())
+		want = "endpoint default/a/UDP -> " + target + " belongs to no service port\n" + want
+	}
 	m.SetEndpoint(Endpoint("b/TCP", "10.244.1.1:80").Build())
 	changed, err := m.Flush(r)
-	require.EqualError(t, err, "endpoint default/a/UDP -> 10.244.1.1:80 belongs to no service port\n"+
-		"endpoint default/b/TCP -> 10.244.1.1:80 belongs to no service port")
+	require.EqualError(t, err, want+"endpoint default/b/TCP -> 10.244.1.1:80 belongs to no service port")
 	assert.False(t, changed)
 	require.NoError(t, r.Sync(context.Background()))
 	assert.Equal(t, []string{"Sync"}, r.TakeLines(), "nothing is handed over")
@@ -111,7 +119,11 @@ func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 	m.SetService(Service("a").Build())
 	_, err = m.Flush(&sink.Recorder{})
 	require.ErrorContains(t, err, "default/a/UDP", "a service can lose a port under its endpoints")
-	m.DeleteEndpoint(Endpoint("a/UDP", "10.244.1.1:80").Build().Key())
+	for i := range 10 {
+		m.DeleteEndpoint(Endpoint("a/UDP", netip4(i)+":80").Build().Key())
+	}
+	_, err = m.Flush(&sink.Recorder{})
+	require.NoError(t, err)
 	m.SetEndpoint(Endpoint("a:x/TCP", "10.244.1.1:80").Build())
 	_, err = m.Flush(&sink.Recorder{})
 	require.ErrorContains(t, err, "default/a:x/TCP")

@@ -44,6 +44,7 @@ func TestTheStartIsOfTheSizeThatWasAskedFor(t *testing.T) {
 			assert.LessOrEqual(t, len(o.Endpoints), 100)
 			for _, ep := range o.Endpoints {
 				assert.True(t, *ep.Conditions.Ready)
+				assert.Equal(t, o.AddressType == discoveryv1.AddressTypeIPv6, strings.Contains(ep.Addresses[0], ":"))
 				perService[o.Labels[discoveryv1.LabelServiceName]+" "+string(o.AddressType)]++
 			}
 		}
@@ -54,6 +55,29 @@ func TestTheStartIsOfTheSizeThatWasAskedFor(t *testing.T) {
 	for name, n := range perService {
 		assert.Equal(t, 150, n, name)
 	}
+}
+
+func TestNegativeZonesAreNone(t *testing.T) {
+	c := newCluster(t, Options{Zones: -1})
+	for range 300 {
+		c.Step()
+	}
+	assert.NotContains(t, text(t, c.Objects()), `"zone`)
+	assert.NotContains(t, text(t, c.Objects()), corev1.LabelTopologyZone)
+	assert.Contains(t, text(t, newCluster(t, Options{}).Objects()), corev1.LabelTopologyZone)
+}
+
+func TestBigClustersRunOutOfNodePorts(t *testing.T) {
+	nodePorts := map[int32]string{}
+	for _, object := range newCluster(t, Options{Services: 20000, Endpoints: 1}).Objects() {
+		if svc, ok := object.Object.(*corev1.Service); ok && svc.Spec.Ports[0].NodePort != 0 {
+			number := svc.Spec.Ports[0].NodePort
+			require.Empty(t, nodePorts[number], "node port %d of %s", number, svc.Name)
+			require.True(t, number >= 30000 && number <= 32767, "node port %d", number)
+			nodePorts[number] = svc.Name
+		}
+	}
+	assert.Greater(t, len(nodePorts), 500)
 }
 
 func TestTheSameSeedIsTheSameCluster(t *testing.T) {
@@ -136,25 +160,58 @@ func TestEverythingHappens(t *testing.T) {
 	assert.Empty(t, happened, "the list of what happens is complete")
 }
 
-func TestPodsAreDistinctAndEndpointsKeepTheirOrderOfLife(t *testing.T) {
+// requireConsistent holds a cluster to what is always true of it.
+func requireConsistent(t *testing.T, c *Cluster) {
+	t.Helper()
+	places := map[netip.Addr]*pod{}
+	used := map[*node]int{}
+	unstable := map[*pod]bool{}
+	for _, p := range c.unstable {
+		require.False(t, unstable[p], "%s is there twice", p.name)
+		unstable[p] = true
+	}
+	for _, s := range c.services {
+		require.NotEmpty(t, s.groups, "a service always has a slice")
+		for _, g := range s.groups {
+			require.False(t, len(g.pods) == 0 && len(s.groups) > 1, "an empty slice is deleted")
+			for _, p := range g.pods {
+				require.Same(t, g, p.group)
+				require.Equal(t, p.phase != ready, unstable[p], "a pod goes on unless it is ready")
+				used[p.node]++
+				for _, ip := range p.ips {
+					require.Nil(t, places[ip], "%v is that of two pods", ip)
+					places[ip] = p
+				}
+			}
+		}
+		if svc := s.object().(*corev1.Service); svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+			require.True(t, s.external(), "an API server would refuse the policy")
+		}
+	}
+	for _, n := range c.nodes {
+		require.Equal(t, n.used, used[n]+len(n.free), "places on %s are used or free", n.Name)
+	}
+	for _, ip := range c.Pods() {
+		require.Contains(t, []phase{ready, draining}, places[ip].phase)
+		delete(places, ip)
+	}
+	for _, p := range places {
+		require.NotContains(t, []phase{ready, draining}, p.phase)
+	}
+}
+
+func TestClustersAreConsistent(t *testing.T) {
 	c := newCluster(t, Options{Services: 4, Endpoints: 4, DualStack: true})
 	names := map[string]bool{}
 	var scaledToNothing, many bool
 	for range 2000 {
 		c.Step()
-		places := map[netip.Addr]string{}
+		requireConsistent(t, c)
 		for _, s := range c.services {
 			total := 0
-			require.NotEmpty(t, s.groups, "a service always has a slice")
 			for _, g := range s.groups {
-				require.False(t, len(g.pods) == 0 && len(s.groups) > 1, "an empty slice is deleted")
 				for _, p := range g.pods {
-					require.Same(t, g, p.group)
 					names[p.name] = true
-					for _, ip := range p.ips {
-						require.Empty(t, places[ip], "%v is that of %s and %s", ip, p.name, places[ip])
-						places[ip] = p.name
-					}
 					if p.phase <= ready {
 						total++
 					}
@@ -192,10 +249,22 @@ func TestTopologyOfTheCallersOwn(t *testing.T) {
 	assert.Equal(t, "a", node.Labels[corev1.LabelTopologyZone])
 	all := addrs("192.0.2.17", "192.0.2.18", "192.0.2.33", "192.0.2.34")
 	assert.ElementsMatch(t, all, c.Pods())
-	for range 500 {
+	names := map[string]bool{}
+	for range 1000 {
 		c.Step()
-		assert.Subset(t, all, c.Pods())
+		requireConsistent(t, c)
+		live := c.Pods()
+		require.Subset(t, all, live)
+		for _, s := range c.services {
+			for _, g := range s.groups {
+				for _, p := range g.pods {
+					names[p.name] = true
+				}
+			}
+		}
+		require.Equal(t, "a", c.nodes[0].Zone, "there is no other zone")
 	}
+	assert.Greater(t, len(names), 50, "places are used again")
 }
 
 func TestOptionsThatCannotBe(t *testing.T) {
@@ -206,7 +275,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	}{
 		{"less than nothing", Options{Services: -1, Endpoints: -1, Nodes: -1}, "Services is -1, want 0 to 131072\nEndpoints is -1, want 0 to 32768\nNodes is -1, want 0 to 16384"},
 		{"too many services", Options{Services: 1 << 18}, "Services is 262144"},
-		{"too many pods", Options{Services: 1 << 17, Endpoints: 100}, "there are not enough addresses for 131072 services with 100 endpoints"},
+		{"too many pods", Options{Services: 1 << 17, Endpoints: 20}, "there are not enough addresses for 131072 services with 20 endpoints"},
 		{"a node without a name", Options{Topology: []Node{{}}}, "node 1 of Topology has no name"},
 		{"a pod without an address", Options{Topology: []Node{{Name: "n", Pods: [][]netip.Addr{{}}}}}, "node n of Topology: a pod cannot have the addresses []"},
 		{"a pod without an address of a family", Options{DualStack: true, Topology: []Node{{Name: "n", Pods: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}}}}},

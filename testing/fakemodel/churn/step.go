@@ -362,7 +362,7 @@ func (c *Cluster) deleteService() Step {
 
 // moveNode gives a node, often the first one, another zone.
 func (c *Cluster) moveNode() Step {
-	if len(c.zones) < 2 {
+	if len(c.zones) == 0 {
 		return Step{}
 	}
 	n := c.nodes[0]
