@@ -68,8 +68,8 @@ func (d *Driver) Set(objects ...any) {
 	}
 }
 
-// Delete deletes objects. It takes what Set takes, of which only the name counts, and also a model.ServiceName or a
-// model.EndpointKey. With a model service go its endpoints.
+// Delete deletes objects. It takes what Set takes, except for a *model.Node, and also a model.ServiceName or a
+// model.EndpointKey. Of an object only the name counts. With a model service go its endpoints.
 func (d *Driver) Delete(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
