@@ -61,8 +61,8 @@ func (s *nameStore) Delete(obj any) error {
 	return nil
 }
 
-// Replace is called with all objects that there are, first and whenever a watch could not be taken up where it ended.
-// They are handed over with the deletions of those that have vanished, as one Update.
+// Replace is called with all objects that there are, trimmed, first and whenever a watch could not be taken up where it
+// ended. They are handed over with the deletions of those that have vanished, as one Update.
 //
 // Objects that have not changed since are handed over too: telling them by their resourceVersion would save little on
 // such an occasion, and goes wrong when a cluster is restored from a backup.
@@ -74,7 +74,6 @@ func (s *nameStore) Replace(objs []any, _ string) error {
 		if err != nil {
 			return err
 		}
-		trim(o)
 		names[nameOf(o)] = struct{}{}
 		changes = append(changes, Change{Object: o})
 	}

@@ -136,6 +136,55 @@ func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
 	})
 }
 
+func TestClientsetRemembersAtARelistWhatAWatchDelivered(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		refuse := s.refuse
+		s.apply(service("listed"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		synctest.Wait() // the watches are open
+		s.apply(service("watched"))
+		s.remove(service("listed"))
+		r.waitFor("services default/watched")
+		before := r.updateCount()
+
+		s.setRefuse(func(request) error { return syscall.ECONNREFUSED })
+		s.disconnect()
+		synctest.Wait()
+		s.remove(service("watched"))
+		s.compact()
+		s.setRefuse(refuse)
+		r.waitFor()
+		synctest.Wait()
+		require.Equal(t, before+1, r.updateCount())
+		assert.Equal(t, []string{"-services default/watched"}, r.update(before), "the other one was delivered as deleted before")
+	})
+}
+
+func TestClientsetRelistsDoNotCountForOtherLists(t *testing.T) {
+	noLeaks(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, service("a"))
+		s.setRefuse(func(r request) error {
+			if r.kind == endpointSlices {
+				return syscall.ECONNREFUSED
+			}
+			return nil
+		})
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
+		for range 5 {
+			time.Sleep(5 * time.Minute) // virtual
+			s.compact()
+			s.disconnect()
+		}
+		time.Sleep(5 * time.Minute)
+		assert.Greater(t, r.updateCount(), 2, "services were listed again")
+		assert.Zero(t, r.syncedCount(), "slices were not listed")
+	})
+}
+
 func TestClientsetDeliversADeletionThatHappenedWhileDisconnected(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		refuse := s.refuse
@@ -352,15 +401,16 @@ func TestClientsetEndsWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-func TestClientsetEndsDuringTheInitialList(t *testing.T) {
+func TestClientsetEndsDuringTheInitialListAndWaitsForIt(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
-		hanging := make(chan struct{}, 8)
+		hanging, release := make(chan struct{}, 8), make(chan struct{})
 		s := newAPIServer(t, service("a"), slice("a-1"))
 		client, err := kubernetes.NewForConfig(restConfig(roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Query().Get("watch") == "" && kindOfPath(t, r.URL.Path) == endpointSlices {
 				hanging <- struct{}{}
 				<-r.Context().Done()
+				<-release
 				return nil, r.Context().Err()
 			}
 			return s.RoundTrip(r)
@@ -368,10 +418,23 @@ func TestClientsetEndsDuringTheInitialList(t *testing.T) {
 		require.NoError(t, err)
 		s.setRefuse(noWatchList)
 		r := newRecorder(t)
-		stop := start(t, newClientset(t, client, ClientsetOptions{}), "", r)
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			assert.NoError(t, newClientset(t, client, ClientsetOptions{}).Run(ctx, "", r))
+		}()
 		<-hanging
 		r.waitFor("services default/a")
-		stop()
+		cancel()
+		synctest.Wait()
+		select {
+		case <-returned:
+			t.Error("Run returned while a list call was under way")
+		default:
+		}
+		close(release)
+		<-returned
 		assert.Zero(t, r.syncedCount())
 	})
 }

@@ -2,12 +2,15 @@ package watch
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // waitLong runs follower.wait in virtual time and returns how long it took.
@@ -106,5 +109,29 @@ func TestFollower(t *testing.T) {
 				test.run(t, w, events)
 			})
 		})
+	}
+}
+
+func TestFollowerWatchesWhatThePathLeadsTo(t *testing.T) {
+	noLeaks(t)
+	dir := t.TempDir()
+	resolved, err := filepath.EvalSymlinks(dir)
+	require.NoError(t, err)
+	for _, name := range []string{"v1", "v2"} {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+	}
+	link := filepath.Join(dir, "link")
+	logger, _ := testLogger(t)
+	w := newFilesAt(t, link).follow(logger, nil)
+	defer w.close()
+	w.arm()
+	assert.Equal(t, []string{resolved}, w.notify.WatchList(), "there is nothing at the path yet")
+	for _, name := range []string{"v1", "v2"} {
+		_ = os.Remove(link)
+		symlink(t, name, link)
+		w.arm()
+		assert.Equal(t, []string{filepath.Join(resolved, name)}, w.notify.WatchList())
+		w.arm()
+		assert.Equal(t, []string{filepath.Join(resolved, name)}, w.notify.WatchList())
 	}
 }

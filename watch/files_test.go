@@ -97,7 +97,7 @@ func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
 		"c.yml", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n",
 		"README.md", "not read", ".hidden.yaml", malformedDoc, "below/s.yaml", doc("below", "1"),
 	), FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, f, "n1", r)
 	r.waitSynced()
 	want := []string{
@@ -109,10 +109,15 @@ func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
 
 	changes, err := f.Read(t.Context(), "n1")
 	require.NoError(t, err)
-	assert.Equal(t, want, changeNames(changes))
-	again, err := f.Read(t.Context(), "n1")
-	require.NoError(t, err)
-	assert.Equal(t, changes, again, "in the same order")
+	var inOrder []string
+	for _, c := range changes {
+		inOrder = append(inOrder, keyOf(c.Object).String())
+	}
+	assert.Equal(t, []string{
+		"services default/svc-0", "services default/svc-1",
+		"endpointslices.discovery.k8s.io default/svc-0-x", "endpointslices.discovery.k8s.io default/svc-1-x",
+		"nodes n1", "servicecidrs.networking.k8s.io kubernetes",
+	}, inOrder)
 }
 
 func TestFilesTakeAnEmptyDirectoryForComplete(t *testing.T) {
@@ -121,7 +126,7 @@ func TestFilesTakeAnEmptyDirectoryForComplete(t *testing.T) {
 		"an fs.FS": newFilesFS(t, files(), FilesOptions{}), "a directory": newFilesAt(t, t.TempDir()),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRecorder(t)
+			r := newRealTimeRecorder(t)
 			stop := start(t, f, "n1", r)
 			r.waitSynced()
 			stop()
@@ -146,7 +151,7 @@ func TestFilesApplyS1(t *testing.T) {
 func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("1.yaml", doc("same", "1")+doc("changes", "2")+doc("goes", "3"), "2.yaml", doc("file-goes", "4")), FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
 	f.SetFS(files("1.yaml", doc("comes", "5")+doc("changes", "22")+doc("same", "1")))
@@ -169,18 +174,23 @@ func TestFilesReloadReadsTheSameFSAgain(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
 	f := newFilesFS(t, os.DirFS(dir), FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
+	r.onUpdate = func() { // while the source is busy, Reload does not wait
+		write(t, filepath.Join(dir, "b.yaml"), doc("b", "1"))
+		f.Reload()
+		f.Reload()
+	}
 	write(t, filepath.Join(dir, "a.yaml"), doc("a", "1"))
 	f.Reload()
-	r.waitFor("services default/a")
+	r.waitFor("services default/a", "services default/b")
 }
 
 func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("1.yaml", doc("a", "1")+doc("a", "2"), "2.yaml", doc("a", "3")), FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
 	assert.Equal(t, "3", ip(r, "a"))
@@ -198,7 +208,7 @@ func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 func TestFilesUseWhatIsNotMalformedAtTheFirstTime(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")), FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
 	assert.Equal(t, []string{"services default/a", "services default/b", "services default/c"}, r.atSynced)
@@ -215,7 +225,7 @@ func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
 	noLeaks(t)
 	good := files("1.yaml", doc("a", "1")+doc("b", "1")+doc("c", "1"), "2.yaml", doc("d", "1")+doc("e", "1"))
 	f := newFilesFS(t, good, FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
 
@@ -244,7 +254,7 @@ func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
 func TestFilesDoNotFallBackToWhatAMalformedFileOverrides(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("1.yaml", doc("a", "1"), "2.yaml", doc("a", "2"), "3.yaml", ""), FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
 	f.SetFS(files("1.yaml", doc("a", "11"), "2.yaml", malformedDoc, "3.yaml", doc("b", "1")))
@@ -258,7 +268,7 @@ func TestFilesStrictFails(t *testing.T) {
 	noLeaks(t)
 	logger, _ := testLogger(t)
 	ctx := klog.NewContext(t.Context(), logger)
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 
 	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc), FilesOptions{Strict: true})
 	err := f.Run(ctx, "", r)
@@ -277,7 +287,7 @@ func TestFilesThatCannotBeReadAreLikeMalformedOnes(t *testing.T) {
 	noLeaks(t)
 	broken := brokenFS{files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), "1.yaml"}
 	f := newFilesFS(t, broken.MapFS, FilesOptions{})
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
 	f.SetFS(brokenFS{files("1.yaml", "", "2.yaml", doc("b", "2")), "1.yaml"})
@@ -312,7 +322,7 @@ func TestFilesFollowADirectory(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "1.yaml"), doc("a", "1"))
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, newFilesAt(t, dir), "", r)
 	r.waitSynced()
 	write(t, filepath.Join(dir, "2.yaml"), doc("b", "1"))
@@ -331,7 +341,7 @@ func TestFilesFollowAFile(t *testing.T) {
 	path := filepath.Join(dir, "cluster") // any name will do
 	write(t, path, doc("a", "1"))
 	write(t, filepath.Join(dir, "other.yaml"), doc("other", "1"))
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, newFilesAt(t, path), "", r)
 	r.waitSynced()
 	assert.Equal(t, []string{"services default/a"}, r.atSynced)
@@ -358,7 +368,7 @@ func TestFilesFollowTheSymbolicLinksOfConfigMapVolumes(t *testing.T) {
 	volume("1", "a.yaml", doc("a", "1"), "b.yaml", doc("b", "1"))
 	symlink(t, "..data/a.yaml", filepath.Join(dir, "a.yaml"))
 	symlink(t, "..data/b.yaml", filepath.Join(dir, "b.yaml"))
-	whole, one := newRecorder(t), newRecorder(t)
+	whole, one := newRealTimeRecorder(t), newRealTimeRecorder(t)
 	start(t, newFilesAt(t, dir), "", whole)
 	start(t, newFilesAt(t, filepath.Join(dir, "a.yaml")), "", one)
 	whole.waitFor("services default/a", "services default/b")
@@ -383,7 +393,7 @@ func symlink(t *testing.T, to, at string) {
 func TestFilesWaitForAPathToAppearAndSurviveItsLoss(t *testing.T) {
 	noLeaks(t)
 	path := filepath.Join(t.TempDir(), "cluster")
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	stop, logs := startLogged(t, newFilesAt(t, path), "", r)
 	for !strings.Contains(logs(), "Cannot read the cluster's files") {
 		runtime.Gosched()
@@ -417,7 +427,7 @@ func TestFilesLookRegularlyWhereTheSystemDoesNotTell(t *testing.T) {
 	symlink(t, filepath.Join(elsewhere, "target"), filepath.Join(dir, "a.yaml"))
 	f := newFilesAt(t, dir)
 	f.poll = 10 * time.Millisecond
-	r := newRecorder(t)
+	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
 	write(t, filepath.Join(elsewhere, "target"), doc("a", "222")) // not in a directory that is watched
@@ -437,7 +447,7 @@ func TestFilesRefuseWhatIsNeitherFileNorDirectory(t *testing.T) {
 func TestFilesRunAgain(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("a.yaml", doc("a", "1")+"---\napiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: n1}\n- metadata: {name: n2}\n"), FilesOptions{})
-	first, atOnce := newRecorder(t), newRecorder(t)
+	first, atOnce := newRealTimeRecorder(t), newRealTimeRecorder(t)
 	stop := start(t, f, "n1", first)
 	start(t, f, "n2", atOnce)
 	first.waitSynced()
@@ -445,9 +455,10 @@ func TestFilesRunAgain(t *testing.T) {
 	assert.Equal(t, []string{"nodes n1", "services default/a"}, first.atSynced)
 	assert.Equal(t, []string{"nodes n2", "services default/a"}, atOnce.atSynced)
 	stop()
+	assert.Len(t, f.reloads, 1)
 	f.SetFS(files("b.yaml", doc("b", "1")))
 	atOnce.waitFor("services default/b")
-	again := newRecorder(t)
+	again := newRealTimeRecorder(t)
 	start(t, f, "n1", again)
 	again.waitSynced()
 	assert.Equal(t, []string{"services default/b"}, again.atSynced)
@@ -456,21 +467,24 @@ func TestFilesRunAgain(t *testing.T) {
 func TestFilesEndWhileReading(t *testing.T) {
 	noLeaks(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	fsys := cancelFS{files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), cancel}
-	r := newRecorder(t)
+	fsys := &cancelFS{MapFS: files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), cancel: cancel}
+	r := newRealTimeRecorder(t)
 	require.NoError(t, newFilesFS(t, fsys, FilesOptions{Strict: true}).Run(ctx, "", r))
 	assert.Zero(t, r.updateCount())
 	assert.Zero(t, r.syncedCount())
+	assert.Equal(t, 1, fsys.reads)
 }
 
 // cancelFS ends a context when a file is read.
 type cancelFS struct {
 	fstest.MapFS
 	cancel func()
+	reads  int
 }
 
-func (c cancelFS) ReadFile(name string) ([]byte, error) {
+func (c *cancelFS) ReadFile(name string) ([]byte, error) {
 	c.cancel()
+	c.reads++
 	return c.MapFS.ReadFile(name)
 }
 
@@ -498,4 +512,12 @@ func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
 	decoded, changes = read(text + doc("a", "1"))
 	assert.Equal(t, 2, decoded)
 	assert.Equal(t, []string{"+services default/a", "+services default/svc-7"}, changes)
+
+	s = newFileState(filter{}, logger)
+	for range 2 {
+		_, _, err := s.read(t.Context(), location{fsys: files("f.yaml", text)})
+		require.NoError(t, err)
+	}
+	assert.Len(t, s.decoder.before, 40, "remembered from one reading to the next")
+	assert.Len(t, s.decoder.now, 40)
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -102,7 +103,9 @@ func TestInformersDeliverWhatThereIsAndThenChanges(t *testing.T) {
 		require.NoError(t, e.client.Tracker().Delete(resources[nodes], "", "n1"))
 		require.NoError(t, e.client.Tracker().Delete(resources[nodes], "", "n2"))
 		r.waitFor(all[0], all[2], all[3])
+		synctest.Wait()
 		assert.Equal(t, 1, r.syncedCount())
+		assert.Equal(t, 7, r.updateCount(), "nothing of what is left out, its deletion neither")
 	})
 }
 
@@ -239,6 +242,50 @@ func TestInformersLeaveOutWhatTheyAreTold(t *testing.T) {
 	})
 }
 
+func TestInformersDoNotWaitForNodesWithoutANodeName(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a")}, func(t *testing.T, e *factoryEnv) {
+		neverStarted := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+		r := newRecorder(t)
+		s := e.source(InformersOptions{NodeInformer: neverStarted.Core().V1().Nodes()})
+		e.start()
+		start(t, s, "", r)
+		r.waitSynced()
+	})
+}
+
+// countingInformer counts the event handlers that it has.
+type countingInformer struct {
+	coreinformers.NodeInformer
+	cache.SharedIndexInformer
+	handlers int
+}
+
+func (c *countingInformer) Informer() cache.SharedIndexInformer { return c }
+
+func (c *countingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	c.handlers++
+	return c.SharedIndexInformer.AddEventHandlerWithOptions(h, o)
+}
+
+func (c *countingInformer) RemoveEventHandler(r cache.ResourceEventHandlerRegistration) error {
+	c.handlers--
+	return c.SharedIndexInformer.RemoveEventHandler(r)
+}
+
+func TestInformersRemoveTheirHandlers(t *testing.T) {
+	withFactory(t, []runtime.Object{node("n1")}, func(t *testing.T, e *factoryEnv) {
+		counting := &countingInformer{SharedIndexInformer: e.Core().V1().Nodes().Informer()}
+		s := e.source(InformersOptions{NodeInformer: counting})
+		e.start()
+		r := newRecorder(t)
+		stop := start(t, s, "n1", r)
+		r.waitSynced()
+		assert.Equal(t, 1, counting.handlers)
+		stop()
+		assert.Zero(t, counting.handlers)
+	})
+}
+
 func TestInformersTakeTheNodeFromAnotherFactory(t *testing.T) {
 	withFactory(t, []runtime.Object{service("a")}, func(t *testing.T, e *factoryEnv) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -257,7 +304,7 @@ func TestInformersTakeTheNodeFromAnotherFactory(t *testing.T) {
 	})
 }
 
-func TestInformersRemoveTheirHandlersAndRunAgain(t *testing.T) {
+func TestInformersRunAgain(t *testing.T) {
 	withFactory(t, []runtime.Object{service("a"), node("n1"), node("n2")}, func(t *testing.T, e *factoryEnv) {
 		s := e.source(InformersOptions{})
 		e.start()

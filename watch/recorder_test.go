@@ -31,10 +31,20 @@ type recorder struct {
 	over     bool     // Run has returned
 	changed  chan struct{}
 	onUpdate func() // called in Update, without the lock
+	patience time.Duration
 }
 
+// newRecorder returns a recorder for tests in virtual time. It waits longer than the longest pause of a source, the ten
+// minutes of missingRetry, before a test fails.
 func newRecorder(t *testing.T) *recorder {
-	return &recorder{t: t, objects: map[key]metav1.Object{}, changed: make(chan struct{})}
+	return &recorder{t: t, objects: map[key]metav1.Object{}, changed: make(chan struct{}), patience: time.Hour}
+}
+
+// newRealTimeRecorder returns a recorder for tests in real time.
+func newRealTimeRecorder(t *testing.T) *recorder {
+	r := newRecorder(t)
+	r.patience = time.Minute
+	return r
 }
 
 func (r *recorder) Update(changes ...Change) {
@@ -76,14 +86,10 @@ func (r *recorder) notify() {
 	r.changed = make(chan struct{})
 }
 
-// patience is how long wait waits before the test fails. It is long in comparison with the pauses of every source, the
-// ten minutes of missingRetry among them, because under synctest it costs nothing.
-const patience = time.Hour
-
 // wait waits until cond holds. cond may read the recorder's fields.
 func (r *recorder) wait(what string, cond func() bool) {
 	r.t.Helper()
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(r.patience)
 	defer timeout.Stop()
 	for {
 		r.mu.Lock()
