@@ -212,3 +212,40 @@ func TestBackendsRunInTheNodesNamespace(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, os.SameFile(opened, own), "not in the one of the test")
 }
+
+// closer is a sink that does nothing and counts how often it is closed.
+type closer struct {
+	sink.Recorder
+	open *int
+}
+
+func (c *closer) Close() error {
+	*c.open--
+	return nil
+}
+
+func TestEverySinkIsClosedAndCleanedUp(t *testing.T) {
+	testNetwork(t)
+	var open, made, cleaned int
+	t.Run("session", func(t *testing.T) {
+		s := testSession(t, Factory{
+			New: func(context.Context, Env) (sink.Sink, error) {
+				open++
+				made++
+				return &closer{open: &open}, nil
+			},
+			Cleanup: func(context.Context, Env) error {
+				assert.Zero(t, open, "no sink is alive when its dataplane is cleaned up")
+				cleaned++
+				return nil
+			},
+		})
+		require.NoError(t, s.start(t.Context(), setup{}))
+		require.NoError(t, s.restart(t.Context()))
+		require.NoError(t, s.put(t.Context(), service{}))
+		assert.Equal(t, 1, open)
+	})
+	assert.Equal(t, 2, made)
+	assert.Zero(t, open)
+	assert.Equal(t, 1, cleaned)
+}
