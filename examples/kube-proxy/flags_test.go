@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// kubeProxyFlags are the flags of kube-proxy 1.36 on Linux, with their defaults.
+var kubeProxyFlags = map[string]string{
+	"config": "", "write-config-to": "", "cleanup": "false", "init-only": "false", "version": "false", "feature-gates": "",
+
+	"kubeconfig": "", "master": "", "hostname-override": "",
+	"kube-api-content-type": "application/vnd.kubernetes.protobuf", "kube-api-burst": "10", "kube-api-qps": "5",
+
+	"bind-address": "0.0.0.0", "healthz-bind-address": "0.0.0.0:10256", "metrics-bind-address": "127.0.0.1:10249",
+	"bind-address-hard-fail": "false", "profiling": "false", "healthz-port": "10256", "metrics-port": "10249",
+	"show-hidden-metrics-for-version": "", "config-sync-period": "15m0s",
+
+	"proxy-mode": "", "masquerade-all": "false", "nodeport-addresses": "[]", "oom-score-adj": "-999",
+	"detect-local-mode": "", "cluster-cidr": "", "pod-bridge-interface": "", "pod-interface-name-prefix": "",
+
+	"iptables-masquerade-bit": "14", "iptables-localhost-nodeports": "true",
+	"iptables-sync-period": "30s", "iptables-min-sync-period": "1s",
+
+	"ipvs-sync-period": "30s", "ipvs-min-sync-period": "1s", "ipvs-scheduler": "", "ipvs-exclude-cidrs": "[]", "ipvs-strict-arp": "false",
+	"ipvs-tcp-timeout": "0s", "ipvs-tcpfin-timeout": "0s", "ipvs-udp-timeout": "0s",
+
+	"conntrack-max-per-core": "32768", "conntrack-min": "131072", "conntrack-tcp-timeout-established": "24h0m0s",
+	"conntrack-tcp-timeout-close-wait": "1h0m0s", "conntrack-tcp-be-liberal": "false", "conntrack-udp-timeout": "0s",
+	"conntrack-udp-timeout-stream": "0s",
+
+	"logging-format": "text", "log-flush-frequency": "5s", "v": "0", "vmodule": "", "log-text-split-stream": "false",
+	"log-text-info-buffer-size": "0", "boot-id-file": "/proc/sys/kernel/random/boot_id",
+	"machine-id-file": "/etc/machine-id,/var/lib/dbus/machine-id",
+}
+
+func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
+	f, err := parseFlags(nil, &bytes.Buffer{})
+	require.NoError(t, err)
+	got := map[string]string{}
+	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
+	assert.Equal(t, kubeProxyFlags, got)
+}
+
+// fromArgs returns the settings that flags come to, and the warnings.
+func fromArgs(t *testing.T, args ...string) (*settings, []string, error) {
+	f, err := parseFlags(args, &bytes.Buffer{})
+	require.NoError(t, err)
+	s, warnings, err := f.settings()
+	var lines []string
+	for _, w := range warnings {
+		lines = append(lines, w.String())
+	}
+	return s, lines, err
+}
+
+func TestFlagsBecomeTheConfiguration(t *testing.T) {
+	type S = *settings
+	for name, tc := range map[string]struct {
+		args []string
+		got  func(S) any
+		want any
+	}{
+		"nothing is said":                          {nil, func(s S) any { return s.Mode }, v1alpha2.ProxyMode("")},
+		"a mode":                                   {[]string{"--proxy-mode=nftables"}, func(s S) any { return s.Mode }, v1alpha2.ProxyModeNFTables},
+		"underscores":                              {[]string{"--proxy_mode=nftables"}, func(s S) any { return s.Mode }, v1alpha2.ProxyModeNFTables},
+		"the node's name is trimmed and lower":     {[]string{"--hostname-override= Node-1 "}, func(s S) any { return s.HostnameOverride }, "node-1"},
+		"two pod CIDRs":                            {[]string{"--cluster-cidr=10.0.0.0/8,fd00::/8"}, func(s S) any { return s.DetectLocal.ClusterCIDRs }, []string{"10.0.0.0/8", "fd00::/8"}},
+		"the primary IP":                           {[]string{"--bind-address=192.0.2.1"}, func(s S) any { return s.NodeIPOverride }, []string{"192.0.2.1"}},
+		"no primary IP":                            {[]string{"--bind-address=::"}, func(s S) any { return s.NodeIPOverride }, []string(nil)},
+		"iptables periods count for nftables":      {[]string{"--proxy-mode=nftables", "--iptables-sync-period=7s"}, func(s S) any { return s.SyncPeriod.Duration }, 7 * time.Second},
+		"and for no mode":                          {[]string{"--iptables-min-sync-period=3s"}, func(s S) any { return s.MinSyncPeriod.Duration }, 3 * time.Second},
+		"no least period":                          {[]string{"--iptables-min-sync-period=0"}, func(s S) any { return s.MinSyncPeriod.Duration }, time.Duration(0)},
+		"ipvs periods count for ipvs":              {[]string{"--proxy-mode=ipvs", "--ipvs-sync-period=9s", "--iptables-sync-period=7s"}, func(s S) any { return s.SyncPeriod.Duration }, 9 * time.Second},
+		"and not for nftables":                     {[]string{"--proxy-mode=nftables", "--ipvs-sync-period=9s"}, func(s S) any { return s.SyncPeriod.Duration }, 30 * time.Second},
+		"masquerade all in nftables":               {[]string{"--proxy-mode=nftables", "--masquerade-all"}, func(s S) any { return s.Linux.MasqueradeAll }, true},
+		"masquerade all in no mode":                {[]string{"--masquerade-all"}, func(s S) any { return s.Linux.MasqueradeAll }, true},
+		"the default port is added":                {[]string{"--healthz-bind-address=192.0.2.1"}, func(s S) any { return s.HealthzBindAddress }, "192.0.2.1:10256"},
+		"another port is added":                    {[]string{"--metrics-bind-address=::1", "--metrics-port=9"}, func(s S) any { return s.MetricsBindAddress }, "[::1]:9"},
+		"a port is there already":                  {[]string{"--healthz-bind-address=[::]:7", "--healthz-port=9"}, func(s S) any { return s.HealthzBindAddress }, "[::]:7"},
+		"health on no port":                        {[]string{"--healthz-port=0"}, func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{true, false}},
+		"metrics on no address":                    {[]string{"--metrics-bind-address="}, func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{false, true}},
+		"verbosity":                                {[]string{"-v=4"}, func(s S) any { return int(s.Logging.Verbosity) }, 4},
+		"feature gates":                            {[]string{"--feature-gates=AllowServiceExternalIPs=false"}, func(s S) any { return s.FeatureGates }, map[string]bool{"AllowServiceExternalIPs": false}},
+		"failing to bind is not an end by default": {nil, func(s S) any { return *s.BindAddressHardFail }, false},
+		"master":    {[]string{"--master=https://a:1"}, func(s S) any { return s.master }, "https://a:1"},
+		"conntrack": {[]string{"--conntrack-max-per-core=0", "--conntrack-udp-timeout=9s"}, func(s S) any { return []any{*s.Linux.Conntrack.MaxPerCore, s.Linux.Conntrack.UDPTimeout.Duration} }, []any{int32(0), 9 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, err := fromArgs(t, tc.args...)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, tc.got(s))
+		})
+	}
+}
+
+func TestWrongFlagsAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct{ arg, want string }{
+		"an argument":        {"now", `unexpected argument "now"`},
+		"an unknown flag":    {"--twice", "unknown flag: --twice"},
+		"no IP":              {"--bind-address=here", `"here" is not an IP address`},
+		"no IP and port":     {"--metrics-bind-address=here", `"here" is neither IP nor IP:port`},
+		"a host's name":      {"--metrics-bind-address=here:80", `"here" is not an IP address`},
+		"no port":            {"--healthz-bind-address=1.2.3.4:none", `"none" is not a port`},
+		"an unknown mode":    {"--proxy-mode=userspace", `"userspace"`},
+		"a wrong CIDR":       {"--cluster-cidr=10.0.0.0", "clusterCIDRs"},
+		"a wrong score":      {"--oom-score-adj=2000", "oomScoreAdj"},
+		"no period":          {"--iptables-sync-period=0", "syncPeriod"},
+		"no refreshing":      {"--config-sync-period=0", "configSyncPeriod"},
+		"a name that isn't":  {"--hostname-override= ", "--hostname-override"},
+		"a file that is not": {"--config=/nowhere/config.yaml", "/nowhere/config.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.ErrorContains(t, newRig(t).run(tc.arg), tc.want)
+		})
+	}
+}
+
+func TestFlagsWithoutEffectAreNamed(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--ipvs-scheduler=lc":                    "--ipvs-scheduler: accepted, but without effect: it is for mode ipvs",
+		"--iptables-localhost-nodeports=false":   "--iptables-localhost-nodeports: accepted, but without effect: it is for mode iptables",
+		"--iptables-masquerade-bit=3":            "--iptables-masquerade-bit: accepted, but without effect: it is for modes iptables and ipvs",
+		"--boot-id-file=/x":                      "--boot-id-file: accepted, but without effect: the file is not read",
+		"--machine-id-file=/x":                   "--machine-id-file: accepted, but without effect: the file is not read",
+		"--config-sync-period=1m":                "configSyncPeriod: accepted, but without effect: changes are followed as they come, and nothing is gone through again",
+		"--show-hidden-metrics-for-version=1.35": "showHiddenMetricsForVersion: accepted, but without effect: no metric is hidden",
+		"--feature-gates=New=true":               "featureGates: New is accepted, but without effect: there is no such feature here",
+		"--healthz-port=9":                       "--healthz-port: deprecated: use --healthz-bind-address",
+	} {
+		_, warnings, err := fromArgs(t, arg)
+		require.NoError(t, err, arg)
+		assert.Equal(t, []string{want}, warnings, arg)
+	}
+	_, warnings, err := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1", "--feature-gates=AllowServiceExternalIPs=true")
+	require.NoError(t, err)
+	assert.Empty(t, warnings, "these have an effect")
+}
+
+// writeFile writes a file for a test, and returns its path.
+func writeFile(t *testing.T, content string) string {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	return path
+}
+
+const kubeadmFile = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clusterCIDR: 10.244.0.0/16
+hostnameOverride: from-the-file
+logging: {verbosity: 2, vmodule: [{filePattern: run, verbosity: 3}]}
+mode: ""
+`
+
+func TestWithAFileOnlySomeFlagsCount(t *testing.T) {
+	s, warnings, err := fromArgs(t, "--config="+writeFile(t, kubeadmFile), "--hostname-override=From-The-Flag", "--master=https://a:1",
+		"--proxy-mode=ipvs", "--cluster-cidr=10.0.0.0/8", "--metrics-port=0", "-v=6")
+	require.NoError(t, err)
+	assert.Equal(t, "from-the-flag", s.HostnameOverride)
+	assert.Equal(t, "https://a:1", s.master)
+	assert.Equal(t, v1alpha2.ProxyMode(""), s.Mode)
+	assert.Equal(t, []string{"10.244.0.0/16"}, s.DetectLocal.ClusterCIDRs)
+	assert.False(t, s.noMetrics)
+	assert.EqualValues(t, 6, s.Logging.Verbosity)
+	assert.Len(t, s.Logging.VModule, 1, "what no flag says stays as the file has it")
+	assert.ElementsMatch(t, []string{
+		"--cluster-cidr: ignored, because there is a configuration file",
+		"--metrics-port: ignored, because there is a configuration file",
+		"--proxy-mode: ignored, because there is a configuration file",
+	}, warnings)
+}
+
+func TestAMalformedFileIsRefusedByItsName(t *testing.T) {
+	path := writeFile(t, "mode: [nftables")
+	err := newRig(t).run("--config=" + path)
+	assert.ErrorContains(t, err, "configuration "+path+": malformed file")
+	path = writeFile(t, kubeadmFile+"oomScoreAdj: 5000\nnodePortAddresses: [here]\n")
+	err = newRig(t).run("--config=" + path)
+	assert.ErrorContains(t, err, "oomScoreAdj")
+	assert.ErrorContains(t, err, "nodePortAddresses[0]")
+}
+
+func TestWriteConfigTo(t *testing.T) {
+	for name, args := range map[string][]string{
+		"from flags":  {"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16", "--bind-address=192.0.2.1", "--masquerade-all", "--kubeconfig=/k"},
+		"from a file": {"--config=" + writeFile(t, kubeadmFile), "--hostname-override=n2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "written.yaml")
+			r := newRig(t)
+			require.NoError(t, r.run(append(args, "--write-config-to="+path)...))
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			fakemodel.Golden(t, "testdata/write-config-"+strings.ReplaceAll(name, " ", "-")+".yaml", string(data))
+			assert.Empty(t, r.client.Actions())
+
+			read, warnings, err := fromArgs(t, "--config="+path)
+			require.NoError(t, err)
+			assert.Empty(t, warnings)
+			want, _, err := fromArgs(t, args...)
+			require.NoError(t, err)
+			assert.Equal(t, want.KubeProxyConfiguration, read.KubeProxyConfiguration)
+		})
+	}
+	assert.ErrorContains(t, newRig(t).run("--write-config-to=/nowhere/x.yaml"), "--write-config-to: open /nowhere/x.yaml")
+}
+
+func TestVersion(t *testing.T) {
+	r := newRig(t)
+	require.NoError(t, r.run("--version"))
+	assert.Regexp(t, `^kube-proxy-lib \S+\n$`, r.out.String())
+}

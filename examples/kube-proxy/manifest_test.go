@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	yamlreader "k8s.io/apimachinery/pkg/util/yaml"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/config"
+)
+
+// manifest is what manifest.yaml has.
+type manifest struct {
+	role    rbacv1.ClusterRole
+	binding rbacv1.ClusterRoleBinding
+	account corev1.ServiceAccount
+	config  corev1.ConfigMap
+	daemons appsv1.DaemonSet
+}
+
+// readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there twice.
+func readManifest(t *testing.T) *manifest {
+	data, err := os.ReadFile("manifest.yaml")
+	require.NoError(t, err)
+	var m manifest
+	kinds := map[string]any{
+		"ClusterRole": &m.role, "ClusterRoleBinding": &m.binding, "ServiceAccount": &m.account, "ConfigMap": &m.config, "DaemonSet": &m.daemons,
+	}
+	for r := yamlreader.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data))); ; {
+		doc := make([]byte, 1<<20)
+		n, err := r.Read(doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		var meta metav1.TypeMeta
+		require.NoError(t, yaml.Unmarshal(doc[:n], &meta))
+		require.Contains(t, kinds, meta.Kind)
+		require.NoError(t, yaml.UnmarshalStrict(doc[:n], kinds[meta.Kind]), meta.Kind)
+		delete(kinds, meta.Kind)
+	}
+	require.Empty(t, kinds)
+	return &m
+}
+
+func TestTheManifestFitsTogether(t *testing.T) {
+	m := readManifest(t)
+	assert.Equal(t, m.role.Name, m.binding.RoleRef.Name)
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: m.account.Namespace}}, m.binding.Subjects)
+	pod := m.daemons.Spec.Template
+	assert.Equal(t, m.account.Name, pod.Spec.ServiceAccountName)
+	assert.Equal(t, m.daemons.Spec.Selector.MatchLabels, pod.Labels)
+	assert.True(t, pod.Spec.HostNetwork)
+	assert.Equal(t, m.config.Name, pod.Spec.Volumes[0].ConfigMap.Name)
+
+	_, warnings, err := config.Load([]byte(m.config.Data["config.yaml"]))
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+
+	path := writeFile(t, m.config.Data["config.yaml"])
+	for _, c := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+		assert.Equal(t, "/var/lib/kube-proxy", c.VolumeMounts[0].MountPath)
+		var args []string
+		for _, arg := range c.Args {
+			args = append(args, strings.ReplaceAll(arg, "/var/lib/kube-proxy/config.yaml", path))
+		}
+		_, warnings, err := fromArgs(t, args...)
+		require.NoError(t, err, c.Name)
+		assert.Empty(t, warnings, c.Name)
+	}
+}
+
+// TestTheClusterRoleIsExactlyWhatIsAskedFor: one permission less, and the program does not work; one more is one too many.
+func TestTheClusterRoleIsExactlyWhatIsAskedFor(t *testing.T) {
+	granted := sets.New[string]()
+	for _, rule := range readManifest(t).role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					granted.Insert(verb + " " + resource + "." + group)
+				}
+			}
+		}
+	}
+
+	r := newRig(t, cluster()...)
+	patched := make(chan struct{}, 1)
+	r.client.PrependReactor("patch", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		patched <- struct{}{}
+		return false, nil, nil
+	})
+	var watching []<-chan struct{}
+	for _, resource := range []string{"services", "nodes", "endpointslices", "servicecidrs"} {
+		watching = append(watching, r.watches(resource))
+	}
+	stop := r.start(t, arguments...)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	for _, w := range watching {
+		<-w
+	}
+	require.NoError(t, stop())
+
+	// An event that comes again is patched.
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	events, err := newEvents(ctx, r.client, "n1")
+	require.NoError(t, err)
+	defer events.close()
+	events.started()
+	events.started()
+	<-patched
+
+	asked := sets.New[string]()
+	for _, action := range r.client.Actions() {
+		asked.Insert(action.GetVerb() + " " + action.GetResource().Resource + "." + action.GetResource().Group)
+	}
+	assert.Equal(t, sets.List(granted), sets.List(asked))
+}

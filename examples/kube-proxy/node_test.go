@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+func TestWaitingForTheNode(t *testing.T) {
+	bare, withIP := kube.Node("n1").Build(), kube.Node("n1").InternalIP("192.0.2.1").Build()
+	complete := kube.Node("n1").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Build()
+	known := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	for name, tc := range map[string]struct {
+		first, later *corev1.Node  // nil: there is none; later comes ...
+		at           time.Duration // ... after this, if it is not 0
+		fails        bool          // listing fails until then
+		podCIDRs     bool
+
+		want []netip.Addr
+		err  string
+		took time.Duration
+	}{
+		"an IP is there":                         {first: withIP, want: known},
+		"podCIDRs are there":                     {first: complete, podCIDRs: true, want: known},
+		"an IP comes":                            {first: bare, later: withIP, at: 10 * time.Second, want: known, took: 10 * time.Second},
+		"the node comes":                         {later: withIP, at: 10 * time.Second, want: known, took: 10 * time.Second},
+		"the API server comes":                   {later: withIP, at: 10 * time.Second, fails: true, want: known, took: 10 * time.Second},
+		"no IP ever comes":                       {first: bare, took: 30 * time.Second},
+		"no node ever comes":                     {took: 30 * time.Second},
+		"podCIDRs come":                          {first: withIP, later: complete, at: 100 * time.Second, podCIDRs: true, want: known, took: 100 * time.Second},
+		"no podCIDR ever comes":                  {first: withIP, podCIDRs: true, err: "node n1 has no podCIDRs", took: 300 * time.Second},
+		"neither an IP nor a podCIDR ever comes": {podCIDRs: true, err: "there is no such Node", took: 330 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				client := fake.NewClientset()
+				client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+					node := tc.first
+					if tc.at > 0 && time.Since(start) >= tc.at {
+						node = tc.later
+					} else if tc.fails {
+						return true, nil, errors.New("nobody answers")
+					}
+					list := &corev1.NodeList{Items: []corev1.Node{*kube.Node("other").InternalIP("192.0.2.7").PodCIDR("10.1.0.0/24").Build()}}
+					if node != nil {
+						list.Items = append(list.Items, *node)
+					}
+					return true, list, nil
+				})
+				got, err := waitForNode(klog.NewContext(t.Context(), logr.Discard()), client, "n1", tc.podCIDRs)
+				if tc.err == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, tc.err)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				assert.Equal(t, tc.want, got)
+				assert.Equal(t, tc.took, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestNodeIPsAreInOrder(t *testing.T) {
+	node := kube.Node("n1").Build()
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: "192.0.2.8"},
+		{Type: corev1.NodeExternalIP, Address: "192.0.2.3"},
+		{Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+		{Type: corev1.NodeInternalIP, Address: "wrong"},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.001"},
+	}
+	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.3")}
+	assert.Equal(t, want, nodeIPs(node))
+}
+
+// handlerFunc is a watch.Handler of updates.
+type handlerFunc func(...watch.Change)
+
+func (f handlerFunc) Update(changes ...watch.Change) { f(changes...) }
+func (handlerFunc) Synced()                          {}
+
+func TestNodeIPOverrideComesFirst(t *testing.T) {
+	node := kube.Node("n1").InternalIP("192.0.2.1").Build()
+	service := kube.Service("default/web").Build()
+	var got []watch.Change
+	h := nodeIPHandler{Handler: handlerFunc(func(c ...watch.Change) { got = c }), override: []string{"192.0.2.9"}}
+	h.Update(watch.Change{Object: service}, watch.Change{Object: node}, watch.Change{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, Deleted: true})
+	require.Len(t, got, 3)
+	assert.Same(t, service, got[0].Object)
+	assert.Equal(t, []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.1")}, nodeIPs(got[1].Object.(*corev1.Node)))
+	assert.True(t, got[2].Deleted)
+	assert.Len(t, node.Status.Addresses, 1, "the source's object is left alone")
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+)
+
+func cluster() []runtime.Object {
+	return []runtime.Object{
+		kube.Node("n1").InternalIP("192.0.2.1", "2001:db8::1").PodCIDR("10.244.1.0/24").Build(),
+		kube.ServiceCIDR("kubernetes", "10.96.0.0/12"),
+		kube.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).Build(),
+		kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.5").OnNode("n1").Build(),
+	}
+}
+
+// arguments are those that tests usually start the program with: without pauses.
+var arguments = []string{"--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16"}
+
+func TestObjectsBecomeRulesThatStayInTheEnd(t *testing.T) {
+	r := newRig(t, cluster()...)
+	watching := r.watches("endpointslices")
+	stop := r.start(t, arguments...)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+
+	<-watching
+	_, err := r.client.DiscoveryV1().EndpointSlices("default").Update(t.Context(),
+		kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.6").OnNode("n1").Build(), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	r.waitFor(t, tableIPv4, func(dump string) bool {
+		return strings.Contains(dump, "10.244.1.6") && !strings.Contains(dump, "10.244.1.5")
+	})
+
+	require.NoError(t, stop())
+	dump := r.nft.Dump(tableIPv4)
+	for _, want := range []string{
+		"10.96.0.10 . tcp . 80",     // the Service
+		"tcp . 30080",               // its node port ...
+		"192.0.2.1",                 // ... on the node's own IP, the default of mode nftables
+		"ip saddr != 10.244.0.0/16", // the detection of local traffic
+		"0x00004000",                // the packet mark
+		"10.96.0.0/12",              // the ServiceCIDR
+	} {
+		assert.Contains(t, dump, want)
+	}
+	assert.NotEmpty(t, r.nft.Dump(tableIPv6))
+	assert.Contains(t, r.logged(), `"mode"="nftables"`)
+	assert.Equal(t, "-999", r.file(t, "proc/self/oom_score_adj"))
+	assert.NotEqual(t, "1", r.file(t, "proc/sys/net/netfilter/nf_conntrack_max"))
+}
+
+func TestTheConfiguredValuesReachTheBackend(t *testing.T) {
+	r := newRig(t, cluster()...)
+	r.start(t, "--config="+writeFile(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha2
+kind: KubeProxyConfiguration
+mode: nftables
+nftables: {masqueradeBit: 3}
+minSyncPeriod: 0s
+nodeIPOverride: [192.0.2.99]
+ipFamilyPolicy: SingleStack
+detectLocalMode: NodeCIDR
+`))
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	dump := r.nft.Dump(tableIPv4)
+	assert.Contains(t, dump, "ip saddr != 10.244.1.0/24", "the node's podCIDR")
+	assert.Contains(t, dump, "192.0.2.99", "node ports are served on the IP that overrides the node's")
+	assert.Contains(t, dump, "0x00000008", "the packet mark")
+	assert.Empty(t, r.nft.Dump(tableIPv6))
+}
+
+func TestWithoutIPv6InTheKernelThereIsIPv4Only(t *testing.T) {
+	r := newRig(t, cluster()...)
+	_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
+	require.NoError(t, err)
+	stop := r.start(t, arguments...)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	require.NoError(t, stop())
+	assert.Empty(t, r.nft.Dump(tableIPv6))
+}
+
+func TestAnotherModeIsAClearError(t *testing.T) {
+	for _, mode := range []string{"iptables", "ipvs"} {
+		r := newRig(t, cluster()...)
+		assert.EqualError(t, r.run("--proxy-mode="+mode), `proxy mode "`+mode+`" is not there yet; there is: nftables`)
+		assert.Empty(t, r.client.Actions(), "nothing was started")
+		assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"))
+	}
+}
+
+func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
+	r := newRig(t)
+	require.NoError(t, r.run("--init-only", "--conntrack-udp-timeout=77s", "--oom-score-adj=5"))
+	assert.Equal(t, "77", r.file(t, "proc/sys/net/netfilter/nf_conntrack_udp_timeout"))
+	assert.Equal(t, "5", r.file(t, "proc/self/oom_score_adj"))
+	assert.Empty(t, r.client.Actions())
+	assert.Zero(t, r.nft.Applied())
+}
+
+// addUpstreamTable adds a table as Kubernetes' own kube-proxy would have left it, and returns its key.
+func (r *rig) addUpstreamTable(t *testing.T) dataplane.TableKey {
+	key := dataplane.TableKey{Family: model.IPv4, Name: "kube-proxy"}
+	tx := dataplane.NewTransaction(key)
+	tx.AddTable("rules for kube-proxy")
+	require.NoError(t, r.nft.ApplyAsSomebodyElse(tx))
+	return key
+}
+
+func TestCleanUpRemovesOursAlone(t *testing.T) {
+	r := newRig(t, cluster()...)
+	stop := r.start(t, arguments...)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	require.NoError(t, stop())
+	upstream := r.addUpstreamTable(t)
+
+	require.NoError(t, r.run("--cleanup"))
+	assert.Empty(t, r.nft.Dump(tableIPv4))
+	assert.Empty(t, r.nft.Dump(tableIPv6))
+	assert.NotEmpty(t, r.nft.Dump(upstream))
+	require.NoError(t, r.run("--cleanup"), "once more is no error")
+}
+
+func TestWhatKubeProxyLeftGoesOnceOurRulesAreInForce(t *testing.T) {
+	r := newRig(t, cluster()...)
+	upstream := r.addUpstreamTable(t)
+	var tooEarly bool
+	r.nft.before = func(tx *dataplane.Transaction) {
+		if tx.Table == upstream && !strings.Contains(r.nft.Dump(tableIPv4), "10.244.1.5") {
+			tooEarly = true
+		}
+	}
+	stop := r.start(t, arguments...)
+	r.waitFor(t, upstream, func(dump string) bool { return dump == "" })
+	require.NoError(t, stop())
+	assert.False(t, tooEarly)
+	assert.NotEmpty(t, r.nft.Dump(tableIPv4))
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer http.DefaultClient.CloseIdleConnections()
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+func TestWhatIsServed(t *testing.T) {
+	r := newRig(t, cluster()...)
+	stop := r.start(t, append(arguments, "--profiling")...)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	health, metrics := r.url(t, "0.0.0.0:10256"), r.url(t, "127.0.0.1:10249")
+
+	for _, path := range []string{"/healthz", "/livez"} {
+		code, body := get(t, health+path)
+		assert.Equal(t, http.StatusOK, code, path)
+		var status struct{ NodeEligible, Healthy *bool }
+		require.NoError(t, json.Unmarshal([]byte(body), &status), path)
+		assert.True(t, *status.Healthy)
+		assert.Equal(t, path == "/healthz", status.NodeEligible != nil)
+	}
+	code, _ := get(t, health+"/metrics")
+	assert.Equal(t, http.StatusNotFound, code)
+
+	_, body := get(t, metrics+"/healthz")
+	assert.Equal(t, "ok", body)
+	_, body = get(t, metrics+"/proxyMode")
+	assert.Equal(t, "nftables", body)
+	_, body = get(t, metrics+"/metrics")
+	for _, name := range []string{"kubeproxy_sync_proxy_rules_duration_seconds", "kubeproxy_proxy_healthz_total", "go_goroutines", "process_open_fds"} {
+		assert.Contains(t, body, name)
+	}
+	_, body = get(t, metrics+"/configz")
+	var configz map[string]struct{ APIVersion, Mode, ClusterCIDR string }
+	require.NoError(t, json.Unmarshal([]byte(body), &configz))
+	assert.Equal(t, "kubeproxy.config.k8s.io/v1alpha1", configz["kubeproxy.config.k8s.io"].APIVersion)
+	assert.Equal(t, "nftables", configz["kubeproxy.config.k8s.io"].Mode)
+	assert.Equal(t, "10.244.0.0/16", configz["kubeproxy.config.k8s.io"].ClusterCIDR)
+	code, _ = get(t, metrics+"/debug/pprof/cmdline")
+	assert.Equal(t, http.StatusOK, code)
+	require.NoError(t, stop())
+}
+
+func TestANodeThatIsAboutToGoIsNotEligible(t *testing.T) {
+	r := newRig(t, append(cluster()[1:], kube.Node("n1").InternalIP("192.0.2.1").Taint("ToBeDeletedByClusterAutoscaler").Build())...)
+	r.start(t, arguments...)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	code, _ := get(t, r.url(t, "0.0.0.0:10256")+"/healthz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	code, _ = get(t, r.url(t, "0.0.0.0:10256")+"/livez")
+	assert.Equal(t, http.StatusOK, code)
+}
+
+func TestProfilesAreServedOnRequestOnly(t *testing.T) {
+	r := newRig(t, cluster()...)
+	r.start(t, append(arguments, "--healthz-port=0")...)
+	code, _ := get(t, r.url(t, "127.0.0.1:10249")+"/debug/pprof/cmdline")
+	assert.Equal(t, http.StatusNotFound, code)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.bound.mu.Lock()
+	defer r.bound.mu.Unlock()
+	assert.NotContains(t, r.bound.byAsked, "0.0.0.0:10256", "port 0 turns the server off")
+}
+
+func TestAnAddressThatIsTaken(t *testing.T) {
+	taken := errors.New("it is taken")
+	rigWith := func() *rig {
+		r := newRig(t, cluster()...)
+		r.bound.fail = func(address string) error {
+			if address == "127.0.0.1:10249" {
+				return taken
+			}
+			return nil
+		}
+		return r
+	}
+	t.Run("ends the program if that is configured", func(t *testing.T) {
+		err := rigWith().run(append(arguments, "--bind-address-hard-fail")...)
+		assert.ErrorIs(t, err, taken)
+		assert.ErrorContains(t, err, "metrics server on 127.0.0.1:10249")
+	})
+	t.Run("is logged otherwise", func(t *testing.T) {
+		r := rigWith()
+		stop := r.start(t, arguments...)
+		r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+		r.url(t, "0.0.0.0:10256")
+		require.NoError(t, stop())
+		assert.Contains(t, r.logged(), "metrics server on 127.0.0.1:10249: it is taken")
+	})
+}
+
+func TestEventsAreWritten(t *testing.T) {
+	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).LoadBalancerIP("203.0.113.1").
+		ExternalLocal().HealthCheckNodePort(30999).Build()
+	r := newRig(t, append(cluster(), service)...)
+	r.bound.fail = func(address string) error {
+		if strings.HasSuffix(address, ":30999") {
+			return errors.New("it is taken")
+		}
+		return nil
+	}
+	written := make(chan *eventsv1.Event, 10)
+	r.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		event := action.(clienttesting.CreateAction).GetObject().(*eventsv1.Event)
+		written <- event
+		return true, event, nil
+	})
+	r.start(t, append(arguments, "--nodeport-addresses=0.0.0.0/0,::/0")...)
+	got := map[string]string{}
+	for len(got) < 2 {
+		select {
+		case e := <-written:
+			got[e.Reason] = e.Regarding.Kind + " " + e.Regarding.Name + " " + e.Type + " " + e.Action + " " + e.ReportingController
+		case <-r.ended:
+			t.Fatal("events are missing: ", got, r.logged())
+		}
+	}
+	assert.Equal(t, map[string]string{
+		"Starting":                        "Node n1 Normal StartKubeProxy kube-proxy",
+		"FailedToStartServiceHealthcheck": "Service lb Warning Listen kube-proxy",
+	}, got)
+}
+
+func TestItEndsWhileItWaitsForTheNode(t *testing.T) {
+	r := newRig(t)
+	listed := make(chan struct{}, 1)
+	r.client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		select {
+		case listed <- struct{}{}:
+		default:
+		}
+		return false, nil, nil
+	})
+	stop := r.start(t, arguments...)
+	<-listed
+	assert.NoError(t, stop())
+	assert.Zero(t, r.nft.Applied())
+}
+
+func TestABackendThatCannotStartIsAnError(t *testing.T) {
+	r := newRig(t, cluster()...)
+	r.nftables = noNFTables{r.nft}
+	err := r.run(arguments...)
+	assert.ErrorContains(t, err, "mode nftables: ")
+	assert.ErrorContains(t, err, "no nf_tables here")
+}
+
+type noNFTables struct{ dataplane.Interface }
+
+func (noNFTables) Check(context.Context, *dataplane.Transaction) error {
+	return errors.New("no nf_tables here")
+}
