@@ -31,7 +31,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1")) // klog's own, of the process
+	goleak.VerifyTestMain(m)
 }
 
 var (
@@ -47,7 +47,10 @@ type rig struct {
 	client *fake.Clientset
 	nft    *notifyingFake
 	bound  *listeners
-	ended  chan struct{} // closed when what start started has ended
+
+	hostAddresses nodeaddr.Fake
+
+	ended chan struct{} // closed when what start started has ended
 
 	mu  sync.Mutex
 	log strings.Builder
@@ -79,7 +82,6 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		r.log.WriteString(prefix + " " + args + "\n")
 	}, funcr.Options{})
 	r.ctx = klog.NewContext(t.Context(), logger)
-	host := &nodeaddr.Fake{}
 	r.machine = &machine{
 		out: &r.out,
 		newClient: func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
@@ -91,7 +93,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		root:     sysctl.Root(r.root),
 		nftables: r.nft,
 		flows:    &conntrack.Fake{},
-		host:     host,
+		host:     &r.hostAddresses,
 	}
 	return r
 }

@@ -75,7 +75,7 @@ func awaitNode(ctx context.Context, client kubernetes.Interface, name string, ti
 		}
 		select {
 		case <-ctx.Done():
-			return node, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			return node, fmt.Errorf("%w: %w", ctx.Err(), err)
 		case <-tick.C:
 		}
 	}

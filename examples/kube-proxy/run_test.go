@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
@@ -276,6 +278,28 @@ func TestEventsAreWritten(t *testing.T) {
 		"Starting":                        "Node n1 Normal StartKubeProxy kube-proxy",
 		"FailedToStartServiceHealthcheck": "Service lb Warning Listen kube-proxy",
 	}, got)
+}
+
+func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
+	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).LoadBalancerIP("203.0.113.1").
+		ExternalLocal().HealthCheckNodePort(30999).Build()
+	slice := kube.EndpointSlice("default/lb").Port("http", 8080).Endpoint("10.244.1.7").OnNode("n1").Build()
+	t.Run("the node's own by default", func(t *testing.T) {
+		r := newRig(t, append(cluster(), service, slice)...)
+		r.start(t, arguments...)
+		code, body := get(t, r.url(t, "192.0.2.1:30999"))
+		assert.Equal(t, http.StatusOK, code)
+		assert.Contains(t, body, `"localEndpoints": 1`)
+	})
+	t.Run("those in CIDRs, as they come", func(t *testing.T) {
+		r := newRig(t, append(cluster(), service, slice)...)
+		r.hostAddresses.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("198.51.100.1"), Interface: "eth0"})
+		r.start(t, append(arguments, "--nodeport-addresses=198.51.100.0/24")...)
+		r.url(t, "198.51.100.1:30999")
+		r.hostAddresses.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("198.51.100.2"), Interface: "eth0"})
+		code, _ := get(t, r.url(t, "198.51.100.2:30999"))
+		assert.Equal(t, http.StatusOK, code)
+	})
 }
 
 func TestItEndsWhileItWaitsForTheNode(t *testing.T) {
