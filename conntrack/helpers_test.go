@@ -48,7 +48,6 @@ type spec struct {
 type endpoint struct {
 	host       int
 	port       uint16 // default 5353
-	sets       model.EndpointSets
 	ready      bool
 	notServing bool
 	goes       bool // serving, terminating

@@ -78,10 +78,10 @@ func TestTrackerGoesOnAfterErrors(t *testing.T) {
 		pauses := []time.Duration{200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000}
 		for _, pause := range pauses {
 			host.Break(errors.New("socket closed"))
-			time.Sleep(pause*time.Millisecond - 1)
+			time.Sleep(pause*time.Millisecond - time.Nanosecond)
 			synctest.Wait()
 			require.Zero(t, host.Watchers(), pause)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			require.Equal(t, 1, host.Watchers(), pause)
 		}

@@ -57,7 +57,7 @@ func (o *Options) Validate() error {
 	}
 	for i, f := range o.Families {
 		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
-			errs = append(errs, fmt.Errorf("Families: %v is unknown or there twice", f))
+			errs = append(errs, fmt.Errorf("families: %v is unknown or there twice", f))
 		}
 	}
 	return errors.Join(errs...)

@@ -10,6 +10,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
+// flowsPerWave is how many flows are tried in each state of a random test.
+const flowsPerWave = 48
+
 // script is a course of events: what the suite does to a backend, for a random test and for its reproduction.
 type script struct {
 	setup setup

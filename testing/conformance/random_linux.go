@@ -13,9 +13,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
-// flowsPerWave is how many flows are tried in each state of a random test.
-const flowsPerWave = 48
-
 // Random puts random states in force, n of them, one change after the other, and compares what happens to random traffic
 // with what the oracle says. Every so often the backend is restarted, a Sync is cancelled, or a fresh backend begins with
 // another configuration. Everything follows from the seed.

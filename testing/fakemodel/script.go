@@ -97,7 +97,7 @@ func command(run func(s *script, ts *testscript.TestScript, args []string) error
 
 func (s *script) set(ts *testscript.TestScript, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: set FILE...")
+		return fmt.Errorf("usage: set FILE [FILE ...]")
 	}
 	for _, file := range args {
 		objects, err := ParseYAML([]byte(ts.ReadFile(file)))
