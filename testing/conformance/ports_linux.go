@@ -17,8 +17,6 @@ type portAllocator struct {
 	mu   sync.Mutex
 	next int
 	used map[connectionKey]time.Time
-	// pairs are locks for protocols whose errors do not tell the ports.
-	pairs map[[2]netip.Addr]*sync.Mutex
 }
 
 type connectionKey struct {
@@ -32,7 +30,7 @@ type connectionKey struct {
 const rememberedFor = 3 * time.Minute
 
 func newPortAllocator() *portAllocator {
-	return &portAllocator{used: map[connectionKey]time.Time{}, pairs: map[[2]netip.Addr]*sync.Mutex{}}
+	return &portAllocator{used: map[connectionKey]time.Time{}}
 }
 
 // take returns a source port for a new connection.
@@ -49,17 +47,4 @@ func (a *portAllocator) take(source netip.Addr, to netip.AddrPort, protocol mode
 		}
 	}
 	return 0, fmt.Errorf("all %d source ports of %v have been used for %v/%v", sourcePorts, source, to, protocol)
-}
-
-// lock waits until no other flow between two addresses is under way that holds the lock, and returns its release.
-func (a *portAllocator) lock(source, to netip.Addr) func() {
-	a.mu.Lock()
-	pair := [2]netip.Addr{source, to}
-	if a.pairs[pair] == nil {
-		a.pairs[pair] = &sync.Mutex{}
-	}
-	m := a.pairs[pair]
-	a.mu.Unlock()
-	m.Lock()
-	return m.Unlock
 }

@@ -98,6 +98,7 @@ func (n *network) open(f flow, deadline time.Time) (*connection, error) {
 	}
 	to := f.Destination
 	if n.rawSCTP(f) {
+		c.sock.mine = sentFrom(c.local.Port())
 		to = netip.AddrPortFrom(to.Addr(), 0)
 	}
 	if err := c.sock.connect(to, deadline); err != nil {
@@ -176,9 +177,6 @@ type attempt struct {
 
 // try makes one new connection, asks who is there, and closes it.
 func (n *network) try(f attempt, p patience) seen {
-	if n.rawSCTP(f.flow) {
-		defer n.ports.lock(f.Source, f.Destination.Addr())()
-	}
 	wait := p.answer
 	if f.dropIsRight {
 		wait = p.quiet

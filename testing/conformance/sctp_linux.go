@@ -139,7 +139,7 @@ func (s *servers) serveUserSpaceSCTP(ns *namespace, at netip.Addr) error {
 					case unix.EAGAIN:
 						return false
 					}
-					pendingError(int(fd)) // about an earlier answer
+					_ = sock.pendingError(int(fd)) // about an earlier answer
 				}
 			})
 			if closed != nil {
@@ -167,8 +167,12 @@ func addrOf(a unix.Sockaddr) netip.Addr {
 	return netip.Addr{}
 }
 
-// askUserSpaceSCTP sends an INIT on a connected raw socket and waits for the INIT ACK. The caller sees to it that no other
-// flow between the same two addresses is under way: errors cannot be told apart.
+// sentFrom tells whether an SCTP packet has a source port.
+func sentFrom(port uint16) func(packet []byte) bool {
+	return func(packet []byte) bool { return len(packet) >= 2 && binary.BigEndian.Uint16(packet) == port }
+}
+
+// askUserSpaceSCTP sends an INIT on a connected raw socket and waits for the INIT ACK.
 func askUserSpaceSCTP(sock *socket, from uint16, to netip.AddrPort, tag uint32, deadline time.Time) (answer, error) {
 	init := sctpPacket{from: from, to: to.Port(), chunk: sctpInit, own: tag}
 	if err := sock.send(init.encode()); err != nil && !isErrno(err, unix.EPERM) {

@@ -18,6 +18,9 @@ import (
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
+	// mine tells from the packet that an ICMP error is about whether it was sent by this flow. nil: it always was. Raw sockets
+	// get the errors of all flows between their two addresses, also of flows of the past.
+	mine func(packet []byte) bool
 }
 
 // networkError is what the network told a socket: an ICMP error, or the error that came of a TCP reset.
@@ -90,13 +93,13 @@ func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 		if !started {
 			started = true
 			if err := unix.Connect(int(fd), sockaddr(to)); err != unix.EINPROGRESS {
-				result = errorOf(int(fd), err)
+				result = s.errorOf(int(fd), err)
 				return true
 			}
 			// An error that has come meanwhile waits in the queue, and the poller has been told.
 			return false
 		}
-		if e := pendingError(int(fd)); e != nil {
+		if e := s.pendingError(int(fd)); e != nil {
 			result = e
 			return true
 		}
@@ -113,7 +116,12 @@ func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 func (s *socket) send(b []byte) error {
 	var result error
 	err := s.raw.Control(func(fd uintptr) {
-		result = errorOf(int(fd), unix.Send(int(fd), b, unix.MSG_NOSIGNAL))
+		for range maxForeignErrors {
+			err := unix.Send(int(fd), b, unix.MSG_NOSIGNAL)
+			if result = s.errorOf(int(fd), err); err == nil || result != nil {
+				return
+			}
+		}
 	})
 	return errors.Join(err, result)
 }
@@ -125,17 +133,21 @@ func (s *socket) receive(b []byte, deadline time.Time) (n int, err error) {
 	}
 	var result error
 	err = s.raw.Read(func(fd uintptr) bool {
-		if e := pendingError(int(fd)); e != nil {
+		if e := s.pendingError(int(fd)); e != nil {
 			result = e
 			return true
 		}
-		var err error
-		n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
-		if err == unix.EAGAIN {
-			return false
+		for range maxForeignErrors {
+			var err error
+			n, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT)
+			if err == unix.EAGAIN {
+				return false
+			}
+			if result = s.errorOf(int(fd), err); err == nil || result != nil {
+				return true
+			}
 		}
-		result = errorOf(int(fd), err)
-		return true
+		return false
 	})
 	if err != nil {
 		return 0, err
@@ -153,24 +165,31 @@ func (s *socket) retransmissions() (n uint32, err error) {
 	return n, err
 }
 
-// errorOf returns what is known about an error that a call on a socket returned: nil if it returned none.
-func errorOf(fd int, err error) error {
+// maxForeignErrors is how many errors about other flows may come at once.
+const maxForeignErrors = 64
+
+// errorOf returns what is known about an error that a call on the socket returned: nil if it returned none, or if it was
+// about another flow.
+func (s *socket) errorOf(fd int, err error) error {
 	if err == nil {
 		return nil
 	}
-	if e := queuedError(fd); e != nil {
+	if e := s.queuedError(fd); e != nil {
 		return e
 	}
 	var errno unix.Errno
-	if errors.As(err, &errno) {
-		return &networkError{errno: errno}
+	switch {
+	case !errors.As(err, &errno):
+		return err
+	case s.mine != nil && errno != unix.EPERM:
+		return nil
 	}
-	return err
+	return &networkError{errno: errno}
 }
 
-// pendingError returns the error that has come for a socket, or nil.
-func pendingError(fd int) error {
-	if e := queuedError(fd); e != nil {
+// pendingError returns the error that has come for the socket, or nil.
+func (s *socket) pendingError(fd int) error {
+	if e := s.queuedError(fd); e != nil {
 		return e
 	}
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -178,19 +197,24 @@ func pendingError(fd int) error {
 		return nil
 	}
 	// It may have come since the queue was looked at.
-	return errorOf(fd, unix.Errno(errno))
+	return s.errorOf(fd, unix.Errno(errno))
 }
 
-// queuedError takes an error off the socket's queue, or returns nil if there is none.
-func queuedError(fd int) error {
+// queuedError takes an error about this flow off the socket's queue, or returns nil if there is none.
+func (s *socket) queuedError(fd int) error {
 	control := make([]byte, 512)
-	data := make([]byte, 1)
-	_, n, _, _, err := unix.Recvmsg(fd, data, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-	if err != nil {
-		return nil
-	}
-	if e := parseExtendedError(control[:n]); e != nil {
-		return e
+	packet := make([]byte, 64)
+	for range maxForeignErrors {
+		size, n, _, _, err := unix.Recvmsg(fd, packet, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		if err != nil {
+			return nil
+		}
+		if s.mine != nil && !s.mine(packet[:max(size, 0)]) {
+			continue
+		}
+		if e := parseExtendedError(control[:n]); e != nil {
+			return e
+		}
 	}
 	return nil
 }
