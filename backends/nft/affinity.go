@@ -1,44 +1,36 @@
 package nft
 
 import (
+	"hash/fnv"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A service port with session affinity (S32) has a set for each endpoint, with the clients that stay with it, and a chain
-// for each set of endpoints that routes use. The chain first looks the client up in the sets, and only then takes an
-// endpoint at random; either way it puts the client into the endpoint's set. Where the traffic came in makes no
-// difference, and when an endpoint goes, its clients go with it in the same transaction and all others stay.
+// A service port with session affinity (S32) has a chain for each set of endpoints that routes use. It first looks for the
+// client at each endpoint, in the set affinity, and only then takes an endpoint at random; either way it notes the client
+// there. Where the traffic came in makes no difference, and when an endpoint goes, so do the rules that look for its
+// clients: they go elsewhere, and all others stay.
+//
+// In the set an endpoint of a service port is a number, made of their names, so that it is the same after a restart. Nobody
+// removes the entries of an endpoint that has gone. They time out, or count again if it comes back before.
+//
+// A set for each endpoint would do without numbers, but the kernel looks for sets by name, one after the other, for each
+// rule that refers to one: 1,000 services with 10 endpoints each took 9.4 s to load, and 29 ms to change.
 
-// maxClients is how many clients an endpoint's set holds at most. More are served, without affinity: a rule that cannot
-// put a client into a set goes no further, and the next one gets the packet.
-const maxClients = 1 << 17
+// maxClients is how many clients of all endpoints together are noted. More are served, without affinity: a rule that
+// cannot note a client goes no further, and the next one gets the packet.
+const maxClients = 1 << 20
 
-// affinitySet returns the set of the clients of an endpoint.
-func (p *port) affinitySet(ep netip.AddrPort) *dp.Set {
-	addr := strings.ReplaceAll(ep.Addr().String(), ":", ".") // nft cannot read colons in names
-	return &dp.Set{Name: p.affinity + "-" + addr + "/" + strconv.Itoa(int(ep.Port())), Key: []dp.Field{dp.SourceAddr},
-		Dynamic: true, Size: maxClients}
-}
-
-// affinitySets returns the sets of all endpoints that routes use.
-func (p *port) affinitySets() []*dp.Set {
-	if p == nil || p.affinity == "" {
-		return nil
-	}
-	endpoints := slices.Concat(p.cluster, p.local)
-	slices.SortFunc(endpoints, model.CompareTargets)
-	endpoints = slices.Compact(endpoints)
-	sets := make([]*dp.Set, len(endpoints))
-	for i, ep := range endpoints {
-		sets[i] = p.affinitySet(ep)
-	}
-	return sets
+// affinityID is the number of an endpoint of the port.
+func (p *port) affinityID(ep netip.AddrPort) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(p.affinity))
+	h.Write(dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port()))
+	return max(h.Sum32(), 1)
 }
 
 // affinityChains returns the chains that are the port's own, in the order in which they can be made.
@@ -49,7 +41,7 @@ func (p *port) affinityChains(c *config, s *sets) []chain {
 	var chains []chain
 	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
 		if endpoints := p.slots(set); len(endpoints) > 0 {
-			chains = append(chains, p.affinityChain(set, endpoints))
+			chains = append(chains, p.affinityChain(s.affinity, set, endpoints))
 		}
 	}
 	for i := range p.fronts {
@@ -66,16 +58,15 @@ func (p *port) affinityChains(c *config, s *sets) []chain {
 	return chains
 }
 
-func (p *port) affinityChain(set model.EndpointSets, endpoints []netip.AddrPort) chain {
+func (p *port) affinityChain(clients *dp.Set, set model.EndpointSets, endpoints []netip.AddrPort) chain {
 	d := destination{set: set, n: 1, affinity: p.affinity}
 	ch := chain{Chain: dp.Chain{Name: d.chainName(), Comment: dp.Escape(p.name.String(), 120)}}
 	send := func(ep netip.AddrPort, match ...dp.Statement) {
 		ch.rules = append(ch.rules, dp.Rule{Statements: append(match,
-			dp.Refresh{Set: p.affinitySet(ep).Name, Timeout: p.timeout}, dp.IsProtocol{Protocol: p.name.Protocol}, dp.DNAT{To: ep})})
+			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: p.affinityID(ep), Timeout: p.timeout}, dp.IsProtocol{Protocol: p.name.Protocol}, dp.DNAT{To: ep})})
 	}
 	for _, ep := range endpoints {
-		clients := p.affinitySet(ep)
-		send(ep, dp.InSet{Key: clients.Key, Set: clients.Name})
+		send(ep, dp.InSet{Key: clients.Key, Set: clients.Name, ID: p.affinityID(ep)})
 	}
 	for i, ep := range endpoints {
 		if left := len(endpoints) - i; left > 1 {
@@ -83,7 +74,7 @@ func (p *port) affinityChain(set model.EndpointSets, endpoints []netip.AddrPort)
 		} else {
 			send(ep)
 			ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.IsProtocol{Protocol: p.name.Protocol}, dp.DNAT{To: ep}},
-				Comment: "if the sets are full"})
+				Comment: "if the set is full"})
 		}
 	}
 	return ch

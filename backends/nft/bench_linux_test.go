@@ -421,3 +421,30 @@ func BenchmarkNewFlow(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkAffinity is BenchmarkFullLoad, and then one changed endpoint, where all services have session affinity.
+func BenchmarkAffinity(b *testing.B) {
+	for _, c := range []clusterSize{{100, 10}, {1000, 10}} {
+		b.Run(c.String(), func(b *testing.B) {
+			testns.Enter(b)
+			load, change := newStopwatch(b), newStopwatch(b)
+			for b.Loop() {
+				backend := newBackend(b, nft.Options{})
+				c.feed(backend)
+				for i := range c.services {
+					s := *c.service(i)
+					s.SessionAffinityTimeout = 3 * time.Hour
+					backend.SetService(&s)
+				}
+				load.time(func() { require.NoError(b, backend.Sync(b.Context())) })
+				backend.DeleteEndpoint(c.endpoint(3, 3).Key())
+				backend.SetEndpoint(c.endpoint(3, 14))
+				change.time(func() { require.NoError(b, backend.Sync(b.Context())) })
+				require.NoError(b, backend.CleanUp(b.Context()))
+				require.NoError(b, backend.Close())
+			}
+			b.ReportMetric(float64(load.total.Milliseconds())/float64(load.n), "load-cpu-ms/op")
+			b.ReportMetric(float64(change.total.Microseconds())/float64(change.n), "change-cpu-us/op")
+		})
+	}
+}

@@ -58,13 +58,11 @@ func (f *family) compare(ctx context.Context, s *sink.Snapshot) error {
 	for _, name := range p.goneChains {
 		delete(f.chains, name)
 	}
+	wantedSets := map[string]bool{}
 	for _, s := range f.sets.all() {
-		p.wantedSets[s.Name] = true
+		wantedSets[s.Name] = true
 	}
-	p.goneSets = sortedNames(table.Sets, p.wantedSets)
-	for _, name := range p.goneSets {
-		delete(f.affinitySets, name)
-	}
+	p.goneSets = sortedNames(table.Sets, wantedSets)
 	if err := f.apply(ctx, p); err != nil {
 		return err
 	}
@@ -86,19 +84,13 @@ func compatible(t *dp.Table) bool {
 		for _, name := range []string{s.Name, otherName(s.Name)} {
 			if have := t.Sets[name]; have != nil {
 				want := *s
-				if want.Size > 0 {
+				if hasSlots(s) {
 					want.Size = have.Size
 				}
 				if !have.Matches(&want) {
 					return false
 				}
 			}
-		}
-	}
-	for _, s := range t.Sets {
-		clients := dp.Set{Key: []dp.Field{dp.SourceAddr}, Dynamic: true, Size: maxClients}
-		if strings.HasPrefix(s.Name, "affinity-") && !s.Matches(&clients) {
-			return false
 		}
 	}
 	return true
@@ -120,7 +112,7 @@ func (f *family) adoptSlots(t *dp.Table, changes []change) map[string]*dp.TableS
 	slots := map[string]map[string]string{}
 	want := newSets()
 	for _, s := range want.all() {
-		if s.Size == 0 {
+		if !hasSlots(s) {
 			continue
 		}
 		have := t.Sets[s.Name]
@@ -194,7 +186,7 @@ func (f *family) chooseSets(found map[string]*dp.TableSet, changes []change) (ne
 		}
 	}
 	for _, s := range f.sets.all() {
-		if s.Size == 0 {
+		if !hasSlots(s) {
 			continue
 		}
 		have := found[s.Name]
@@ -218,11 +210,6 @@ func (f *family) adopt(p *plan, t *dp.Table) {
 			f.slots[sp.set] = len(have.Elements)
 		} else {
 			p.newSets = append(p.newSets, sp.set)
-		}
-	}
-	for name, s := range t.Sets {
-		if s.Dynamic {
-			f.affinitySets[name] = true
 		}
 	}
 	for name, ch := range t.Chains {

@@ -72,17 +72,19 @@
 // random number must be a constant of a rule: that is why there is a chain for each number of endpoints, made when the
 // first service needs it, and removed at the next full comparison when none does.
 //
-// A service port with session affinity (S32) has chains of its own instead, named affinity-..., and a set for each of its
-// endpoints with the clients that stay there:
+// A service port with session affinity (S32) has chains of its own instead, named affinity-..., and in the set affinity its
+// clients, by their address and a number that stands for an endpoint of the port. (nft has no way to write a number in
+// a key but "numgen random mod 1 offset 7", which is always 7.)
 //
-//	affinity-...-cluster ─┬─ source in the set of endpoint 1? ── refresh, dnat to endpoint 1
-//	                      ├─ source in the set of endpoint 2? ── refresh, dnat to endpoint 2
-//	                      ├─ with a chance of 1 in 2 ─────────── put it into the set, dnat to endpoint 1
-//	                      └─ else ────────────────────────────── put it into the set, dnat to endpoint 2
+//	affinity-...-cluster ─┬─ source . 7 in affinity? ───── note it again, dnat to endpoint 1, whose number is 7
+//	                      ├─ source . 9 in affinity? ───── note it again, dnat to endpoint 2, whose number is 9
+//	                      ├─ with a chance of 1 in 2 ───── note source . 7, dnat to endpoint 1
+//	                      ├─ else ──────────────────────── note source . 9, dnat to endpoint 2
+//	                      └─ if nothing can be noted ───── dnat to endpoint 2
 //
-// So affinity holds over all addresses of the port, ends in the transaction in which the endpoint goes, and costs in
-// proportion to the port's endpoints, per connection and per change. A client is in one set for the cluster endpoints, and
-// in one for the local endpoints if those are chosen from.
+// So affinity holds over all addresses of the port and over restarts, ends in the transaction in which the endpoint goes,
+// and costs in proportion to the port's endpoints, per connection and per change. Only a client of an endpoint that goes
+// and comes back within the timeout may find both the old and the new one to be its own; it then stays with one of them.
 //
 // # Why two tables
 //

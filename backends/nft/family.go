@@ -38,7 +38,6 @@ type state struct {
 	slots        map[*dp.Set]int // elements of the maps that have a size
 	chains       map[string][]dp.RuleID
 	chainNames   map[dispatch]string // of chains that are there
-	affinitySets map[string]bool
 	services     map[model.ServiceName][]*port
 	claims       claims
 	clusterIPs   counted
@@ -48,14 +47,13 @@ type state struct {
 // newState returns the state of a table of which nothing is known, with room for a number of services.
 func newState(services int) state {
 	return state{
-		chains:       map[string][]dp.RuleID{},
-		chainNames:   map[dispatch]string{},
-		affinitySets: map[string]bool{},
-		services:     make(map[model.ServiceName][]*port, services),
-		claims:       newClaims(services),
-		clusterIPs:   newCounted(services),
-		hairpins:     newCounted(0),
-		slots:        map[*dp.Set]int{},
+		chains:     map[string][]dp.RuleID{},
+		chainNames: map[dispatch]string{},
+		services:   make(map[model.ServiceName][]*port, services),
+		claims:     newClaims(services),
+		clusterIPs: newCounted(services),
+		hairpins:   newCounted(0),
+		slots:      map[*dp.Set]int{},
 	}
 }
 
@@ -244,7 +242,7 @@ func (f *family) apply(ctx context.Context, p *plan) error {
 	f.hairpins.settle(p.of(f.sets.hairpin), hairpinElement)
 	first, second := p.transactions()
 	for _, sp := range p.sets {
-		if sp.set.Size == 0 {
+		if !hasSlots(sp.set) {
 			continue
 		}
 		if f.slots[sp.set]+len(sp.add) > int(sp.set.Size) {

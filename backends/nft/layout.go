@@ -41,6 +41,7 @@ type sets struct {
 	nodePortLocalEndpoints    *dp.Set
 	clusterIPs, nodePortIPs   *dp.Set
 	vipSources, hairpin       *dp.Set
+	affinity                  *dp.Set
 }
 
 // minSlots is the size of the slot maps of a small cluster. A map with a size is several times faster to fill and to list
@@ -60,14 +61,19 @@ func newSets() *sets {
 		nodePortIPs:            &dp.Set{Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
 		vipSources:             &dp.Set{Name: "vip-sources", Key: append(vipKey(), dp.SourceAddr), Interval: true},
 		hairpin:                &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
+		affinity: &dp.Set{Name: "affinity", Comment: "clients of endpoints", Key: []dp.Field{dp.SourceAddr, dp.Random},
+			Dynamic: true, Size: maxClients},
 	}
 }
 
 // all lists the sets in the order in which they are made and listed.
 func (s *sets) all() []*dp.Set {
 	return []*dp.Set{s.serviceIPs, s.nodePorts, s.endpoints, s.localEndpoints, s.nodePortEndpoints, s.nodePortLocalEndpoints,
-		s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
+		s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin, s.affinity}
 }
+
+// hasSlots tells whether a set is one of the maps with slots, which have a size.
+func hasSlots(s *dp.Set) bool { return s.Size > 0 && !s.Dynamic }
 
 // slots returns the map with the endpoints of a set, for service addresses or for node ports.
 func (s *sets) slots(set model.EndpointSets, nodePort bool) *dp.Set {

@@ -12,14 +12,14 @@ import (
 type plan struct {
 	family *family
 	sets   []*setPlan // for the sets of layout.all, in that order
-	// newSets, chains and the rest are about what is not always there.
+	// The rest is about what is not always there.
 	newSets    []*dp.Set
 	newChains  []chain // to make
 	chains     []chain // to rewrite
 	goneChains []string
 	goneSets   []string
-	// wantedSets and wantedChains have the names of those that were looked at.
-	wantedSets, wantedChains map[string]bool
+	// wantedChains has the names of those that were looked at.
+	wantedChains map[string]bool
 }
 
 // setPlan is what is to change in a set. An element that goes and comes with the same key is replaced, or left alone if it
@@ -31,7 +31,7 @@ type setPlan struct {
 }
 
 func newPlan(f *family) *plan {
-	p := &plan{family: f, wantedSets: map[string]bool{}, wantedChains: map[string]bool{}}
+	p := &plan{family: f, wantedChains: map[string]bool{}}
 	for _, s := range f.sets.all() {
 		p.sets = append(p.sets, &setPlan{set: s})
 	}
@@ -211,21 +211,6 @@ func (p *plan) changeAffinity(before, after *port) {
 	}
 	f := p.family
 	var names []string
-	for _, s := range after.affinitySets() {
-		names = append(names, s.Name)
-		p.wantedSets[s.Name] = true
-		if !f.affinitySets[s.Name] {
-			f.affinitySets[s.Name] = true
-			p.newSets = append(p.newSets, s)
-		}
-	}
-	for _, s := range before.affinitySets() {
-		if !slices.Contains(names, s.Name) {
-			delete(f.affinitySets, s.Name)
-			p.goneSets = append(p.goneSets, s.Name)
-		}
-	}
-	names = names[:0]
 	for _, ch := range after.affinityChains(f.config, f.sets) {
 		names = append(names, ch.Name)
 		p.ensure(ch)

@@ -26,7 +26,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 
 	tx := dp.NewTransaction(dp.TableKey{Family: family, Name: "kube-proxy-lib.probe"})
 	tx.AddTable(layoutComment)
-	for _, set := range append(s.all(), p.affinitySets()...) {
+	for _, set := range s.all() {
 		tx.AddSet(set)
 	}
 	balance := func(m model.Masquerade) destination {

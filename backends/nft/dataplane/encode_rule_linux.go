@@ -22,7 +22,7 @@ func registerAt(offset int) uint32 {
 }
 
 // load returns the expressions that load a key into the registers, from the first.
-func load(fields []Field, n uint32, family model.Family) []expr.Any {
+func load(fields []Field, r random, family model.Family) []expr.Any {
 	var exprs []expr.Any
 	offset := 0
 	for _, f := range fields {
@@ -35,7 +35,7 @@ func load(fields []Field, n uint32, family model.Family) []expr.Any {
 		case DestinationPort:
 			exprs = append(exprs, &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
 		case Random:
-			exprs = append(exprs, &expr.Numgen{Register: reg, Modulus: n, Type: unix.NFT_NG_RANDOM})
+			exprs = append(exprs, &expr.Numgen{Register: reg, Modulus: r.mod, Offset: r.offset, Type: unix.NFT_NG_RANDOM})
 		default:
 			exprs = append(exprs, &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader,
 				Offset: addrOffset(f, family), Len: uint32(size)})
@@ -83,7 +83,7 @@ func markBitwise(mask, xor uint32) []expr.Any {
 func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	switch s := s.(type) {
 	case InSet:
-		return append(load(s.Key, 0, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set, Invert: s.Not}), nil
+		return append(load(s.Key, constant(s.ID), family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set, Invert: s.Not}), nil
 	case InPrefix:
 		return encodeInPrefix(s, family), nil
 	case IsLocal:
@@ -119,13 +119,13 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case FlipMark:
 		return markBitwise(^uint32(0), s.Bit), nil
 	case Refresh:
-		return append(load([]Field{SourceAddr}, 0, family),
+		return append(load(s.Key, constant(s.ID), family),
 			&expr.Dynset{SrcRegKey: unix.NFT_REG_1, SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout}), nil
 	case GotoMap:
-		return append(load(s.Key, 0, family),
+		return append(load(s.Key, random{}, family),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT}), nil
 	case DNATMap:
-		return append(load(s.Key, s.N, family),
+		return append(load(s.Key, random{mod: s.N}, family),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nfproto(family)), RegAddrMin: unix.NFT_REG_1,
 				RegProtoMin: registerAt(DestinationAddr.size(family))}), nil

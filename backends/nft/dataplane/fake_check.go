@@ -113,7 +113,7 @@ func (t *fakeTable) checkSetUse(s Statement) error {
 	case InSet:
 		ok = !set.Verdicts && set.Value == nil && slices.Equal(s.Key, set.Key)
 	case Refresh:
-		ok = set.Dynamic && slices.Equal(set.Key, []Field{SourceAddr}) && s.Timeout > 0
+		ok = set.Dynamic && slices.Equal(set.Key, s.Key) && s.Timeout > 0
 	case GotoMap:
 		ok = set.Verdicts && slices.Equal(s.Key, set.Key)
 	case DNATMap:

@@ -37,12 +37,12 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 	if s.Verdicts || s.Value != nil {
 		kind = "map"
 	}
-	fmt.Fprintf(b, "\t%s %s {\n\t\ttypeof %s", kind, s.Name, fieldsText(family, s.Key, typeofModulus))
+	fmt.Fprintf(b, "\t%s %s {\n\t\ttypeof %s", kind, s.Name, fieldsText(family, s.Key, random{mod: typeofModulus}))
 	switch {
 	case s.Verdicts:
 		b.WriteString(" : verdict")
 	case s.Value != nil:
-		b.WriteString(" : " + fieldsText(family, s.Value, 0))
+		b.WriteString(" : " + fieldsText(family, s.Value, random{}))
 	}
 	b.WriteString("\n")
 	if s.Size > 0 {

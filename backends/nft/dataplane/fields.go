@@ -18,8 +18,14 @@ const (
 	DestinationAddr                  // ip daddr, ip6 daddr
 	Protocol                         // meta l4proto
 	DestinationPort                  // th dport
-	Random                           // numgen random mod N
+	Random                           // numgen random mod N; or a constant, as numgen random mod 1 offset ID
 )
+
+// random says what numbers a Random field gives: offset, and from there on mod numbers.
+type random struct{ mod, offset uint32 }
+
+// constant always gives the same number. nft knows no constants in keys; this is how to write one.
+func constant(id uint32) random { return random{1, id} }
 
 // size returns the bytes of a field; in keys each takes a multiple of four.
 func (f Field) size(family model.Family) int {
@@ -47,8 +53,8 @@ func fieldsSize(family model.Family, fields []Field) int {
 	return n
 }
 
-// text returns the field in nft's syntax; n is the modulus of Random.
-func (f Field) text(family model.Family, n uint32) string {
+// text returns the field in nft's syntax.
+func (f Field) text(family model.Family, r random) string {
 	switch f {
 	case SourceAddr:
 		return familyText(family) + " saddr"
@@ -59,15 +65,18 @@ func (f Field) text(family model.Family, n uint32) string {
 	case DestinationPort:
 		return "th dport"
 	case Random:
-		return fmt.Sprintf("numgen random mod %d", n)
+		if r.offset != 0 {
+			return fmt.Sprintf("numgen random mod %d offset %d", r.mod, r.offset)
+		}
+		return fmt.Sprintf("numgen random mod %d", r.mod)
 	}
 	return fmt.Sprintf("unknown field %d", uint8(f))
 }
 
-func fieldsText(family model.Family, fields []Field, n uint32) string {
+func fieldsText(family model.Family, fields []Field, r random) string {
 	texts := make([]string, len(fields))
 	for i, f := range fields {
-		texts[i] = f.text(family, n)
+		texts[i] = f.text(family, r)
 	}
 	return strings.Join(texts, " . ")
 }

@@ -207,7 +207,7 @@ func (n *Netlink) readSets(t *Table) error {
 }
 
 // setOfDefinition is the reverse of definitionOf. Source and destination addresses are of one type: as the key's last
-// field behind a port it is the source, and so it is in dynamic sets; of two addresses the first is the source.
+// field behind a port it is the source, and of dynamic sets the first; of two addresses the first is the source.
 func setOfDefinition(d definition, f model.Family) *TableSet {
 	s := &TableSet{Set: Set{Size: d.size, Key: fieldsOfType(d.keyType), Dynamic: d.flags&unix.NFT_SET_EVAL != 0,
 		Interval: d.flags&unix.NFT_SET_INTERVAL != 0}}
@@ -219,7 +219,9 @@ func setOfDefinition(d definition, f model.Family) *TableSet {
 	}
 	switch n := len(s.Key); {
 	case n == 0:
-	case n == 1 && s.Dynamic, n > 1 && s.Key[n-2] == DestinationPort && s.Key[n-1] == DestinationAddr:
+	case s.Dynamic:
+		s.Key[0] = SourceAddr
+	case n > 1 && s.Key[n-2] == DestinationPort && s.Key[n-1] == DestinationAddr:
 		s.Key[n-1] = SourceAddr
 	case n == 2 && s.Key[0] == DestinationAddr && s.Key[1] == DestinationAddr:
 		s.Key[0] = SourceAddr

@@ -15,11 +15,12 @@ type Statement interface {
 	text(model.Family) string
 }
 
-// InSet matches packets whose key is in a set.
+// InSet matches packets whose key is in a set. A Random field in the key stands for the constant ID.
 type InSet struct {
 	Key []Field
 	Set string
 	Not bool
+	ID  uint32
 }
 
 // InPrefix matches packets whose source or destination address is in a prefix.
@@ -57,9 +58,12 @@ type SetMark struct{ Bit uint32 }
 // FlipMark inverts a bit of the packet mark.
 type FlipMark struct{ Bit uint32 }
 
-// Refresh puts the source address into a dynamic set, or sets back its timeout there.
+// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. A Random field in the key stands for
+// the constant ID. If the set is full the rule goes no further.
 type Refresh struct {
+	Key     []Field
 	Set     string
+	ID      uint32
 	Timeout time.Duration
 }
 
@@ -103,7 +107,7 @@ func not(n bool) string {
 }
 
 func (s InSet) text(f model.Family) string {
-	return fieldsText(f, s.Key, 0) + " " + not(s.Not) + "@" + s.Set
+	return fieldsText(f, s.Key, constant(s.ID)) + " " + not(s.Not) + "@" + s.Set
 }
 
 func (s InPrefix) text(f model.Family) string {
@@ -111,11 +115,11 @@ func (s InPrefix) text(f model.Family) string {
 	if s.Prefix.IsSingleIP() {
 		p = s.Prefix.Addr().String()
 	}
-	return s.Field.text(f, 0) + " " + not(s.Not) + p
+	return s.Field.text(f, random{}) + " " + not(s.Not) + p
 }
 
 func (s IsLocal) text(f model.Family) string {
-	_, field, _ := strings.Cut(s.Field.text(f, 0), " ")
+	_, field, _ := strings.Cut(s.Field.text(f, random{}), " ")
 	return "fib " + field + " type local"
 }
 
@@ -147,13 +151,15 @@ func (s FlipMark) text(model.Family) string {
 }
 
 func (s Refresh) text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, SourceAddr.text(f, 0), durationText(s.Timeout))
+	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, fieldsText(f, s.Key, constant(s.ID)), durationText(s.Timeout))
 }
 
-func (s GotoMap) text(f model.Family) string { return fieldsText(f, s.Key, 0) + " vmap @" + s.Map }
+func (s GotoMap) text(f model.Family) string {
+	return fieldsText(f, s.Key, random{}) + " vmap @" + s.Map
+}
 
 func (s DNATMap) text(f model.Family) string {
-	return "dnat " + familyText(f) + " to " + fieldsText(f, s.Key, s.N) + " map @" + s.Map
+	return "dnat " + familyText(f) + " to " + fieldsText(f, s.Key, random{mod: s.N}) + " map @" + s.Map
 }
 
 func (s DNAT) text(model.Family) string { return "dnat to " + s.To.String() }

@@ -23,7 +23,7 @@ func newSample(f model.Family) sample {
 		endpoints: &Set{Name: "endpoints", Key: append(vipKey[:3:3], Random), Value: []Field{DestinationAddr, DestinationPort}},
 		sources:   &Set{Name: "vip-sources", Key: append(vipKey[:3:3], SourceAddr), Interval: true},
 		same:      &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
-		sticky:    &Set{Name: "affinity-ns/web", Key: []Field{SourceAddr}, Dynamic: true, Size: 65536},
+		sticky:    &Set{Name: "affinity", Key: []Field{SourceAddr, Random}, Dynamic: true, Size: 65536},
 		vip:       netip.MustParseAddr("10.96.0.1"),
 		pod:       netip.MustParseAddr("10.244.1.5"),
 	}
@@ -60,14 +60,14 @@ func (s sample) create() *Transaction {
 	tx.AddRule("cluster-2", &Rule{Statements: []Statement{InPrefix{SourceAddr, prefix, true}, InPrefix{SourceAddr, odd, true}, SetMark{1 << 14}}})
 	tx.AddRule("cluster-2", &Rule{Statements: []Statement{DNATMap{s.endpoints.Key, 2, "endpoints"}}, Comment: "balance"})
 	chain("sticky",
-		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name}, Refresh{s.sticky.Name, 3 * time.Hour}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}},
-		[]Statement{OneIn{2}, Refresh{s.sticky.Name, 90 * time.Minute}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}})
+		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name, ID: 7}, Refresh{s.sticky.Key, s.sticky.Name, 7, 3 * time.Hour}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}},
+		[]Statement{OneIn{2}, Refresh{s.sticky.Key, s.sticky.Name, 4294967295, 90 * time.Minute}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}})
 	chain("split",
 		[]Statement{InPrefix{Field: SourceAddr, Prefix: odd}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "cbr0", Not: true}, Goto{"cluster-2"}},
 		[]Statement{IsLocal{SourceAddr}, Goto{"sticky"}},
-		[]Statement{InSet{s.sources.Key, "vip-sources", true}, Drop{}},
+		[]Statement{InSet{Key: s.sources.Key, Set: "vip-sources", Not: true}, Drop{}},
 		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())}, Goto{"reject-new"}})
 	chain("services", []Statement{GotoMap{s.services.Key, "service-ips"}}, []Statement{IsLocal{DestinationAddr}, Jump{"split"}})
 	tx.AddChain(&Chain{Name: "nat-prerouting", Hook: Prerouting, Priority: -100})
