@@ -12,8 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
-
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // How long to wait for the node to become known (S48).
@@ -95,38 +93,4 @@ func nodeIPs(node *corev1.Node) []netip.Addr {
 		}
 	}
 	return ips
-}
-
-// nodeIPSource is a source whose Node has the IPs that nodeIPOverride says (S49), before those that it has anyway.
-type nodeIPSource struct {
-	watch.Source
-	override []string
-}
-
-// Run implements watch.Source.
-func (s nodeIPSource) Run(ctx context.Context, nodeName string, h watch.Handler) error {
-	return s.Source.Run(ctx, nodeName, nodeIPHandler{Handler: h, override: s.override})
-}
-
-type nodeIPHandler struct {
-	watch.Handler
-	override []string
-}
-
-// Update implements watch.Handler.
-func (h nodeIPHandler) Update(changes ...watch.Change) {
-	for i, change := range changes {
-		node, ok := change.Object.(*corev1.Node)
-		if !ok {
-			continue
-		}
-		var addresses []corev1.NodeAddress
-		for _, ip := range h.override {
-			addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
-		}
-		node = node.DeepCopy()
-		node.Status.Addresses = append(addresses, node.Status.Addresses...)
-		changes[i].Object = node
-	}
-	h.Handler.Update(changes...)
 }

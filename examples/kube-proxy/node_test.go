@@ -12,14 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 func TestWaitingForTheNode(t *testing.T) {
@@ -89,23 +87,4 @@ func TestNodeIPsAreInOrder(t *testing.T) {
 	}
 	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.3")}
 	assert.Equal(t, want, nodeIPs(node))
-}
-
-// handlerFunc is a watch.Handler of updates.
-type handlerFunc func(...watch.Change)
-
-func (f handlerFunc) Update(changes ...watch.Change) { f(changes...) }
-func (handlerFunc) Synced()                          {}
-
-func TestNodeIPOverrideComesFirst(t *testing.T) {
-	node := kube.Node("n1").InternalIP("192.0.2.1").Build()
-	service := kube.Service("default/web").Build()
-	var got []watch.Change
-	h := nodeIPHandler{Handler: handlerFunc(func(c ...watch.Change) { got = c }), override: []string{"192.0.2.9"}}
-	h.Update(watch.Change{Object: service}, watch.Change{Object: node}, watch.Change{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, Deleted: true})
-	require.Len(t, got, 3)
-	assert.Same(t, service, got[0].Object)
-	assert.Equal(t, []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.1")}, nodeIPs(got[1].Object.(*corev1.Node)))
-	assert.True(t, got[2].Deleted)
-	assert.Len(t, node.Status.Addresses, 1, "the source's object is left alone")
 }

@@ -91,11 +91,9 @@ func proxy(ctx context.Context, s *settings, mode *mode, m *machine) error {
 	logWarnings(ctx, append(warnings, more...))
 	klog.FromContext(ctx).Info("Starting", "mode", mode.name, "node", nodeName, "families", node.Families, "primaryIP", node.IPs[node.Primary])
 
-	source, err := watch.NewClientset(client, watch.ClientsetOptions{})
-	if err != nil {
+	if opts.Source, err = watch.NewClientset(client, watch.ClientsetOptions{}); err != nil {
 		return err
 	}
-	opts.Source = nodeIPSource{Source: source, override: s.NodeIPOverride}
 	return serve(ctx, s, mode, m, client, opts)
 }
 

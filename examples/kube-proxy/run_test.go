@@ -9,15 +9,18 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
@@ -48,6 +51,13 @@ func TestObjectsBecomeRulesThatStayInTheEnd(t *testing.T) {
 	r.waitFor(t, tableIPv4, func(dump string) bool {
 		return strings.Contains(dump, "10.244.1.6") && !strings.Contains(dump, "10.244.1.5")
 	})
+
+	var status struct {
+		Status map[string]struct{ LastUpdated time.Time }
+	}
+	_, body := get(t, r.url(t, "0.0.0.0:10256")+"/livez")
+	require.NoError(t, json.Unmarshal([]byte(body), &status))
+	assert.NotZero(t, status.Status["IPv4"].LastUpdated, "of the wave before this one")
 
 	require.NoError(t, stop())
 	dump := r.nft.Dump(tableIPv4)
@@ -90,8 +100,15 @@ func TestWithoutIPv6InTheKernelThereIsIPv4Only(t *testing.T) {
 	r := newRig(t, cluster()...)
 	_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
 	require.NoError(t, err)
+	watching := r.watches("endpointslices")
 	stop := r.start(t, arguments...)
 	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	<-watching
+	require.NoError(t, r.client.Tracker().Delete(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "default", cluster()[3].(*discoveryv1.EndpointSlice).Name))
+	r.waitFor(t, tableIPv4, func(dump string) bool { return !strings.Contains(dump, "10.244.1.5") })
+	_, body := get(t, r.url(t, "0.0.0.0:10256")+"/livez")
+	assert.Contains(t, body, "IPv4")
+	assert.NotContains(t, body, "IPv6")
 	require.NoError(t, stop())
 	assert.Empty(t, r.nft.Dump(tableIPv6))
 }
@@ -246,6 +263,31 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		require.NoError(t, stop())
 		assert.Contains(t, r.logged(), "metrics server on 127.0.0.1:10249: it is taken")
 	})
+}
+
+func TestStaleFlowsAreLookedFor(t *testing.T) {
+	r := newRig(t, cluster()...)
+	table := flowTable(make(chan model.Family, 10))
+	r.flows = table
+	r.start(t, arguments...)
+	families := []model.Family{}
+	for len(families) < 2 {
+		select {
+		case f := <-table:
+			families = append(families, f)
+		case <-r.ended:
+			t.Fatal(r.logged())
+		}
+	}
+	assert.ElementsMatch(t, []model.Family{model.IPv4, model.IPv6}, families)
+}
+
+// flowTable is a conntrack.Table without flows that tells for which family it is asked.
+type flowTable chan model.Family
+
+func (f flowTable) DeleteUDP(_ context.Context, family model.Family, _ func(conntrack.Flow) bool) (int, error) {
+	f <- family
+	return 0, nil
 }
 
 func TestEventsAreWritten(t *testing.T) {
