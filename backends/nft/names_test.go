@@ -88,17 +88,17 @@ func TestATransactionThatIsTooBigForTheSocketIsDivided(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]nft.Options{
-		"TableName":         {TableName: "no spaces"},
-		"MasqueradeMark":    {MasqueradeMark: 3},
-		"NodePortAddresses": {NodePortAddresses: []netip.Prefix{{}}},
-		"Families":          {Families: []model.Family{model.IPv4, model.IPv4}},
+		"tableName":         {TableName: "no spaces"},
+		"masqueradeMark":    {MasqueradeMark: 3},
+		"nodePortAddresses": {NodePortAddresses: []netip.Prefix{{}}},
+		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
 	} {
 		require.ErrorContains(t, o.Validate(), name)
 		_, err := nft.New(t.Context(), o)
 		require.ErrorContains(t, err, name)
 	}
 	all := nft.Options{TableName: "{", MasqueradeMark: 5, Families: []model.Family{9}}
-	for _, field := range []string{"TableName", "MasqueradeMark", "Families"} {
+	for _, field := range []string{"tableName", "masqueradeMark", "families"} {
 		require.ErrorContains(t, all.Validate(), field)
 	}
 	require.NoError(t, (&nft.Options{}).Validate())

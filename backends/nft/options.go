@@ -45,14 +45,14 @@ var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 func (o *Options) Validate() error {
 	var errs []error
 	if o.TableName != "" && !tableName.MatchString(o.TableName) {
-		errs = append(errs, fmt.Errorf("TableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'", o.TableName))
+		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'", o.TableName))
 	}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
-		errs = append(errs, fmt.Errorf("MasqueradeMark: %#x is not one bit", o.MasqueradeMark))
+		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
 	}
 	for _, p := range o.NodePortAddresses {
 		if !p.IsValid() {
-			errs = append(errs, fmt.Errorf("NodePortAddresses: %v is not a prefix", p))
+			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
 		}
 	}
 	for i, f := range o.Families {
