@@ -42,6 +42,18 @@ func TestWhichAPIServer(t *testing.T) {
 	}
 }
 
+func TestContentTypesThatAreConfiguredStay(t *testing.T) {
+	for _, c := range []componentbasev1alpha1.ClientConnectionConfiguration{
+		{ContentType: protobuf, AcceptContentTypes: "text/a"},
+		{ContentType: "application/json"},
+	} {
+		rc, err := restConfig(c, "http://192.0.2.2:1")
+		require.NoError(t, err)
+		assert.Equal(t, c.ContentType, rc.ContentType)
+		assert.Equal(t, c.AcceptContentTypes, rc.AcceptContentTypes)
+	}
+}
+
 func TestNoAPIServerIsAnError(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := newClient(componentbasev1alpha1.ClientConnectionConfiguration{}, "")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -61,10 +62,10 @@ func awaitNode(ctx context.Context, client kubernetes.Interface, name string, ti
 			klog.FromContext(ctx).Error(err, "Cannot read the Node; trying again")
 		case err != nil:
 		default:
-			err = fmt.Errorf("there is no such Node")
+			err = errors.New("there is no such Node")
 			for i := range list.Items {
 				if list.Items[i].Name == name {
-					node, err = &list.Items[i], fmt.Errorf("the Node is not complete")
+					node, err = &list.Items[i], errors.New("the Node is not complete")
 				}
 			}
 			if node != nil && enough(node) {
