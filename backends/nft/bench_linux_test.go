@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -358,7 +359,7 @@ func BenchmarkFloorOneEndpoint(b *testing.B) {
 func BenchmarkMemory(b *testing.B) {
 	eachSize(b, func(b *testing.B, c clusterSize) {
 		for b.Loop() {
-			runtime.GC()
+			debug.FreeOSMemory()
 			before := memory(b, "VmRSS")
 			require.NoError(b, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // sets the peak back
 			backend := newBackend(b, nft.Options{})
