@@ -79,7 +79,8 @@ add rule inet mynft postrouting meta mark & 0x4000 != 0 masquerade
 type rules struct{ bytes.Buffer }
 
 func (r *rules) add(chain string, parts ...string) {
-	fmt.Fprintf(r, "add rule inet mynft %s %s\n", chain, strings.Join(parts, " "))
+	rule := strings.Fields(strings.Join(parts, " "))
+	fmt.Fprintf(r, "add rule inet mynft %s %s\n", chain, strings.Join(rule, " "))
 }
 
 // ruleset writes the whole table.
@@ -104,9 +105,11 @@ func (b *Backend) ruleset() string {
 // port writes the rows of a port, as examples/mock does: a destination, a kind of source, and what happens.
 func (b *Backend) port(r *rules, s *model.Service, p model.ServicePort, f model.Family) {
 	routes := p.Routes(f)
+	to := func(ip netip.Addr, port uint16) string {
+		return fmt.Sprintf("%s daddr %v %v dport %d", ipWord(f), ip, strings.ToLower(p.Protocol.String()), port)
+	}
 	add := func(ip netip.Addr, port uint16, from string, route model.Route) {
-		to := fmt.Sprintf("%s daddr %v %v dport %d", ipWord(f), ip, strings.ToLower(p.Protocol.String()), port)
-		b.route(r, to+" "+from, s.PortName(p), f, route)
+		b.route(r, to(ip, port)+" "+from, s.PortName(p), f, route)
 	}
 	if ip := s.ClusterIP(f); ip.IsValid() {
 		add(ip, p.Port, "", routes.ClusterIP)
@@ -119,9 +122,13 @@ func (b *Backend) port(r *rules, s *model.Service, p model.ServicePort, f model.
 		add(ip, port, "", routes.External)
 	}
 	for _, ip := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
-		if model.FamilyOf(ip) == f {
-			external(ip, p.Port)
+		if model.FamilyOf(ip) != f {
+			continue
 		}
+		if ranges := s.SourceRanges(f); len(ranges) > 0 && slices.Contains(s.LoadBalancerIPs, ip) {
+			r.add("services", to(ip, p.Port), ipWord(f), "saddr != {", join(ranges), "} drop")
+		}
+		external(ip, p.Port)
 	}
 	for _, ip := range b.nodePortIPs {
 		if model.FamilyOf(ip) == f && p.NodePort != 0 && s.ClusterIP(f).IsValid() {
@@ -187,6 +194,14 @@ func (b *Backend) localTargets() []netip.Addr {
 		}
 	}
 	return slices.SortedFunc(maps.Keys(targets), netip.Addr.Compare)
+}
+
+func join(ranges []netip.Prefix) string {
+	var texts []string
+	for _, x := range ranges {
+		texts = append(texts, x.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 func ipWord(f model.Family) string {

@@ -19,7 +19,6 @@ func factory() conformance.Factory {
 		Dump:    func(ctx context.Context, _ conformance.Env) (string, error) { return mynft.Dump(ctx) },
 		Lacks: []conformance.Feature{
 			conformance.SessionAffinity,
-			conformance.SourceRanges,
 			conformance.LocalhostNodePorts,
 			conformance.UnknownPorts,
 			conformance.UnallocatedAddresses,
