@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -108,7 +109,7 @@ func (s *session) addForeign() (remove func(), err error) {
 }
 
 // inventory lists what is on the node: links, addresses, routes, rules of routing, nftables, and what the factory's Dump
-// tells.
+// tells. Link-local addresses and their routes are left out: the kernel adds them when it gets round to it.
 func (s *session) inventory(ctx context.Context) ([]string, error) {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -118,12 +119,15 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 			return err
 		}
 		for _, l := range links {
-			add("link %s, %s, flags %v", l.Attrs().Name, l.Type(), l.Attrs().Flags)
+			add("link %s, %s, up %v", l.Attrs().Name, l.Type(), l.Attrs().Flags&net.FlagUp != 0)
 			addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 			if err != nil {
 				return err
 			}
 			for _, a := range addrs {
+				if a.IP.IsLinkLocalUnicast() {
+					continue
+				}
 				add("address %v on %s", a.IPNet, l.Attrs().Name)
 			}
 		}
@@ -132,6 +136,9 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 			return err
 		}
 		for _, r := range routes {
+			if r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast()) {
+				continue
+			}
 			add("route %v", r)
 		}
 		rules, err := netlink.RuleList(netlink.FAMILY_ALL)

@@ -2,12 +2,16 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -46,10 +50,16 @@ func testSession(t *testing.T, f Factory) *session {
 	if f.New == nil {
 		t.Fatal("conformance: the factory has no New")
 	}
-	probe, err := newNamespace("kpl-probe")
+	families, err := machineFamilies()
 	need.That(t, err == nil, fmt.Sprintf("the right to make network namespaces, as root or under unshare -rn (%v)", err))
-	probe.close()
-	s, err := newSession(f)
+	if !f.lacks(IPv6) && len(families) == 1 {
+		if os.Getenv("KPL_REQUIRE") == "1" {
+			t.Fatal("conformance: this machine has no IPv6, and KPL_REQUIRE=1 forbids to go without")
+		}
+		t.Log("NOT RUN: everything with IPv6, which this machine does not have")
+		f.Lacks = append(slices.Clone(f.Lacks), IPv6)
+	}
+	s, err := newSession(f, families)
 	if err != nil {
 		t.Fatalf("conformance: %v", err)
 	}
@@ -60,6 +70,27 @@ func testSession(t *testing.T, f Factory) *session {
 		s.close()
 	})
 	return s
+}
+
+// machineFamilies returns the IP families of network namespaces on this machine, or why there are none.
+func machineFamilies() ([]model.Family, error) {
+	ns, err := newNamespace("kpl-probe")
+	if err != nil {
+		return nil, err
+	}
+	defer ns.close()
+	families := []model.Family{model.IPv4}
+	err = ns.do(func() error {
+		_, err := os.Stat("/proc/sys/net/ipv6")
+		if err == nil {
+			families = append(families, model.IPv6)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return families, err
 }
 
 // bySetup brings cases with the same setup together, and keeps their order else.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -174,7 +175,7 @@ func TestWrongFactoriesAreToldSo(t *testing.T) {
 		}), "clean-up leaves nothing, and touches nothing of others", "clean up: device busy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := newSession(tc.factory)
+			s, err := newSession(tc.factory, []model.Family{model.IPv4, model.IPv6})
 			require.NoError(t, err)
 			defer s.close()
 			err = s.runCase(t.Context(), caseNamed(t, tc.run))
@@ -248,4 +249,44 @@ func TestEverySinkIsClosedAndCleanedUp(t *testing.T) {
 	assert.Equal(t, 2, made)
 	assert.Zero(t, open)
 	assert.Equal(t, 1, cleaned)
+}
+
+// A machine without IPv6 runs the rest.
+func TestTheSuiteRunsWithoutIPv6(t *testing.T) {
+	need.Program(t, "nft")
+	testNetwork(t)
+	f := simpleFactory("")
+	f.Lacks = []Feature{IPv6}
+	s, err := newSession(f, []model.Family{model.IPv4})
+	require.NoError(t, err)
+	defer s.close()
+	for _, name := range []string{
+		"a cluster IP leads to all endpoints, of this node and others",
+		"a VIP is an allowed source if the ranges name it",
+		"addresses of the service CIDRs that no service has are dropped",
+		"a client stays with its endpoint, at all addresses of the port",
+		"UDP flows that began before the service are served",
+		"clean-up leaves nothing, and touches nothing of others",
+	} {
+		assert.NoError(t, s.runCase(t.Context(), caseNamed(t, name)), name)
+	}
+	links, err := inNode(s, netlink.LinkList)
+	require.NoError(t, err)
+	for _, l := range links {
+		addrs, err := inNode(s, func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V6) })
+		require.NoError(t, err)
+		for _, a := range addrs {
+			assert.True(t, a.IP.IsLoopback() || a.IP.IsLinkLocalUnicast(), "the network has %v", a)
+		}
+	}
+	require.NoError(t, s.cleanup(t.Context()))
+}
+
+// inNode calls a function in the node's namespace.
+func inNode[T any](s *session, f func() (T, error)) (result T, err error) {
+	err = s.host.do(func() error {
+		result, err = f()
+		return err
+	})
+	return result, err
 }

@@ -37,6 +37,7 @@ const (
 	forgetsHairpin           mutant = "forgets hairpins"
 	forgetsNodePorts         mutant = "forgets node ports"
 	ignoresNodePortAddresses mutant = "ignores node-port addresses"
+	closesNodePorts          mutant = "refuses node ports on addresses where they are not served"
 	servesLocalhost          mutant = "serves node ports on localhost unasked"
 	mixesProtocols           mutant = "mixes up protocols"
 	forgetsSCTP              mutant = "forgets SCTP"
@@ -100,6 +101,7 @@ var mustCatch = map[mutant]map[string]string{
 	forgetsNodePorts:   {"external addresses lead to all endpoints, and the source is masqueraded": "node port"},
 	ignoresNodePortAddresses: {"node ports are served on the node's own address only, if that is what is asked for": "S35",
 		"node-port ranges of one family say nothing about the other one": "S35"},
+	closesNodePorts: {"where node ports are not served, their numbers are free for the node's own processes": "seen: reject"},
 	servesLocalhost: {"node ports are not served on 127.0.0.1 unless it is asked for": "S36"},
 	mixesProtocols: {"ports with one number and different protocols do not mix": "seen:",
 		"a port of one protocol says nothing about the others": "seen:"},

@@ -18,11 +18,10 @@ import (
 func testNetwork(t *testing.T) *network {
 	t.Helper()
 	leaks := goleak.IgnoreCurrent()
-	ns, err := newNamespace("kpl-probe")
+	families, err := machineFamilies()
 	need.That(t, err == nil, "network namespaces (root, or unshare -rn)")
-	ns.close()
 	start := time.Now()
-	n, err := newNetwork()
+	n, err := newNetwork(families)
 	require.NoError(t, err)
 	t.Logf("network built in %v", time.Since(start))
 	t.Cleanup(func() {

@@ -26,9 +26,9 @@ func outsideAddr(a netip.Addr) bool {
 
 func routerAddr(f model.Family) netip.Addr { return nth(planOf(f).toOutside, 2) }
 
-func startOutsideRouter(ns *namespace) (*outsideRouter, error) {
+func startOutsideRouter(ns *namespace, families []model.Family) (*outsideRouter, error) {
 	r := &outsideRouter{}
-	for _, f := range model.Families() {
+	for _, f := range families {
 		if err := r.serve(ns, f); err != nil {
 			r.close()
 			return nil, fmt.Errorf("router outside, %v: %w", f, err)

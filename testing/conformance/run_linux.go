@@ -129,7 +129,7 @@ func (s *session) expect(o *oracle.Oracle, f flow) (expectation, error) {
 // giveToNode puts an address of each family on the node's loopback interface, until remove is called.
 func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(), err error) {
 	err = n.node.do(func() error {
-		for _, f := range model.Families() {
+		for _, f := range n.families {
 			if err := addAddr("lo", hostPrefix(addr(f))); err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(),
 			if err != nil {
 				return err
 			}
-			for _, f := range model.Families() {
+			for _, f := range n.families {
 				err = errors.Join(err, netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(hostPrefix(addr(f)))}))
 			}
 			return err

@@ -52,13 +52,13 @@ func startServers(n *network) (*servers, error) {
 		if p.name == client || p.name == client2 {
 			continue
 		}
-		for _, f := range model.Families() {
+		for _, f := range n.families {
 			for _, port := range serverPorts() {
 				for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 					if protocol == model.SCTP && n.sctp != kernelSCTP {
 						continue
 					}
-					if err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.addr(f), port)); err != nil {
+					if _, err := s.serve(n.namespaceOf(p), protocol, netip.AddrPortFrom(p.addr(f), port)); err != nil {
 						s.close()
 						return nil, fmt.Errorf("%s: %w", p.name, err)
 					}
@@ -105,29 +105,29 @@ func (s *servers) drop(c interface{ Close() error }) {
 	s.mu.Unlock()
 }
 
-// serve starts a server for one address.
-func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort) error {
+// serve starts a server for one address. It ends with all others, or with stop.
+func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPort) (stop func(), err error) {
 	file, err := listen(ns, protocol, at)
 	if err != nil {
-		return fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
+		return nil, fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
 	}
 	defer file.Close() // The net package works on a duplicate.
 	if protocol == model.UDP {
 		conn, err := net.FilePacketConn(file)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.keep(conn)
 		s.wg.Go(func() { serveDatagrams(conn.(*net.UDPConn), at) })
-		return nil
+		return func() { s.drop(conn) }, nil
 	}
 	listener, err := net.FileListener(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.keep(listener)
 	s.wg.Go(func() { s.acceptStreams(listener, at) })
-	return nil
+	return func() { s.drop(listener) }, nil
 }
 
 // listen opens a listening socket in a namespace.

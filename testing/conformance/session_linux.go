@@ -29,9 +29,9 @@ type session struct {
 	first bool      // no wave has ended yet
 }
 
-// newSession builds the network for a backend.
-func newSession(f Factory) (*session, error) {
-	n, err := newNetwork()
+// newSession builds the network for a backend, in IP families that the machine has.
+func newSession(f Factory, families []model.Family) (*session, error) {
+	n, err := newNetwork(families)
 	if err != nil {
 		return nil, err
 	}

@@ -348,6 +348,9 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 	if p.NodePort == 0 || b.mutant == forgetsNodePorts {
 		return
 	}
+	if b.mutant == closesNodePorts {
+		defer r.add("filter_services", "fib daddr type local %s dport %d reject", strings.ToLower(p.Protocol.String()), p.NodePort)
+	}
 	addresses := slices.Clone(b.env.NodePortAddresses)
 	if b.mutant == ignoresNodePortAddresses || b.mutant == limited {
 		addresses = slices.Clone(b.env.HostAddresses)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -27,6 +28,8 @@ import (
 // The node routes between all of them. Its default route leads outside, where an ICMP error answers everything: so a packet
 // to a service address that leaves the node as it came can be told from one that the node dropped.
 type network struct {
+	families []model.Family
+
 	node, otherNode, thirdNode, client, outside *namespace
 	// localPods by name.
 	localPods map[string]*namespace
@@ -37,9 +40,9 @@ type network struct {
 	sctp      sctpWay
 }
 
-// newNetwork builds the network and starts its servers.
-func newNetwork() (*network, error) {
-	n := &network{localPods: map[string]*namespace{}, ports: newPortAllocator()}
+// newNetwork builds the network, in IP families that the machine has, and starts its servers.
+func newNetwork(families []model.Family) (*network, error) {
+	n := &network{families: families, localPods: map[string]*namespace{}, ports: newPortAllocator()}
 	if err := n.build(); err != nil {
 		n.close()
 		return nil, fmt.Errorf("build the test network: %w", err)
@@ -86,7 +89,7 @@ func (n *network) build() error {
 		return fmt.Errorf("routes: %w", err)
 	}
 	var err error
-	if n.router, err = startOutsideRouter(n.outside); err != nil {
+	if n.router, err = startOutsideRouter(n.outside, n.families); err != nil {
 		return err
 	}
 	if n.sctp, err = probeSCTP(); err != nil {
@@ -132,23 +135,28 @@ func (n *network) add(name string) (*namespace, error) {
 		return nil, err
 	}
 	n.all = append(n.all, ns)
+	forwarding := "1"
+	if name == "outside" {
+		forwarding = "0"
+	}
 	sysctls := []sysctl{
-		{"ipv4/ip_forward", "1"},
-		{"ipv6/conf/all/forwarding", "1"},
+		{"ipv4/ip_forward", forwarding},
 		{"ipv4/conf/all/send_redirects", "0"}, // pods reach each other through the bridge's address
 		{"ipv4/conf/default/send_redirects", "0"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		{"ipv6/conf/all/accept_dad", "0"}, // addresses are usable at once
-		{"ipv6/conf/default/accept_dad", "0"},
-		{"ipv6/conf/all/accept_ra", "0"},
-		{"ipv6/conf/default/accept_ra", "0"},
 		{"ipv4/icmp_ratemask", "0"}, // every refused connection is told so
-		{"ipv6/icmp/ratelimit", "0"},
-		{"ipv6/ip_nonlocal_bind", "1"}, // for the client, which owns a whole range
 	}
-	if name == "outside" {
-		sysctls = append(sysctls, sysctl{"ipv4/ip_forward", "0"}, sysctl{"ipv6/conf/all/forwarding", "0"})
+	if slices.Contains(n.families, model.IPv6) {
+		sysctls = append(sysctls, []sysctl{
+			{"ipv6/conf/all/forwarding", forwarding},
+			{"ipv6/conf/all/accept_dad", "0"}, // addresses are usable at once
+			{"ipv6/conf/default/accept_dad", "0"},
+			{"ipv6/conf/all/accept_ra", "0"},
+			{"ipv6/conf/default/accept_ra", "0"},
+			{"ipv6/icmp/ratelimit", "0"},
+			{"ipv6/ip_nonlocal_bind", "1"}, // for the client, which owns a whole range
+		}...)
 	}
 	if err := ns.setSysctls(sysctls); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -171,7 +179,7 @@ func (n *network) wireBridge() error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: mac}}); err != nil {
 			return fmt.Errorf("add bridge: %w", err)
 		}
-		for _, f := range model.Families() {
+		for _, f := range n.families {
 			p := planOf(f)
 			if err := addAddr(bridgeName, netip.PrefixFrom(p.gateway, p.localPods.Bits())); err != nil {
 				return err
@@ -202,7 +210,7 @@ func (n *network) wireBridge() error {
 		if err != nil {
 			return fmt.Errorf("attach %s to the bridge: %w", port, err)
 		}
-		for _, f := range model.Families() {
+		for _, f := range n.families {
 			p := planOf(f)
 			err := ns.do(func() error {
 				if err := addAddr("eth0", hostPrefix(pod.addr(f))); err != nil {
@@ -229,7 +237,7 @@ func (n *network) wire(name string, to *namespace, network func(plan) netip.Pref
 	if err := n.veth(name, to); err != nil {
 		return err
 	}
-	for _, f := range model.Families() {
+	for _, f := range n.families {
 		prefix := network(planOf(f))
 		near, far := nth(prefix, 1), nth(prefix, 2)
 		if err := n.node.do(func() error { return addAddr(name, netip.PrefixFrom(near, prefix.Bits())) }); err != nil {
@@ -281,7 +289,7 @@ func (n *network) introduce(nodeLink string, nodeAddr netip.Addr, to *namespace,
 // route adds the routes beyond the links.
 func (n *network) route() error {
 	var errs []error
-	for _, f := range model.Families() {
+	for _, f := range n.families {
 		p := planOf(f)
 		nodeAddr := func(link netip.Prefix) netip.Addr { return nth(link, 1) }
 
