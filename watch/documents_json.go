@@ -29,7 +29,11 @@ func (s *splitter) jsonDocuments(f fragment) int {
 			},
 			text: f.text[begin:end],
 		})
-		n, begin = n+1, skipSpace(f.text, end)
+		n++
+		if f.text[begin] != '{' {
+			break // it is malformed, and where it ends is anybody's guess
+		}
+		begin = skipSpace(f.text, end)
 	}
 	return n
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2/ktesting"
 )
 
 // splitText takes a file apart and returns what it holds, as "position: object", and the errors.
@@ -170,6 +171,25 @@ func TestDocuments(t *testing.T) {
 			malformed: []string{"f.yaml:2: document 1, item 1: Service x/a: json: cannot unmarshal number into Go struct field Service.spec of type v1.ServiceSpec"},
 		},
 		{
+			name: "documents in flow style are not separated by commas",
+			text: "{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Pod}\n",
+			malformed: []string{
+				"f.yaml:1: document 1: not JSON: invalid character 'a' looking for beginning of object key string",
+				"f.yaml:1: document 2: not JSON: invalid character ',' looking for beginning of value",
+			},
+		},
+		{
+			name:      "an item that is not JSON leaves the others alone",
+			text:      "{\"kind\":\"List\",\"apiVersion\":\"v1\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\" \"a\"}},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b]}\\\"\"}}]}",
+			objects:   []string{"f.yaml:4: document 1, item 2: services default/b]}\""},
+			malformed: []string{"f.yaml:3: document 1, item 1: Service: invalid character '\"' after object key"},
+		},
+		{
+			name:      "a JSON List with something between its items",
+			text:      "{\"kind\":\"List\",\"apiVersion\":\"v1\",\n\"items\":[{} {}]}",
+			malformed: []string{"f.yaml:2: document 1: List: invalid character '{' after array element"},
+		},
+		{
 			name:      "JSON that ends too early, after a good value",
 			text:      "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\"}}\n{\"apiVersion\":\"v1\",\n\"kind\":",
 			objects:   []string{"f.yaml:1: document 1: services default/a"},
@@ -200,15 +220,33 @@ func TestDocuments(t *testing.T) {
 }
 
 func TestDocumentsOfAnUnsupportedVersionAreNamedInTheLog(t *testing.T) {
-	logger, logs := testLogger(t)
+	config := ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0))
+	logger := ktesting.NewLogger(t, config)
 	d := &decoder{logger: logger}
 	d.next()
 	s := splitter{decoder: d}
-	s.file("f.yaml", []byte("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n"))
+	s.file("f.yaml", []byte("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\n"))
 	assert.Empty(t, s.found)
 	assert.Empty(t, s.errors)
-	require.Contains(t, logs(), `apiVersion="discovery.k8s.io/v1beta1"`)
-	require.NotContains(t, logs(), "v=4")
+	logs := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	assert.Contains(t, logs, `apiVersion="discovery.k8s.io/v1beta1"`)
+	assert.NotContains(t, logs, "Pod", "what is not meant to be used is not worth a line")
+}
+
+func TestDocumentsThatAreReadAgainAreWhatTheyWere(t *testing.T) {
+	const items = "items:\n- metadata: {name: n1}\n"
+	text := "apiVersion: v1\nkind: ServiceList\n" + items + "---\napiVersion: v1\nkind: NodeList\n" + items
+	logger, _ := testLogger(t)
+	d := &decoder{filter: filter{nodeName: "n1"}, logger: logger}
+	for range 2 {
+		d.next()
+		s := splitter{decoder: d}
+		s.file("f.yaml", []byte(text))
+		require.Empty(t, s.errors)
+		require.Len(t, s.found, 2)
+		assert.Equal(t, key{services, "default", "n1"}, s.found[0].key)
+		assert.Equal(t, key{nodes, "", "n1"}, s.found[1].key, "the text alone does not tell")
+	}
 }
 
 // cluster returns n Services with an EndpointSlice of m endpoints each, as kubectl prints them.

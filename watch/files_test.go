@@ -420,6 +420,35 @@ func TestFilesWaitForAPathToAppearAndSurviveItsLoss(t *testing.T) {
 	assert.Equal(t, 1, r.syncedCount())
 }
 
+func TestFilesSayOnceThatThereIsNothingToRead(t *testing.T) {
+	noLeaks(t)
+	opened := make(chan struct{})
+	f := newFilesFS(t, failingFS(opened), FilesOptions{})
+	r := newRealTimeRecorder(t)
+	stop, logs := startLogged(t, f, "", r)
+	for range 3 {
+		<-opened
+		f.Reload()
+	}
+	<-opened
+	f.SetFS(files("a.yaml", doc("a", "1")))
+	r.waitSynced()
+	f.SetFS(failingFS(opened))
+	<-opened
+	f.SetFS(files("a.yaml", doc("a", "2")))
+	r.wait("back", hasIP(r, "a", "2"))
+	stop()
+	assert.Equal(t, 2, countIn(logs(), "Cannot read the cluster's files"), "once each time")
+}
+
+// failingFS is an fs.FS that cannot be read, and says when that was tried.
+type failingFS chan struct{}
+
+func (f failingFS) Open(string) (fs.File, error) {
+	f <- struct{}{}
+	return nil, fs.ErrPermission
+}
+
 func TestFilesLookRegularlyWhereTheSystemDoesNotTell(t *testing.T) {
 	noLeaks(t)
 	dir, elsewhere := t.TempDir(), t.TempDir()
@@ -442,6 +471,36 @@ func TestFilesRefuseWhatIsNeitherFileNorDirectory(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Read(t.Context(), "")
 	require.ErrorContains(t, err, "neither a regular file nor a directory")
+}
+
+func TestFilesOfADirectoryAreItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "b.yaml"), doc("a", "2"))
+	write(t, filepath.Join(dir, "a.yaml"), doc("a", "1"))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "directory.yaml"), 0o755))
+	symlink(t, "directory.yaml", filepath.Join(dir, "link-to-directory.yaml"))
+	symlink(t, "nowhere", filepath.Join(dir, "link-to-nowhere.yaml"))
+	f, err := NewFiles(dir, FilesOptions{})
+	require.NoError(t, err)
+	changes, err := f.Read(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"+services default/a"}, changeNames(changes))
+	assert.Equal(t, "10.0.0.2", changes[0].Object.(*corev1.Service).Spec.ClusterIP)
+
+	symlink(t, "circle.yaml", filepath.Join(dir, "circle.yaml"))
+	changes, err = f.Read(t.Context(), "")
+	require.ErrorContains(t, err, filepath.Join(dir, "circle.yaml")+": ")
+	assert.Len(t, changes, 1)
+}
+
+func TestFilesDropFieldsThatHaveNoSay(t *testing.T) {
+	text := "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  labels: {l: x}\n  finalizers: [f]\n  managedFields: [{manager: m}]\n"
+	changes, err := newFilesFS(t, files("a.yaml", text), FilesOptions{}).Read(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, changes, 1)
+	assert.Empty(t, changes[0].Object.GetManagedFields())
+	assert.Empty(t, changes[0].Object.GetFinalizers())
+	assert.Equal(t, map[string]string{"l": "x"}, changes[0].Object.GetLabels())
 }
 
 func TestFilesRunAgain(t *testing.T) {
@@ -512,6 +571,14 @@ func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
 	decoded, changes = read(text + doc("a", "1"))
 	assert.Equal(t, 2, decoded)
 	assert.Equal(t, []string{"+services default/a", "+services default/svc-7"}, changes)
+
+	s = newFileState(filter{}, logger)
+	read(doc("a", "1"))
+	split := splitter{decoder: &s.decoder}
+	s.decoder.next()
+	split.file("f.yaml", []byte(doc("a", "1")))
+	require.Len(t, split.found, 1)
+	assert.Nil(t, split.found[0].text.json, "not even converted")
 
 	s = newFileState(filter{}, logger)
 	for range 2 {
