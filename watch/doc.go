@@ -17,15 +17,15 @@
 // and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing is taken
 // for complete meanwhile. An empty cluster is complete.
 //
-// Nothing gets lost. What was deleted while the connection was down, or while a file could not be read, is delivered as deleted
-// once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves, or
-// that becomes headless.
+// Nothing gets lost. What was deleted while the connection was down, or while a file could not be read, is delivered as
+// deleted once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves,
+// or that becomes headless.
 //
 // When Run returns, no call of the handler is under way, and none will come.
 //
 // # What they do not do
 //
-// They apply rule S1 (no Services and EndpointSlices of other proxies, no headless ones, of the Nodes the own one) and nothing
-// else: what the objects mean is for package localstate to say. They do not put the kinds of
+// They apply rule S1 (no Services and EndpointSlices of other proxies, no headless ones, of the Nodes the own one) and
+// nothing else: what the objects mean is for package localstate to say. They do not put the kinds of
 // object in an order: an EndpointSlice may come before its Service. They do not write to the cluster.
 package watch

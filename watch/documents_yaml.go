@@ -52,9 +52,9 @@ func (s *splitter) wholeYAML(f fragment) {
 	}
 }
 
-// listItems takes a List in block style apart by its lines: after a line "items:", each line that has a dash in the column of the
-// first one begins an item. Nothing that is part of an item can look so, because it is indented more (multi-line quoted
-// scalars need not be, but then the item cannot be read alone).
+// listItems takes a List in block style apart by its lines: after a line "items:", each line that has a dash in the column
+// of the first one begins an item. Nothing that is part of an item can look so, because it is indented more (multi-line
+// quoted scalars need not be, but then the item cannot be read alone).
 func listItems(f fragment) ([]fragment, bool) {
 	const (
 		before = iota

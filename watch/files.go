@@ -27,17 +27,19 @@ type FilesOptions struct {
 // # What is read
 //
 // YAML or JSON, any number of documents to a file, as "kubectl get services,endpointslices,nodes,servicecidrs -A -o yaml"
-// prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1), alone or as items of a
-// List. Other kinds are skipped, and S1 is applied, so a dump of everything will do. Of a directory, the files
-// *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories within are not.
-// An object without a namespace is in "default". If an object is there more than once, the last one is used.
+// prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1), alone or
+// as items of a List. Other kinds are skipped, and S1 is applied, so a dump of everything will do. Of a directory, the
+// files *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories within are not.
+// An object without a namespace is in "default". If an object is there more than once, the last one is used, and the log
+// says so.
 //
 // # Changes
 //
 // A file or directory on disk is followed; an fs.FS is read again when [Files.Reload] or [Files.SetFS] says so. What
-// differs then, deletions included, is one Update. Files are read a moment after the last change to them, but whoever writes
-// a large one had better write another one and rename it. Symbolic links may be swapped, as in volumes of ConfigMaps.
-// Where the system does not tell of changes (network file systems, say), they are seen within ten seconds.
+// differs then, deletions included, is one Update. Files are read 0.1 s after the last change to them, or 2 s after the
+// first if changes do not stop; whoever writes a large file had better write another one and rename it. Symbolic links may
+// be swapped, as in volumes of ConfigMaps. Where the system does not tell of changes (network file systems, say), they are
+// seen within ten seconds. All files are read whole then, but only texts that have changed are decoded.
 //
 // # Malformed documents
 //
@@ -55,7 +57,7 @@ type Files struct {
 	poll  time.Duration // between looks at sizes and times
 
 	mu      sync.Mutex
-	fsys    fs.FS
+	fsys    fs.FS                      // if it is not nil, it is read and not the path
 	reloads map[chan struct{}]struct{} // one for each Run under way
 }
 
@@ -200,7 +202,8 @@ func (f *Files) Run(ctx context.Context, nodeName string, h Handler) error {
 		} else {
 			unavailable = ""
 			for _, err := range malformed {
-				logger.Error(err.Err, "Malformed, skipped; no object of the file is taken for deleted", "position", err.Position.String())
+				logger.Error(err.Err, "Malformed, skipped; no object of the file is taken for deleted",
+					"position", err.Position.String())
 			}
 			if len(changes) > 0 {
 				h.Update(changes...)

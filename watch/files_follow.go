@@ -43,7 +43,8 @@ func (f *Files) follow(logger klog.Logger, reload <-chan struct{}) *follower {
 	}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.logger.Error(err, "The system cannot tell of changes to files, looking regularly instead", "path", f.path, "every", f.poll)
+		w.logger.Error(err, "The system cannot tell of changes to files, looking regularly instead",
+			"path", f.path, "every", f.poll)
 		return w
 	}
 	w.notify, w.events, w.errors = notify, notify.Events, notify.Errors
@@ -61,8 +62,8 @@ func (w *follower) close() {
 }
 
 // arm is to be called before the files are read, so that no change after that is missed. It watches a directory, because
-// files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a symbolic link led
-// to another directory before, it watches the new one.
+// files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a symbolic
+// link led to another directory before, it watches the new one.
 func (w *follower) arm() {
 	if w.path == "" {
 		return
@@ -84,7 +85,8 @@ func (w *follower) arm() {
 		_ = w.notify.Remove(w.watched) // an error says that it is not there any more
 	}
 	w.watched = dir
-	// The directory may have been replaced by another one of its name, whose watching begins here. If it has not, this does nothing.
+	// The directory may have been replaced by another one of its name, which is watched from here on. If it has not, this
+	// does nothing.
 	if err := w.notify.Add(dir); err != nil {
 		w.logger.V(4).Info("Cannot watch a directory, looking regularly instead", "directory", dir, "err", err)
 	}

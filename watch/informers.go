@@ -197,7 +197,8 @@ func (e *eventHandler) object(obj any) metav1.Object {
 	if k, ok := kindOf(obj); ok && k == e.kind {
 		return obj.(metav1.Object)
 	}
-	e.logger.Error(nil, "An informer delivered an unexpected type, ignored", "resource", e.kind.String(), "type", fmt.Sprintf("%T", obj))
+	e.logger.Error(nil, "An informer delivered an unexpected type, ignored",
+		"resource", e.kind.String(), "type", fmt.Sprintf("%T", obj))
 	return nil
 }
 
