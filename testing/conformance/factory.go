@@ -16,7 +16,8 @@ import (
 // Env.NetNS. None of them may call t.FailNow.
 type Factory struct {
 	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as after
-	// a restart of the process, when the backend has to adopt and correct at the first Sync what it finds.
+	// a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx lasts as
+	// long as the backend: it ends after the sink has been dropped, and closed.
 	//
 	// The suite keeps to the contract of [sink.Sink]: if the sink is a [sink.NodeSetter] the first wave tells it the node,
 	// if it is a [sink.Resyncer] it is asked to resync after an error. If it has a method Close() error, that is called
@@ -29,6 +30,9 @@ type Factory struct {
 	Dump func(ctx context.Context, env Env) (string, error)
 	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
 	Break func(ctx context.Context, env Env) error
+	// RepairsItself: the backend notices what Break does and repairs it at once, without a Sync. Otherwise the suite asks
+	// for that with ForceResync and Sync.
+	RepairsItself bool
 	// Fail makes Sync fail, midway if that is possible, until repair is called.
 	Fail func(ctx context.Context, env Env) (repair func() error, err error)
 	// Lacks lists what the backend does not claim to do. The cases that need it are reported as skipped.

@@ -210,7 +210,9 @@ func classify(err error, waited time.Duration) seen {
 		return seen{Observation: oracle.Observation{Verdict: oracle.Drop}, detail: fmt.Sprintf("nothing came within %v", waited)}
 	case !errors.As(err, &network):
 		return seen{Observation: oracle.Observation{Verdict: oracle.Drop}, detail: err.Error()}
-	case network.icmp && outsideAddr(network.from):
+	case network.icmp && outsideAddr(network.from),
+		// SCTP sockets of the kernel do not tell whose error it was. Nobody else's has this number.
+		!network.icmp && !network.localCause && network.errno == unix.ENETUNREACH:
 		return seen{Observation: oracle.Observation{Verdict: oracle.NotOurs}, detail: err.Error()}
 	case network.icmp, network.errno == unix.ECONNREFUSED:
 		return seen{Observation: oracle.Observation{Verdict: oracle.Reject}, detail: err.Error()}

@@ -251,7 +251,9 @@ func (s *session) reproduce(ctx context.Context, sc script, flows []traffic) err
 	impatient := *s
 	impatient.patience.answer = min(s.patience.answer, time.Second)
 	r := &randomRun{session: &impatient, script: sc, visits: visitsToReproduce}
-	defer func() { s.sink, s.told, s.first, s.setup, s.env = r.sink, r.told, r.first, r.setup, r.env }()
+	defer func() {
+		s.sink, s.end, s.told, s.first, s.setup, s.env = r.sink, r.end, r.told, r.first, r.setup, r.env
+	}()
 	for i, st := range sc.steps {
 		var now []traffic
 		if i == len(sc.steps)-1 {

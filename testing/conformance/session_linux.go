@@ -25,6 +25,7 @@ type session struct {
 	setup setup
 	env   Env
 	sink  sink.Sink // nil: none
+	end   func()    // ends the context that it was started with
 	told  state     // what it was told
 	first bool      // no wave has ended yet
 }
@@ -44,14 +45,17 @@ func newSession(f Factory, families []model.Family) (*session, error) {
 }
 
 func (s *session) close() {
+	if s.sink != nil {
+		s.end()
+	}
 	s.host.close()
 	s.n.close()
 }
 
 // start starts a backend. What an earlier one left in force is still there.
 func (s *session) start(ctx context.Context, set setup) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, s.end = context.WithCancel(context.WithoutCancel(ctx)) // a backend may serve several cases
+	defer time.AfterFunc(callTimeout, s.end).Stop()
 	s.setup = set
 	s.env = set.env(s.factory.families())
 	s.env.NetNS = s.n.node.file
@@ -60,10 +64,12 @@ func (s *session) start(ctx context.Context, set setup) error {
 		return err
 	})
 	if err != nil {
+		s.end()
 		s.sink = nil
 		return fmt.Errorf("start the backend: %w", err)
 	}
 	if s.sink == nil {
+		s.end()
 		return errors.New("start the backend: New returned neither a sink nor an error")
 	}
 	s.told, s.first = newState(set.node(s.env.Families)), true
@@ -72,6 +78,7 @@ func (s *session) start(ctx context.Context, set setup) error {
 
 // drop drops the sink, as the end of the process would. What is in force stays in force.
 func (s *session) drop() error {
+	defer s.end()
 	old := s.sink
 	s.sink = nil
 	c, ok := old.(io.Closer)

@@ -68,6 +68,9 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 		// Close resets the connection: nothing lingers on either side.
 		_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
+	if kind == unix.SOCK_STREAM && protocol == unix.IPPROTO_SCTP {
+		repeatSoon(fd)
+	}
 	if err := unix.Bind(fd, sockaddr(local)); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
