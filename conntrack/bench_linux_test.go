@@ -58,7 +58,7 @@ func benchFlow(i int, stale bool) Flow {
 // A pass over 100,000 flows to 10,000 services with 10 endpoints each, in the kernel.
 func BenchmarkPass(b *testing.B) {
 	table := newKernelTable(b)
-	r := Wrap(nil, Options{Table: table.Kernel, Families: []model.Family{model.IPv4}})
+	r := Wrap(b.Context(), nil, Options{Table: table.Kernel, Families: []model.Family{model.IPv4}})
 	for i := range benchServices {
 		describe(r, nil, []*sink.ServiceEntry{benchService(b, i)})
 	}
@@ -137,7 +137,7 @@ func BenchmarkPassOverTCP(b *testing.B) {
 func BenchmarkSync(b *testing.B) {
 	for _, services := range []int{100, benchServices} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			r := Wrap(nil, Options{Table: nowhere{}, Families: []model.Family{model.IPv4}})
+			r := Wrap(b.Context(), nil, Options{Table: nowhere{}, Families: []model.Family{model.IPv4}})
 			entries := make([]*sink.ServiceEntry, services)
 			for i := range entries {
 				entries[i] = benchService(b, i)

@@ -166,7 +166,7 @@ func testClauses(t *testing.T, newTable func(t *testing.T) testTable) {
 					return list
 				}
 				before, after := entries(c.before), entries(c.after)
-				r := Wrap(nil, Options{Table: table})
+				r := Wrap(t.Context(), nil, Options{Table: table})
 				if !c.restart {
 					describe(r, nil, before)
 					require.NoError(t, r.Sync(t.Context()))

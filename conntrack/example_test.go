@@ -12,11 +12,12 @@ import (
 
 // A backend gets conntrack clean-up by being wrapped.
 func Example() {
-	ctx := context.Background()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return nil }) // yours
 	table := &conntrack.Fake{}                                                               // leave it out for the kernel's
 
-	s := conntrack.Wrap(backend, conntrack.Options{Table: table})
+	s := conntrack.Wrap(ctx, backend, conntrack.Options{Table: table})
 
 	// A client of DNS goes on sending to a pod that is gone.
 	client := netip.MustParseAddrPort("10.244.0.9:40000")

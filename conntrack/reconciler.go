@@ -38,7 +38,7 @@ type Reconciler struct {
 
 	mu       sync.Mutex // guards the rest, and the familyStates' other parts
 	families []*familyState
-	ctx      context.Context // of the last Sync
+	ctx      context.Context // of Wrap
 	ended    chan struct{}   // closed when the worker ends; nil if there is none
 }
 
@@ -62,7 +62,7 @@ var (
 )
 
 // Wrap returns a Sink that passes every call on to next and, when a Sync has succeeded, deletes the UDP flows that have
-// become stale by it. next may be nil.
+// become stale by it, until ctx ends; it logs with ctx's logger. next may be nil.
 //
 // # When it passes over the table
 //
@@ -75,9 +75,9 @@ var (
 // # Goroutines
 //
 // Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when none
-// is due, or with the context of the last Sync. [Reconciler.Wait] waits for that. A pass that fails is logged and tried
-// again after a pause that grows from 1 s to 1 min; what is due stays due over the end of a context. Where there is no such
-// table (errors.ErrUnsupported) that is logged once, and nothing more is tried.
+// is due, or with ctx; the context of a Sync does not matter to it. [Reconciler.Wait] waits for that. A pass that fails is
+// logged and tried again after a pause that grows from 1 s to 1 min. Where there is no such table (errors.ErrUnsupported)
+// that is logged once, and nothing more is tried.
 //
 // # Metrics
 //
@@ -85,7 +85,7 @@ var (
 //
 //	kubeproxy_conntrack_reconciler_sync_duration_seconds{ip_family}
 //	kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family}
-func Wrap(next sink.Sink, opts Options) *Reconciler {
+func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 	if next == nil {
 		next = sink.Tee()
 	}
@@ -95,6 +95,7 @@ func Wrap(next sink.Sink, opts Options) *Reconciler {
 	r := &Reconciler{
 		next:     next,
 		opts:     opts,
+		ctx:      ctx,
 		metrics:  newMetrics(),
 		services: map[model.ServiceName]*model.Service{},
 		serving:  map[model.ServiceName]map[model.EndpointKey]struct{}{},
@@ -203,7 +204,6 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	failed4, failed6 := sink.FailedFamilies(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ctx = ctx
 	for _, f := range r.families {
 		if f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6 {
 			continue
@@ -215,7 +215,7 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	if err == nil {
 		r.resync = false
 	}
-	if r.nextDue() != nil && r.ended == nil && ctx.Err() == nil {
+	if r.nextDue() != nil && r.ended == nil && r.ctx.Err() == nil {
 		r.ended = make(chan struct{})
 		go r.work()
 	}

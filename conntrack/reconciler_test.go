@@ -60,7 +60,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			table := &Fake{}
 			since := passesOf(table)
-			r := Wrap(nil, Options{Table: table})
+			r := Wrap(t.Context(), nil, Options{Table: table})
 			describe(r, nil, start)
 			require.NoError(t, r.Sync(t.Context()))
 			r.Wait()
@@ -82,7 +82,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
 func TestChangesThatRevertBeforeTheSyncAreNone(t *testing.T) {
 	table := &Fake{}
 	since := passesOf(table)
-	r := Wrap(nil, Options{Table: table, Families: []model.Family{model.IPv4}})
+	r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{model.IPv4}})
 	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, model.IPv4)}
 	describe(r, nil, start)
 	require.NoError(t, r.Sync(t.Context()))
@@ -99,7 +99,7 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	f := model.IPv4
 	table, next := &Fake{}, &sink.Recorder{}
 	since := passesOf(table)
-	r := Wrap(next, Options{Table: table})
+	r := Wrap(t.Context(), next, Options{Table: table})
 	toOne := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 5353))
 	table.Add(toOne)
 
@@ -152,7 +152,7 @@ func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv4
 		table := &Fake{}
-		r := Wrap(nil, Options{Table: table})
+		r := Wrap(t.Context(), nil, Options{Table: table})
 		start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 		describe(r, nil, start)
 		require.NoError(t, r.Sync(t.Context()))
@@ -185,7 +185,7 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		for i := range 8 {
 			table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53)))
 		}
-		r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+		r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{f}})
 		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
 		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
 		begin := time.Now()
@@ -206,7 +206,7 @@ func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &Fake{}
 		table.FailNext(fmt.Errorf("conntrack: %w", errors.ErrUnsupported))
-		r := Wrap(nil, Options{Table: table, Families: []model.Family{model.IPv4}})
+		r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{model.IPv4}})
 		for range 3 {
 			r.ForceResync()
 			require.NoError(t, r.Sync(t.Context()))
@@ -216,28 +216,33 @@ func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 	})
 }
 
-func TestTheWorkerEndsWithTheContextAndLosesNothing(t *testing.T) {
+func TestTheWorkerEndsWithTheContextOfWrapAndNotOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv4
 		table := &Fake{}
-		r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
-		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
-		table.Add(flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
-		table.FailNext(errors.New("no memory"))
 		ctx, cancel := context.WithCancel(t.Context())
-		require.NoError(t, r.Sync(ctx))
+		r := Wrap(ctx, nil, Options{Table: table, Families: []model.Family{f}})
+		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
+		stale := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{})
+		table.Add(stale)
+		table.FailNext(errors.New("no memory"))
+		syncCtx, endSync := context.WithTimeout(t.Context(), time.Minute)
+		require.NoError(t, r.Sync(syncCtx))
+		endSync() // as whoever bounds the time of a Sync does
+		r.Wait()
+		require.Equal(t, 2, table.Passes(f), "one that failed, and another one")
+		require.Empty(t, table.Flows())
+
+		table.Add(stale)
+		table.FailNext(errors.New("no memory"))
+		r.ForceResync()
+		require.NoError(t, r.Sync(t.Context()))
 		synctest.Wait() // it has failed and sleeps
 		cancel()
 		r.Wait()
-		require.Equal(t, 1, table.Passes(f))
-		require.NoError(t, r.Sync(ctx), "with a context that has ended")
+		require.NoError(t, r.Sync(t.Context()))
 		r.Wait()
-		require.Equal(t, 1, table.Passes(f))
-
-		require.NoError(t, r.Sync(t.Context()), "nothing new, but the pass is still due")
-		r.Wait()
-		require.Equal(t, 2, table.Passes(f))
-		require.Empty(t, table.Flows())
+		require.Equal(t, 3, table.Passes(f), "no pass after the end")
 	})
 }
 
@@ -256,7 +261,7 @@ func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, stale fun
 func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 	f := model.IPv4
 	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
-	r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+	r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{f}})
 	one := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 	two := []*sink.ServiceEntry{all.with(endpoint{host: 2}).entry(t, f)}
 	dns := netip.AddrPortFrom(host(f, clusterIP), 53)
@@ -283,7 +288,7 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 func TestWhatGoesDuringAPassIsLeftToTheNext(t *testing.T) {
 	f := model.IPv4
 	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
-	r := Wrap(nil, Options{Table: table, Families: []model.Family{f}})
+	r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{f}})
 	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 	describe(r, nil, start)
 	require.NoError(t, r.Sync(t.Context()))
@@ -308,7 +313,7 @@ func TestEachFamilyHasPassesOfItsOwn(t *testing.T) {
 
 	table := &Fake{}
 	since := passesOf(table)
-	r := Wrap(nil, Options{Table: table})
+	r := Wrap(t.Context(), nil, Options{Table: table})
 	r.SetService(&dual)
 	require.NoError(t, r.Sync(t.Context()))
 	r.Wait()
@@ -334,7 +339,7 @@ func TestWithTheServiceRangesOwnedOrphansAreFoundAfterARestart(t *testing.T) {
 	for owns, want := range map[bool][]Flow{false: {orphan, direct, elsewhere}, true: {direct, elsewhere}} {
 		table := &Fake{}
 		table.Add(orphan, direct, elsewhere)
-		r := Wrap(nil, Options{Table: table, OwnsServiceCIDRs: owns})
+		r := Wrap(t.Context(), nil, Options{Table: table, OwnsServiceCIDRs: owns})
 		r.SetNode(&model.Node{Name: "node-1", ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
 		require.NoError(t, r.Sync(t.Context()))
 		r.Wait()
@@ -348,7 +353,7 @@ func TestMetricsHaveKubeProxysNames(t *testing.T) {
 	for i := range 3 {
 		table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
 	}
-	r := Wrap(nil, Options{Table: table})
+	r := Wrap(t.Context(), nil, Options{Table: table})
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(r))
 	describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
@@ -367,7 +372,7 @@ kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 3
 
 func TestBadCallsDoNoHarm(t *testing.T) {
 	table := &Fake{}
-	r := Wrap(nil, Options{Table: table})
+	r := Wrap(t.Context(), nil, Options{Table: table})
 	r.SetService(nil)
 	r.SetEndpoint(nil)
 	r.DeleteService(model.ServiceName{Namespace: "no", Name: "such"})

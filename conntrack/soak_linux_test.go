@@ -253,7 +253,7 @@ func TestSoakNoDatagramGoesToADeadEndpoint(t *testing.T) {
 		}
 	}
 
-	r := Wrap(nftBackend(n.node), Options{Table: &Kernel{NetNS: n.node.FD()}})
+	r := Wrap(t.Context(), nftBackend(n.node), Options{Table: &Kernel{NetNS: n.node.FD()}})
 	var before []*sink.ServiceEntry
 	for k := 1; k <= waves; k++ {
 		alive := map[int]bool{}

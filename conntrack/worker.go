@@ -13,7 +13,7 @@ const (
 	lastRetry  = time.Minute
 )
 
-// work passes over the table as long as that is due, and the context of the last Sync has not ended.
+// work passes over the table as long as that is due, and the reconciler's context has not ended.
 func (r *Reconciler) work() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,8 +91,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Wait returns when no pass is running, due or waiting to be tried again, or when the context of the last Sync has
-// ended and the goroutine with it. It must not be called at the same time as Sync.
+// Wait returns when no pass is running, due or waiting to be tried again, or when the reconciler's context has ended and
+// the goroutine with it. It must not be called at the same time as Sync.
 func (r *Reconciler) Wait() {
 	r.mu.Lock()
 	ended := r.ended

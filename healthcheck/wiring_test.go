@@ -37,8 +37,9 @@ func Example_allTogether() {
 		go func() { _ = addresses.Run(ctx) }()
 
 		backend := newBackend(addresses) // its SetNode calls addresses.SetNode, for "primary"
-		flows := conntrack.Wrap(backend, conntrack.Options{})
-		defer flows.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		flows := conntrack.Wrap(ctx, backend, conntrack.Options{})
+		defer func() { cancel(); flows.Wait() }()
 		services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
 			Healthy: proxy.Healthy, Addresses: addresses.Addresses, Events: events, NodeName: nodeName,
 		})

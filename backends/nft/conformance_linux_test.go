@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
@@ -45,6 +46,24 @@ type closing struct {
 
 func (c closing) Close() error { return errors.Join(c.Backend.Close(), c.dataplane.Close()) }
 
+// cleaning is the backend with package conntrack around it, as in a proxy.
+type cleaning struct {
+	*conntrack.Reconciler
+	end func() error
+}
+
+func (c cleaning) Close() error { return c.end() }
+
+func cleanFlows(ctx context.Context, env conformance.Env, backend closing) cleaning {
+	ctx, cancel := context.WithCancel(ctx)
+	r := conntrack.Wrap(ctx, backend, conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
+	return cleaning{r, func() error {
+		cancel()
+		r.Wait()
+		return backend.Close()
+	}}
+}
+
 func factory() conformance.Factory {
 	var failing atomic.Int32
 	return conformance.Factory{
@@ -59,7 +78,7 @@ func factory() conformance.Factory {
 			if err != nil {
 				return nil, errors.Join(err, netlink.Close())
 			}
-			return closing{b, netlink}, nil
+			return cleanFlows(ctx, env, closing{b, netlink}), nil
 		},
 		Fail: func(context.Context, conformance.Env) (func() error, error) {
 			failing.Store(1)
@@ -73,8 +92,8 @@ func factory() conformance.Factory {
 			_, err := run(ctx, "nft", "flush", "map", "ip", nft.DefaultTableName, "service-ips")
 			return err
 		},
-		// Stale flows are the business of package conntrack, around any backend.
-		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.StaleFlows},
+		RepairsItself: true,
+		Lacks:         []conformance.Feature{conformance.LocalhostNodePorts},
 	}
 }
 

@@ -116,7 +116,7 @@ func serve(asked context.Context, s *settings, mode *mode, m *machine, client ku
 		return fmt.Errorf("mode %s: %w", mode.name, err)
 	}
 	defer func() { _ = backend.Close() }()
-	flows := conntrack.Wrap(backend, conntrack.Options{Table: m.flows, Families: families})
+	flows := conntrack.Wrap(ctx, backend, conntrack.Options{Table: m.flows, Families: families})
 	resync := make(chan struct{}, 1)
 	addresses, err := nodePortAddresses(s.KubeProxyConfiguration, m, resync)
 	if err != nil {

@@ -25,13 +25,13 @@ type testCase struct {
 	run  func(ctx context.Context, s *session) error
 }
 
-// cases returns all cases of the suite.
+// cases returns all cases of the suite: those that are nothing but states and traffic, and the others.
 func cases() []testCase {
 	var list []testCase
 	for _, c := range trafficCases() {
 		list = append(list, c.testCase())
 	}
-	return append(list, dynamicCases()...)
+	return slices.Concat(list, nodePortCases(), affinityCases(), balanceCases(), connectionCases(), staleFlowCases(), lifecycleCases())
 }
 
 func (c trafficCase) testCase() testCase {

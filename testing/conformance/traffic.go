@@ -16,13 +16,12 @@ const (
 	toClusterIP destination = iota
 	toExternalIP
 	toVIP
-	toNodePort            // on the node's own address
-	toOtherNodePort       // on another address of the node
-	toLoopbackNodePort    // on 127.0.0.1, or ::1
-	toUnknownPort         // of the cluster IP: one that no service has
-	toUnallocatedAddress  // of the service CIDR
-	toEndpointItself      // the first endpoint of the port, without a service
-	numberOfDestinations_ // ends the list
+	toNodePort           // on the node's own address
+	toOtherNodePort      // on another address of the node
+	toLoopbackNodePort   // on 127.0.0.1, or ::1
+	toUnknownPort        // of the cluster IP: one that no service has
+	toUnallocatedAddress // of the service CIDR
+	toEndpointItself     // the first endpoint of the port, without a service
 )
 
 func (d destination) String() string {
@@ -131,10 +130,10 @@ func (w want) on(target uint16) want {
 	return w
 }
 
-// without returns the want with no say about sources.
+// fromAnySource says nothing about the source that the endpoint sees.
 func (w want) fromAnySource() want { w.anySource = true; return w }
 
-// strictly forbids what backends are else free to do.
+// strictly forbids what backends are otherwise free to do.
 func (w want) strictly() want { w.strict = true; return w }
 
 // step is a state and the traffic in it.
