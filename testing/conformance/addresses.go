@@ -40,11 +40,6 @@ func (p place) addr(f model.Family) netip.Addr {
 	return p.v4
 }
 
-// serverAt is where a place's first server listens.
-func serverAt(p place, f model.Family) netip.AddrPort {
-	return netip.AddrPortFrom(p.addr(f), serverPort)
-}
-
 // places lists all places, always in the same order.
 func places() []place {
 	parse := netip.MustParseAddr
@@ -132,9 +127,6 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return addr
 }
 
-// clientAddr is the n-th address of the client outside, for cases that need many clients.
-func clientAddr(f model.Family, n int) netip.Addr { return nth(planOf(f).clients, 20+n) }
-
 // Ports that the servers in pods and on nodes listen on, for each protocol.
 const (
 	serverPort  = 8080
@@ -146,14 +138,3 @@ func serverPorts() []uint16 { return []uint16{serverPort, serverPort2, serverPor
 
 // Node ports begin here.
 const firstNodePort = 30000
-
-// Clients get their source ports out of ranges that collide with nothing, this many altogether.
-const sourcePorts = 45000
-
-// sourcePort returns the n-th source port.
-func sourcePort(n int) uint16 {
-	if n < 20000 {
-		return uint16(10000 + n)
-	}
-	return uint16(40000 + n - 20000)
-}

@@ -30,6 +30,9 @@ func sticky(timeout time.Duration, eps []endpoint) service {
 
 var fourEndpoints = at(localPod1, localPod2, remotePod1, remotePod2)
 
+// clientAddr is the n-th address of the client outside, for cases that need many clients.
+func clientAddr(f model.Family, n int) netip.Addr { return nth(planOf(f).clients, 20+n) }
+
 // visitor is a client of a service port, with the endpoint that it was sent to.
 type visitor struct {
 	from   place

@@ -9,6 +9,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
+// Clients get their source ports out of ranges that collide with nothing, this many altogether.
+const sourcePorts = 45000
+
+// sourcePort returns the n-th source port.
+func sourcePort(n int) uint16 {
+	if n < 20000 {
+		return uint16(10000 + n)
+	}
+	return uint16(40000 + n - 20000)
+}
+
 // portAllocator hands out source ports. Flows that are under way at the same time have different ones, whatever their
 // source: else they could be masqueraded to the same address and port at the same moment, and the kernel would drop one of
 // the packets. And no two connections with the same addresses, ports and protocol come within the time for which the kernel

@@ -15,6 +15,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
+// serverAt is where a place's first server listens.
+func serverAt(p place, f model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(p.addr(f), serverPort)
+}
+
 // answer is what a server says: where it listens, and who it thinks is asking.
 type answer struct {
 	server netip.AddrPort
