@@ -107,7 +107,6 @@ func (b *simple) SetNode(n *model.Node) { b.node = n }
 func (b *simple) SetService(s *model.Service) {
 	b.services[s.Name] = s
 	b.udpChanged = true
-	b.early()
 }
 
 func (b *simple) DeleteService(n model.ServiceName) {
@@ -115,25 +114,20 @@ func (b *simple) DeleteService(n model.ServiceName) {
 	if b.mutant != neverDeletesServices {
 		delete(b.services, n)
 	}
+	if b.mutant == appliesAtOnce {
+		_ = b.Sync(context.Background())
+	}
 }
 
 func (b *simple) SetEndpoint(e *model.Endpoint) {
 	b.endpoints[e.Key()] = e
 	b.udpChanged = b.udpChanged || e.Port.Protocol == model.UDP
-	b.early()
 }
 
 func (b *simple) DeleteEndpoint(k model.EndpointKey) {
 	b.udpChanged = b.udpChanged || k.Port.Protocol == model.UDP
 	if b.mutant != keepsEndpoints {
 		delete(b.endpoints, k)
-	}
-}
-
-// early applies what has been described before Sync asks for it, in the mutant that does so.
-func (b *simple) early() {
-	if b.mutant == appliesAtOnce {
-		_ = b.Sync(context.Background())
 	}
 }
 
