@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,6 +41,27 @@ func TestCasesAndOracleAgree(t *testing.T) {
 		})
 	}
 	t.Logf("%d flows", flows)
+}
+
+// No step of a case passes because there is nothing to try, whatever else a backend lacks.
+func TestCasesTryTrafficWithEveryBackend(t *testing.T) {
+	for _, lacks := range [][]Feature{{}, {IPv6}, {IPv4}, {SCTP}, {IPv6, SCTP}, {IPv4, SCTP}} {
+		f := Factory{Lacks: lacks}
+		protocols := allProtocols
+		if f.lacks(SCTP) {
+			protocols = protocols[:2]
+		}
+		for _, c := range trafficCases() {
+			if slices.ContainsFunc(c.needs, f.lacks) {
+				continue
+			}
+			for _, st := range c.steps {
+				flows, err := st.flows(f.families(), protocols)
+				require.NoError(t, err)
+				assert.NotEmpty(t, flows, "%q, step %q, without %v", c.name, st.then, lacks)
+			}
+		}
+	}
 }
 
 func TestCasesHaveNamesOfTheirOwn(t *testing.T) {

@@ -30,7 +30,7 @@ func Test(t *testing.T, f Factory) {
 	var notRun []string
 	for _, c := range bySetup(cases()) {
 		t.Run(c.name, func(t *testing.T) {
-			if why := c.missing(f); why != "" {
+			if why := c.missing(s.factory); why != "" {
 				notRun = append(notRun, fmt.Sprintf("%s: %s", c.name, why))
 				t.Skipf("not run: %s", why)
 			}
@@ -47,6 +47,9 @@ func Test(t *testing.T, f Factory) {
 // testSession makes a session for a test, or skips the test.
 func testSession(t *testing.T, f Factory) *session {
 	t.Helper()
+	if f.lacks(IPv4) && f.lacks(IPv6) {
+		t.Fatal("conformance: the factory lacks both IP families")
+	}
 	if f.New == nil {
 		t.Fatal("conformance: the factory has no New")
 	}

@@ -99,6 +99,9 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 	if err != nil {
 		return err
 	}
+	if len(expected) == 0 {
+		return errors.New("there is no traffic that this backend can be tried with: the case should not be run")
+	}
 	var list []expectation
 	for _, e := range expected {
 		x, err := s.expect(o, flow{Flow: e.flow, from: e.source, about: e.about})
