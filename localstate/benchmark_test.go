@@ -101,7 +101,7 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 			state.Flush(r)
 			events := make([]*discoveryv1.EndpointSlice, 1024) // services in turn, each between two versions
 			for i := range events {
-				events[i] = benchSlice(i/2%size.services, 0, size.endpoints, i%2)
+				events[i] = benchSlice(i/2%size.services, 0, size.endpoints, (i+1)%2)
 			}
 			r.calls = 0
 			b.ReportAllocs()
