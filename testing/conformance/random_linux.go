@@ -206,7 +206,7 @@ func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
 
 // Shrinking is worth this many reproductions, and no more time than this.
 const (
-	shrinkTries = 80
+	shrinkTries = 300
 	shrinkTime  = 45 * time.Second
 )
 
