@@ -32,7 +32,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 		cache.ToListWatcherWithWatchListSemantics(&lw, in.client),
 		newObject(in.kind),
 		store,
-		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Logger: &logger, Clock: clk},
+		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
 	)
 	missing := false
 	// The pauses are the reflector's own. Its Run is not used because it keeps its errors to itself.
@@ -97,23 +97,58 @@ func trimmedList(calls *calls, list cache.ListWithContextFunc) cache.ListWithCon
 }
 
 // contextClock is the real clock, except that waiting ends with the context. A reflector that meets a refused connection
-// while it streams a list sleeps up to a minute without looking at its context (client-go v0.36.3).
+// while it streams a list sleeps up to a minute without looking at its context, with After (client-go v0.36.3) or with a
+// timer (v0.35.10).
 type contextClock struct {
 	clock.RealClock
 	ctx context.Context
 }
 
 // After returns a channel that receives the time after d, or when the context ends.
-func (c contextClock) After(d time.Duration) <-chan time.Time {
-	ch := make(chan time.Time, 1)
-	go func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
+func (c contextClock) After(d time.Duration) <-chan time.Time { return c.NewTimer(d).C() }
+
+// NewTimer returns a timer that fires after d, or when the context ends.
+func (c contextClock) NewTimer(d time.Duration) clock.Timer {
+	t := &contextTimer{ctx: c.ctx, fired: make(chan time.Time, 1)}
+	t.timer = time.AfterFunc(d, func() {
 		select {
-		case <-timer.C:
-		case <-c.ctx.Done():
+		case t.fired <- time.Now():
+		default: // the last time has not been taken yet
 		}
-		ch <- time.Now()
-	}()
-	return ch
+	})
+	t.hook()
+	return t
+}
+
+// contextTimer is a timer of a contextClock. Like every timer it is used by one goroutine at a time.
+type contextTimer struct {
+	ctx    context.Context
+	timer  *time.Timer
+	fired  chan time.Time
+	unhook func() bool // from the context
+}
+
+// hook makes the timer fire when the context ends, at once if it has ended.
+func (t *contextTimer) hook() {
+	t.unhook = context.AfterFunc(t.ctx, func() { t.timer.Reset(0) })
+}
+
+func (t *contextTimer) C() <-chan time.Time { return t.fired }
+
+// Stop keeps the timer from firing, and tells whether it was running.
+func (t *contextTimer) Stop() bool {
+	t.unhook()
+	return t.timer.Stop()
+}
+
+// Reset starts the timer anew, and tells whether it was running.
+func (t *contextTimer) Reset(d time.Duration) bool {
+	running := t.Stop()
+	select {
+	case <-t.fired:
+	default:
+	}
+	t.timer.Reset(d)
+	t.hook()
+	return running
 }

@@ -79,6 +79,9 @@ func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions
 // notStartedHint is how long Run waits before it asks in the log whether the factory has been started.
 const notStartedHint = 30 * time.Second
 
+// syncedPoll is how often Run looks whether the informers have told it everything.
+const syncedPoll = 20 * time.Millisecond
+
 // Run implements [Source]. It fails if an informer has been shut down, or if a nodeName is given and NoNode is set.
 func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	if nodeName != "" && s.opts.NoNode {
@@ -112,12 +115,13 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	}
 	hint := time.NewTimer(notStartedHint)
 	defer hint.Stop()
+	// client-go can tell without being asked, but only from 0.36 on.
+	poll := time.NewTicker(syncedPoll)
+	defer poll.Stop()
 	for _, registration := range registrations {
-		synced := registration.HasSyncedChecker().Done()
-		for waiting := true; waiting; {
+		for !registration.HasSynced() {
 			select {
-			case <-synced:
-				waiting = false
+			case <-poll.C:
 			case <-hint.C:
 				logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers?")
 			case <-ctx.Done():
