@@ -40,7 +40,7 @@ func (p *port) affinityChains(c *config, s *sets) []chain {
 	}
 	var chains []chain
 	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
-		if endpoints := p.slots(set); len(endpoints) > 0 {
+		if endpoints := p.Endpoints(set); len(endpoints) > 0 {
 			chains = append(chains, p.affinityChain(s.affinity, set, endpoints))
 		}
 	}
@@ -60,10 +60,10 @@ func (p *port) affinityChains(c *config, s *sets) []chain {
 
 func (p *port) affinityChain(clients *dp.Set, set model.EndpointSets, endpoints []netip.AddrPort) chain {
 	d := destination{set: set, n: 1, affinity: p.affinity}
-	ch := chain{Chain: dp.Chain{Name: d.chainName(), Comment: dp.Escape(p.name.String(), 120)}}
+	ch := chain{Chain: dp.Chain{Name: d.chainName(), Comment: dp.Escape(p.Name.String(), 120)}}
 	send := func(ep netip.AddrPort, match ...dp.Statement) {
 		ch.rules = append(ch.rules, dp.Rule{Statements: append(match,
-			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: p.affinityID(ep), Timeout: p.timeout}, dp.IsProtocol{Protocol: p.name.Protocol}, dp.DNAT{To: ep})})
+			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: p.affinityID(ep), Timeout: p.AffinityTimeout}, dp.IsProtocol{Protocol: p.Name.Protocol}, dp.DNAT{To: ep})})
 	}
 	for _, ep := range endpoints {
 		send(ep, dp.InSet{Key: clients.Key, Set: clients.Name, ID: p.affinityID(ep)})
@@ -73,7 +73,7 @@ func (p *port) affinityChain(clients *dp.Set, set model.EndpointSets, endpoints 
 			send(ep, dp.OneIn{N: uint32(left)})
 		} else {
 			send(ep)
-			ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.IsProtocol{Protocol: p.name.Protocol}, dp.DNAT{To: ep}},
+			ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.IsProtocol{Protocol: p.Name.Protocol}, dp.DNAT{To: ep}},
 				Comment: "if the set is full"})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -18,8 +19,7 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-var node = fm.Node("n1").IP("192.0.2.10", "2001:db8::10").ServiceCIDR("10.96.0.0/12", "fd00:96::/108").
-	LocalPods(model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:1::/64")}}).Build()
+var node = backendtest.Node()
 
 // everyFeature is a cluster in which every kind of rule is needed.
 func everyFeature() []any {

@@ -2,8 +2,6 @@ package nft_test
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net/netip"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -16,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
@@ -29,47 +28,7 @@ import (
 // BenchmarkFloor is what the kernel itself takes for the elements that BenchmarkFullLoad brings in, from messages that
 // are ready made; BenchmarkFloorOneEndpoint likewise for one element.
 
-// clusterSize is a number of services, and of endpoints of each.
-type clusterSize struct{ services, endpoints int }
-
-func (c clusterSize) String() string { return fmt.Sprintf("%dx%d", c.services, c.endpoints) }
-
-var clusterSizes = []clusterSize{{1000, 10}, {10000, 10}, {30000, 10}}
-
-// size is a cluster of that size: service i has one port, and pods of its own, of which one is on this node.
-func (c clusterSize) service(i int) *model.Service {
-	name := model.ServiceName{Namespace: "bench", Name: fmt.Sprintf("service-%d", i)}
-	vip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
-	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true})
-	return &model.Service{Name: name, ClusterIPs: []netip.Addr{vip},
-		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, RoutesIPv4: routes}}}
-}
-
-func (c clusterSize) endpoint(i, j int) *model.Endpoint {
-	port := model.PortName{Service: c.service(i).Name, Port: "http", Protocol: model.TCP}
-	n := i*16 + j
-	local := j == 0 && i%100 == 0
-	pod := netip.AddrFrom4([4]byte{10, byte(128 + n>>16), byte(n >> 8), byte(n)})
-	if local {
-		pod = netip.AddrFrom4([4]byte{10, 244, byte(i / 100), 9})
-	}
-	return &model.Endpoint{Port: port, Target: netip.AddrPortFrom(pod, 8080), Sets: model.ClusterSet, Ready: true, Serving: true, Local: local}
-}
-
-func benchNode() *model.Node {
-	return &model.Node{Name: "bench", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
-		LocalPods: model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}}
-}
-
-func (c clusterSize) feed(b *nft.Backend) {
-	b.SetNode(benchNode())
-	for i := range c.services {
-		b.SetService(c.service(i))
-		for j := range c.endpoints {
-			b.SetEndpoint(c.endpoint(i, j))
-		}
-	}
-}
+var clusterSizes = backendtest.Sizes(10, 1000, 10000, 30000)
 
 func newBackend(tb testing.TB, o nft.Options) *nft.Backend {
 	tb.Helper()
@@ -79,7 +38,7 @@ func newBackend(tb testing.TB, o nft.Options) *nft.Backend {
 	return b
 }
 
-func eachSize(b *testing.B, f func(b *testing.B, c clusterSize)) {
+func eachSize(b *testing.B, f func(b *testing.B, c backendtest.ClusterSize)) {
 	for _, c := range clusterSizes {
 		b.Run(c.String(), func(b *testing.B) {
 			testns.Enter(b)
@@ -90,14 +49,14 @@ func eachSize(b *testing.B, f func(b *testing.B, c clusterSize)) {
 }
 
 func BenchmarkFullLoad(b *testing.B) {
-	eachSize(b, func(b *testing.B, c clusterSize) {
-		watch := newStopwatch(b)
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
+		watch := backendtest.NewStopwatch(b)
 		for b.Loop() {
 			b.StopTimer()
 			backend := newBackend(b, nft.Options{})
-			c.feed(backend)
+			c.Describe(backend)
 			runtime.GC()
-			watch.alone(func() { require.NoError(b, backend.Sync(b.Context())) })
+			watch.Alone(func() { require.NoError(b, backend.Sync(b.Context())) })
 			require.NoError(b, backend.CleanUp(b.Context()))
 			require.NoError(b, backend.Close())
 			settle()
@@ -106,57 +65,23 @@ func BenchmarkFullLoad(b *testing.B) {
 	})
 }
 
-// stopwatch adds up processor time, which is less at the mercy of what else the machine does than the time that benchmarks
-// report.
-type stopwatch struct {
-	b     *testing.B
-	total time.Duration
-	n     int
-}
-
-func newStopwatch(b *testing.B) *stopwatch {
-	return &stopwatch{b: b}
-}
-
-func (s *stopwatch) cpu() time.Duration {
-	var r unix.Rusage
-	require.NoError(s.b, unix.Getrusage(unix.RUSAGE_SELF, &r))
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-}
-
-// time does what is measured.
-func (s *stopwatch) time(f func()) {
-	before := s.cpu()
-	f()
-	s.total += s.cpu() - before
-	s.n++
-	s.b.ReportMetric(float64(s.total.Nanoseconds())/float64(s.n), "cpu-ns/op")
-}
-
-// alone does what is measured in a loop that else is not.
-func (s *stopwatch) alone(f func()) {
-	s.b.StartTimer()
-	s.time(f)
-	s.b.StopTimer()
-}
-
 // settle lets the kernel free what was deleted, which it does in the background, so that it does not count for what is
 // measured next.
 func settle() { time.Sleep(200 * time.Millisecond) }
 
 func BenchmarkRestart(b *testing.B) {
-	eachSize(b, func(b *testing.B, c clusterSize) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
 		first := newBackend(b, nft.Options{})
-		c.feed(first)
+		c.Describe(first)
 		require.NoError(b, first.Sync(b.Context()))
 		require.NoError(b, first.Close())
-		watch := newStopwatch(b)
+		watch := backendtest.NewStopwatch(b)
 		for b.Loop() {
 			b.StopTimer()
 			backend := newBackend(b, nft.Options{})
-			c.feed(backend)
+			c.Describe(backend)
 			runtime.GC()
-			watch.alone(func() { require.NoError(b, backend.Sync(b.Context())) })
+			watch.Alone(func() { require.NoError(b, backend.Sync(b.Context())) })
 			require.NoError(b, backend.Close())
 			b.StartTimer()
 		}
@@ -164,16 +89,16 @@ func BenchmarkRestart(b *testing.B) {
 }
 
 // benchChange measures waves of one change each, on a cluster that is in force.
-func benchChange(b *testing.B, describe func(c clusterSize, backend *nft.Backend, n int)) {
-	eachSize(b, func(b *testing.B, c clusterSize) {
+func benchChange(b *testing.B, describe func(c backendtest.ClusterSize, backend *nft.Backend, n int)) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
 		backend := newBackend(b, nft.Options{})
 		defer func() { require.NoError(b, backend.Close()) }()
-		c.feed(backend)
+		c.Describe(backend)
 		require.NoError(b, backend.Sync(b.Context()))
 		runtime.GC()
-		watch, n := newStopwatch(b), 0
+		watch, n := backendtest.NewStopwatch(b), 0
 		for b.Loop() {
-			watch.time(func() {
+			watch.Time(func() {
 				describe(c, backend, n)
 				if err := backend.Sync(b.Context()); err != nil {
 					b.Fatal(err)
@@ -186,20 +111,12 @@ func benchChange(b *testing.B, describe func(c clusterSize, backend *nft.Backend
 
 // One endpoint goes and another one comes, as when a pod is replaced.
 func BenchmarkOneEndpointChanged(b *testing.B) {
-	benchChange(b, func(c clusterSize, backend *nft.Backend, n int) {
-		i := n / 2 * 7 % c.services
-		gone, come := c.endpoint(i, 3), c.endpoint(i, 14)
-		if n%2 == 1 {
-			gone, come = come, gone
-		}
-		backend.DeleteEndpoint(gone.Key())
-		backend.SetEndpoint(come)
-	})
+	benchChange(b, func(c backendtest.ClusterSize, backend *nft.Backend, n int) { c.ReplaceEndpoint(backend, n) })
 }
 
 func BenchmarkResizeService(b *testing.B) {
-	benchChange(b, func(c clusterSize, backend *nft.Backend, n int) {
-		ep := c.endpoint(n/2*7%c.services, 3)
+	benchChange(b, func(c backendtest.ClusterSize, backend *nft.Backend, n int) {
+		ep := c.Endpoint(n/2*7%c.Services, 3)
 		if n%2 == 0 {
 			backend.DeleteEndpoint(ep.Key())
 		} else {
@@ -210,31 +127,16 @@ func BenchmarkResizeService(b *testing.B) {
 
 // A service comes, and in the next wave goes.
 func BenchmarkAddOrDeleteService(b *testing.B) {
-	benchChange(b, func(c clusterSize, backend *nft.Backend, n int) {
-		s := c.service(c.services)
-		if n%2 == 0 {
-			backend.SetService(s)
-		}
-		for j := range c.endpoints {
-			if ep := c.endpoint(c.services, j); n%2 == 0 {
-				backend.SetEndpoint(ep)
-			} else {
-				backend.DeleteEndpoint(ep.Key())
-			}
-		}
-		if n%2 == 1 {
-			backend.DeleteService(s.Name)
-		}
-	})
+	benchChange(b, func(c backendtest.ClusterSize, backend *nft.Backend, n int) { c.AddOrDeleteService(backend, n) })
 }
 
 // floorTable is a table with the maps that matter, empty.
-func floorTable(b *testing.B, c clusterSize) (endpoints, services *dp.Set) {
+func floorTable(b *testing.B, c backendtest.ClusterSize) (endpoints, services *dp.Set) {
 	n, err := dp.NewNetlink()
 	require.NoError(b, err)
 	key := []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
 	endpoints = &dp.Set{Name: "endpoints", Key: append(key[:3:3], dp.Random), Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}, Size: 1 << 18}
-	if c.services > 10000 {
+	if c.Services > 10000 {
 		endpoints.Size <<= 2
 	}
 	services = &dp.Set{Name: "service-ips", Key: key, Verdicts: true}
@@ -252,7 +154,7 @@ func floorTable(b *testing.B, c clusterSize) (endpoints, services *dp.Set) {
 }
 
 // rawBatch is a ready-made batch that adds, or deletes and adds, the elements of services from first on.
-func rawBatch(c clusterSize, first, n, endpoints int, replace bool) []netlink.Message {
+func rawBatch(c backendtest.ClusterSize, first, n, endpoints int, replace bool) []netlink.Message {
 	message := func(typ, flags uint16, family byte, resource uint16, data []byte) netlink.Message {
 		head := binary.BigEndian.AppendUint16([]byte{family, 0}, resource)
 		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(typ), Flags: netlink.HeaderFlags(flags | unix.NLM_F_REQUEST)}, Data: append(head, data...)}
@@ -278,9 +180,9 @@ func rawBatch(c clusterSize, first, n, endpoints int, replace bool) []netlink.Me
 	const nested = netlink.Nested
 	var slots, verdicts, keys [][]byte
 	for i := first; i < first+n; i++ {
-		key := dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(nil, c.service(i).ClusterIPs[0]), model.TCP), 80)
+		key := dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(nil, c.Service(i).ClusterIPs[0]), model.TCP), 80)
 		for j := range endpoints {
-			ep := c.endpoint(i, j).Target
+			ep := c.Endpoint(i, j).Target
 			k := attr(1|nested, attr(1, dp.AppendRandom(key[:len(key):len(key)], uint32(j))))
 			v := attr(2|nested, attr(1, dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port())))
 			slots = append(slots, attr(1|nested, append(k[:len(k):len(k)], v...)))
@@ -316,15 +218,15 @@ func rawConn(b *testing.B) *netlink.Conn {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	eachSize(b, func(b *testing.B, c clusterSize) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
 		conn := rawConn(b)
-		batch := rawBatch(c, 0, c.services, c.endpoints, false)
-		watch := newStopwatch(b)
+		batch := rawBatch(c, 0, c.Services, c.Endpoints, false)
+		watch := backendtest.NewStopwatch(b)
 		for b.Loop() {
 			b.StopTimer()
 			floorTable(b, c)
 			runtime.GC()
-			watch.alone(func() {
+			watch.Alone(func() {
 				_, err := conn.SendMessages(batch)
 				require.NoError(b, err)
 				_, err = conn.Receive()
@@ -338,10 +240,10 @@ func BenchmarkFloor(b *testing.B) {
 }
 
 func BenchmarkFloorOneEndpoint(b *testing.B) {
-	eachSize(b, func(b *testing.B, c clusterSize) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
 		conn := rawConn(b)
 		floorTable(b, c)
-		_, err := conn.SendMessages(rawBatch(c, 0, c.services, c.endpoints, false))
+		_, err := conn.SendMessages(rawBatch(c, 0, c.Services, c.Endpoints, false))
 		require.NoError(b, err)
 		_, err = conn.Receive()
 		require.NoError(b, err)
@@ -357,13 +259,13 @@ func BenchmarkFloorOneEndpoint(b *testing.B) {
 
 // BenchmarkMemory reports what the process holds and held at most, above what it had before there was a cluster.
 func BenchmarkMemory(b *testing.B) {
-	eachSize(b, func(b *testing.B, c clusterSize) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
 		for b.Loop() {
 			debug.FreeOSMemory()
 			before := memory(b, "VmRSS")
 			require.NoError(b, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // sets the peak back
 			backend := newBackend(b, nft.Options{})
-			c.feed(backend)
+			c.Describe(backend)
 			described := memory(b, "VmRSS")
 			require.NoError(b, backend.Sync(b.Context()))
 			b.ReportMetric((memory(b, "VmHWM")-before)/1024, "MiB-peak")
@@ -387,20 +289,20 @@ func memory(b *testing.B, what string) float64 {
 // A new connection through the last of so many services, from a process of the node; and one that goes to an endpoint
 // directly.
 func BenchmarkNewFlow(b *testing.B) {
-	for _, c := range []clusterSize{{10, 10}, {1000, 10}, {10000, 10}, {30000, 10}} {
+	for _, c := range backendtest.Sizes(10, 10, 1000, 10000, 30000) {
 		b.Run(c.String(), func(b *testing.B) {
-			l := newLossTest(b)
+			flows := backendtest.NewFlows(b, testns.Enter(b))
 			backend := newBackend(b, nft.Options{})
 			defer func() { require.NoError(b, backend.Close()) }()
-			c.feed(backend)
-			backend.SetService(l.service()[1].(*model.Service))
+			c.Describe(backend)
+			backend.SetService(flows.Service())
 			for i := range 10 {
-				backend.SetEndpoint(l.endpoint(1 + i))
+				backend.SetEndpoint(flows.Endpoint(1 + i))
 			}
 			require.NoError(b, backend.Sync(b.Context()))
 			i := 0
 			for b.Loop() {
-				if !l.flow(i, lossVIP) {
+				if !flows.Flow(i, flows.VIP()) {
 					b.Fatal("no answer")
 				}
 				i++
@@ -408,14 +310,14 @@ func BenchmarkNewFlow(b *testing.B) {
 		})
 	}
 	b.Run("direct", func(b *testing.B) {
-		l := newLossTest(b)
+		flows := backendtest.NewFlows(b, testns.Enter(b))
 		backend := newBackend(b, nft.Options{}) // or nothing would track connections
 		defer func() { require.NoError(b, backend.Close()) }()
-		clusterSize{10, 10}.feed(backend)
+		backendtest.ClusterSize{Services: 10, Endpoints: 10}.Describe(backend)
 		require.NoError(b, backend.Sync(b.Context()))
 		i := 0
 		for b.Loop() {
-			if !l.flow(i, unix.SockaddrInet4{Port: lossPort, Addr: [4]byte{10, 1, 0, byte(1 + i%12)}}) {
+			if !flows.Flow(i, flows.EndpointAddr(1+i%12)) {
 				b.Fatal("no answer")
 			}
 			i++
@@ -425,27 +327,27 @@ func BenchmarkNewFlow(b *testing.B) {
 
 // BenchmarkAffinity is BenchmarkFullLoad, and then one changed endpoint, where all services have session affinity.
 func BenchmarkAffinity(b *testing.B) {
-	for _, c := range []clusterSize{{100, 10}, {1000, 10}} {
+	for _, c := range backendtest.Sizes(10, 100, 1000) {
 		b.Run(c.String(), func(b *testing.B) {
 			testns.Enter(b)
-			load, change := newStopwatch(b), newStopwatch(b)
+			load, change := backendtest.NewStopwatch(b), backendtest.NewStopwatch(b)
 			for b.Loop() {
 				backend := newBackend(b, nft.Options{})
-				c.feed(backend)
-				for i := range c.services {
-					s := *c.service(i)
+				c.Describe(backend)
+				for i := range c.Services {
+					s := *c.Service(i)
 					s.SessionAffinityTimeout = 3 * time.Hour
 					backend.SetService(&s)
 				}
-				load.time(func() { require.NoError(b, backend.Sync(b.Context())) })
-				backend.DeleteEndpoint(c.endpoint(3, 3).Key())
-				backend.SetEndpoint(c.endpoint(3, 14))
-				change.time(func() { require.NoError(b, backend.Sync(b.Context())) })
+				load.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
+				backend.DeleteEndpoint(c.Endpoint(3, 3).Key())
+				backend.SetEndpoint(c.Endpoint(3, 14))
+				change.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
 				require.NoError(b, backend.CleanUp(b.Context()))
 				require.NoError(b, backend.Close())
 			}
-			b.ReportMetric(float64(load.total.Milliseconds())/float64(load.n), "load-cpu-ms/op")
-			b.ReportMetric(float64(change.total.Microseconds())/float64(change.n), "change-cpu-us/op")
+			b.ReportMetric(float64(load.Total.Milliseconds())/float64(load.N), "load-cpu-ms/op")
+			b.ReportMetric(float64(change.Total.Microseconds())/float64(change.N), "change-cpu-us/op")
 		})
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/serviceport"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // claims knows which service ports want a key of service-ips or nodeports. Nothing keeps two services from listing the
-// same external IP and port; then the one with the lowest rank has it, and among equals the first by name. The others
+// same external IP and port; then the one with the lowest kind has it, and among equals the first by name. The others
 // get it as soon as that one goes.
 type claims struct {
 	only      map[claimKey]claim   // keys that one wants, as a rule
@@ -20,13 +22,21 @@ type claimKey struct {
 	nodePort bool
 }
 
+func newClaimKey(d *serviceport.Destination, p model.Protocol) claimKey {
+	b := make([]byte, 0, 24)
+	if d.Kind != serviceport.NodePort {
+		b = dp.AppendAddr(b, d.Addr)
+	}
+	return claimKey{string(dp.AppendPort(dp.AppendProtocol(b, p), d.Port)), d.Kind == serviceport.NodePort}
+}
+
 type claim struct {
-	rank uint8
+	kind serviceport.Kind
 	name model.PortName
 }
 
 func (c claim) compare(o claim) int {
-	return cmp.Or(cmp.Compare(c.rank, o.rank), c.name.Compare(o.name))
+	return cmp.Or(cmp.Compare(c.kind, o.kind), c.name.Compare(o.name))
 }
 
 func newClaims(n int) claims {
@@ -76,7 +86,7 @@ func (c *claims) winner(k claimKey) claim {
 }
 
 func (p *port) claim(fr *front) (claimKey, claim) {
-	return claimKey{fr.key, fr.nodePort}, claim{fr.rank, p.name}
+	return fr.claimKey, claim{fr.Kind, p.Name}
 }
 
 // of returns all who want a key, the one who has it first. It is valid until the next change.

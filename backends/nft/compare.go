@@ -144,9 +144,9 @@ func (f *family) adoptSlots(t *dp.Table, changes []change) map[string]*dp.TableS
 				if m := slots[want.slots(set, fr.nodePort).Name]; m != nil {
 					adopted := readSlots(f.key.Family, m, fr.key)
 					if set == model.ClusterSet {
-						c.after.cluster = assignSlots(adopted, c.after.cluster)
+						c.after.Cluster = assignSlots(adopted, c.after.Cluster)
 					} else {
-						c.after.local = assignSlots(adopted, c.after.local)
+						c.after.Local = assignSlots(adopted, c.after.Local)
 					}
 				}
 				break
@@ -180,7 +180,7 @@ func (f *family) chooseSets(found map[string]*dp.TableSet, changes []change) (ne
 			need[f.sets.dispatch(fr.nodePort)]++
 			for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
 				if c.after.frontSets(fr).Has(set) {
-					need[f.sets.slots(set, fr.nodePort)] += len(c.after.slots(set))
+					need[f.sets.slots(set, fr.nodePort)] += len(c.after.Endpoints(set))
 				}
 			}
 		}

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"io"
 	"net/netip"
-	"os"
 	"os/exec"
-	"strconv"
 	"sync/atomic"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -107,15 +104,5 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 // TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or a
 // longer one.
 func TestRandomClusters(t *testing.T) {
-	conformance.Random(t, factory(), uint64(number(t, "KPL_SEED", 1)), number(t, "KPL_RUNS", 40))
-}
-
-func number(t *testing.T, variable string, otherwise int) int {
-	s := os.Getenv(variable)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(s)
-	require.NoError(t, err)
-	return n
+	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
 }

@@ -117,8 +117,8 @@ func (f *family) update(ctx context.Context, s *sink.Snapshot) error {
 	changes = f.resolve(ctx, changes, keys)
 	for _, c := range changes {
 		if c.before != nil && c.after != nil {
-			c.after.cluster = assignSlots(c.before.cluster, c.after.cluster)
-			c.after.local = assignSlots(c.before.local, c.after.local)
+			c.after.Cluster = assignSlots(c.before.Cluster, c.after.Cluster)
+			c.after.Local = assignSlots(c.before.Local, c.after.Local)
 		}
 		p.changePort(c.before, c.after)
 	}
@@ -150,7 +150,7 @@ func (f *family) changeConfig(p *plan, cfg *config) {
 // changeService appends the ports of a service that change, and the keys that they claim or no longer claim.
 func (f *family) changeService(ctx context.Context, c sink.Change, changes []change, keys []claimKey) ([]change, []claimKey) {
 	olds := f.services[c.Name]
-	news := f.config.newPorts(c.New, badPort(ctx))
+	news := f.config.newPorts(ctx, c.New)
 	claimed := func(p *port, do func(claimKey, claim)) {
 		for i := range p.fronts {
 			k, cl := p.claim(&p.fronts[i])
@@ -163,10 +163,10 @@ func (f *family) changeService(ctx context.Context, c sink.Change, changes []cha
 	}
 	for _, n := range news {
 		claimed(n, f.claims.add)
-		changes = append(changes, change{portNamed(olds, n.name), n})
+		changes = append(changes, change{portNamed(olds, n.Name), n})
 	}
 	for _, o := range olds {
-		if portNamed(news, o.name) == nil {
+		if portNamed(news, o.Name) == nil {
 			changes = append(changes, change{o, nil})
 		}
 	}
@@ -176,15 +176,9 @@ func (f *family) changeService(ctx context.Context, c sink.Change, changes []cha
 	return changes, keys
 }
 
-func badPort(ctx context.Context) func(string, model.PortName) {
-	return func(problem string, p model.PortName) {
-		klog.FromContext(ctx).Info("Skipping a part of a service port", "port", p, "reason", problem)
-	}
-}
-
 func portNamed(ports []*port, name model.PortName) *port {
 	for _, p := range ports {
-		if p.name == name {
+		if p.Name == name {
 			return p
 		}
 	}
@@ -200,7 +194,7 @@ func (f *family) resolve(ctx context.Context, changes []change, keys []claimKey)
 	for _, k := range keys {
 		for i, cl := range f.claims.of(k) {
 			p := portNamed(f.services[cl.name.Service], cl.name)
-			fr := p.front(&front{key: k.key, nodePort: k.nodePort})
+			fr := p.front(k)
 			if lost := i > 0; fr.lost != lost {
 				if !changing[p] {
 					// What is in force is not to be written to: see changePort.
@@ -209,7 +203,7 @@ func (f *family) resolve(ctx context.Context, changes []change, keys []claimKey)
 					changing[p] = true
 					changes = append(changes, change{old, p})
 					f.replacePort(old, p)
-					fr = p.front(fr)
+					fr = p.front(k)
 				}
 				fr.lost = lost
 				if lost {
@@ -229,9 +223,9 @@ func (p *port) clone() *port {
 }
 
 func (f *family) replacePort(old, new *port) {
-	ports := slices.Clone(f.services[old.name.Service])
+	ports := slices.Clone(f.services[old.Name.Service])
 	ports[slices.Index(ports, old)] = new
-	f.services[old.name.Service] = ports
+	f.services[old.Name.Service] = ports
 }
 
 // errFull: a map that has a size is full.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -68,18 +69,8 @@ func (r *rig) restart() {
 
 // set describes model values.
 func (r *rig) set(values ...any) {
-	for _, v := range values {
-		switch v := v.(type) {
-		case *model.Node:
-			r.model.SetNode(v)
-		case *model.Service:
-			r.model.SetService(v)
-		case *model.Endpoint:
-			r.model.SetEndpoint(v)
-		default:
-			r.t.Fatalf("cannot set a %T", v)
-		}
-	}
+	r.t.Helper()
+	backendtest.Set(r.t, &r.model, values...)
 }
 
 func (r *rig) trySync() error {

@@ -90,32 +90,32 @@ func (p *plan) changePort(before, after *port) {
 	}
 	for i := range before.fronts {
 		o := &before.fronts[i]
-		p.changeFront(before, o, after, after.front(o))
+		p.changeFront(before, o, after, after.front(o.claimKey))
 	}
 	for i := range after.fronts {
-		if n := &after.fronts[i]; before.front(n) == nil {
+		if n := &after.fronts[i]; before.front(n.claimKey) == nil {
 			p.changeFront(before, nil, after, n)
 		}
 	}
-	for _, a := range before.hairpins {
+	for _, a := range before.Hairpins {
 		p.family.hairpins.remove(a)
 	}
-	for _, a := range after.hairpins {
+	for _, a := range after.Hairpins {
 		p.family.hairpins.add(a)
 	}
-	if before.clusterIP.IsValid() {
-		p.family.clusterIPs.remove(before.clusterIP)
+	if a := before.ClusterIP(); a.IsValid() {
+		p.family.clusterIPs.remove(a)
 	}
-	if after.clusterIP.IsValid() {
-		p.family.clusterIPs.add(after.clusterIP)
+	if a := after.ClusterIP(); a.IsValid() {
+		p.family.clusterIPs.add(a)
 	}
 	p.changeAffinity(before, after)
 }
 
-// front returns the front with the same key, or nil.
-func (p *port) front(of *front) *front {
+// front returns the front with a key, or nil.
+func (p *port) front(k claimKey) *front {
 	for i := range p.fronts {
-		if fr := &p.fronts[i]; fr.key == of.key && fr.nodePort == of.nodePort {
+		if fr := &p.fronts[i]; fr.claimKey == k {
 			return fr
 		}
 	}
@@ -169,13 +169,13 @@ func (p *plan) dispatchElement(of *port, fr *front) dp.Element {
 // changeSlots compares slot by slot: the cost is that of comparing, and of what differs.
 func (p *plan) changeSlots(key string, nodePort bool, set model.EndpointSets, before *port, wasSets model.EndpointSets, after *port, isSets model.EndpointSets) {
 	sp := p.of(p.family.sets.slots(set, nodePort))
-	element := func(of *port, i int) dp.Element { return slotElement(key, i, of.slots(set)[i]) }
+	element := func(of *port, i int) dp.Element { return slotElement(key, i, of.Endpoints(set)[i]) }
 	was, is := 0, 0
 	if wasSets.Has(set) {
-		was = len(before.slots(set))
+		was = len(before.Endpoints(set))
 	}
 	if isSets.Has(set) {
-		is = len(after.slots(set))
+		is = len(after.Endpoints(set))
 	}
 	for i := range max(was, is) {
 		switch {
@@ -183,7 +183,7 @@ func (p *plan) changeSlots(key string, nodePort bool, set model.EndpointSets, be
 			sp.add = append(sp.add, element(after, i))
 		case i >= is:
 			sp.gone = append(sp.gone, element(before, i))
-		case before.slots(set)[i] != after.slots(set)[i]:
+		case before.Endpoints(set)[i] != after.Endpoints(set)[i]:
 			sp.gone = append(sp.gone, element(before, i))
 			sp.add = append(sp.add, element(after, i))
 		}
@@ -193,12 +193,12 @@ func (p *plan) changeSlots(key string, nodePort bool, set model.EndpointSets, be
 // changeSources is about who may use a VIP.
 func (p *plan) changeSources(before *port, o *front, after *port, n *front) {
 	sp := p.of(p.family.sets.vipSources)
-	if o != nil && o.restricted {
+	if o != nil && o.Restricted {
 		for _, r := range before.ranges {
 			sp.gone = append(sp.gone, sourceElement(o.key, r))
 		}
 	}
-	if n != nil && n.restricted {
+	if n != nil && n.Restricted {
 		for _, r := range after.ranges {
 			sp.add = append(sp.add, sourceElement(n.key, r))
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/serviceport"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -21,8 +22,8 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 	c.localPods = model.LocalPods{InterfacePrefix: "veth"}
 	c.serviceCIDRs = []netip.Prefix{netip.PrefixFrom(pod, pod.BitLen()-3).Masked()}
 	s := newSets()
-	p := &port{name: model.PortName{Protocol: model.TCP}, affinity: "affinity-probe", timeout: time.Hour,
-		cluster: []netip.AddrPort{netip.AddrPortFrom(pod, 80), netip.AddrPortFrom(pod, 81)}}
+	p := &port{affinity: "affinity-probe", Port: serviceport.Port{Name: model.PortName{Protocol: model.TCP}, AffinityTimeout: time.Hour,
+		Cluster: []netip.AddrPort{netip.AddrPortFrom(pod, 80), netip.AddrPortFrom(pod, 81)}}}
 
 	tx := dp.NewTransaction(dp.TableKey{Family: family, Name: "kube-proxy-lib.probe"})
 	tx.AddTable(layoutComment)
@@ -46,7 +47,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 		}
 	}
 	key := string(dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(nil, pod), model.TCP), 80))
-	tx.AddElements(s.endpoints, slotElement(key, 0, p.cluster[0]))
+	tx.AddElements(s.endpoints, slotElement(key, 0, p.Cluster[0]))
 	tx.AddElements(s.vipSources, sourceElement(key, addrRange{pod, pod.Next()}))
 	tx.AddElements(s.hairpin, hairpinElement(pod))
 	tx.AddElements(s.serviceIPs, dp.Element{Key: key, Value: last, Comment: "probe"})

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -217,9 +216,4 @@ func (c *config) isNoLocalPod() []dp.Statement {
 		}
 	}
 	return statements
-}
-
-// mayPassForLocalPod tells whether traffic from an address may be taken for that of a pod of this node.
-func (c *config) mayPassForLocalPod(a netip.Addr) bool {
-	return slices.ContainsFunc(c.localPods.CIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -1,0 +1,52 @@
+package backendtest
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stopwatch adds up the processor time of a benchmark, that of the programs that it ran included, and reports it as
+// cpu-ns/op. It is less at the mercy of what else the machine does than the time that benchmarks report.
+type Stopwatch struct {
+	Total time.Duration
+	N     int // how often Time was called
+	b     *testing.B
+}
+
+// NewStopwatch returns a stopwatch for a benchmark.
+func NewStopwatch(b *testing.B) *Stopwatch { return &Stopwatch{b: b} }
+
+// Time does what is measured.
+func (s *Stopwatch) Time(f func()) {
+	before := s.cpu()
+	f()
+	s.Total += s.cpu() - before
+	s.N++
+	s.b.ReportMetric(float64(s.Total.Nanoseconds())/float64(s.N), "cpu-ns/op")
+}
+
+// Alone does what is measured in a loop that else is not: one whose timer is stopped.
+func (s *Stopwatch) Alone(f func()) {
+	s.b.StartTimer()
+	s.Time(f)
+	s.b.StopTimer()
+}
+
+func (s *Stopwatch) cpu() time.Duration {
+	total := time.Duration(0)
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var r unix.Rusage
+		check(s.b, unix.Getrusage(who, &r))
+		total += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	return total
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
