@@ -1,0 +1,255 @@
+package iptables_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+func TestTheRulesReadWell(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	fm.Golden(t, "testdata/every-feature-ipv4.save", r.dump(model.IPv4))
+	fm.Golden(t, "testdata/every-feature-ipv6.save", r.dump(model.IPv6))
+}
+
+func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
+	r := newRig(t, iptables.Options{MasqueradeMark: 1 << 20, LocalhostNodePorts: false,
+		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
+	r.set(everyFeature()...)
+	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
+	r.sync()
+	fm.Golden(t, "testdata/options-ipv4.save", r.dump(model.IPv4))
+}
+
+// manyServices are services on one port, with so many endpoints each.
+func manyServices(n, endpoints int) []any {
+	values := []any{node}
+	for i := range n {
+		name := fmt.Sprintf("many/s%d", i)
+		values = append(values, fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.%d.%d", i/256, i%256)).Port("http", 80).Build())
+		for j := range endpoints {
+			values = append(values, fm.Endpoint(name+":http/TCP", fmt.Sprintf("10.244.%d.%d:8080", 2+j+i/256, i%256)).Build())
+		}
+	}
+	return values
+}
+
+func TestManyServicesAreATreeOfChains(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(manyServices(100, 1)...)
+	r.sync()
+	fm.Golden(t, "testdata/tree-ipv4.save", r.dump(model.IPv4))
+}
+
+func TestServicesWithTheSameNumberOfEndpointsAreAGroup(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(manyServices(10, 3)...)
+	r.sync()
+	fm.Golden(t, "testdata/group-ipv4.save", r.dump(model.IPv4))
+}
+
+func TestAChangeRewritesOneChain(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(manyServices(300, 10)...)
+	r.sync()
+	r.model.DeleteEndpoint(fm.Endpoint("many/s7:http/TCP", "10.244.4.7:8080").Build().Key())
+	r.set(fm.Endpoint("many/s7:http/TCP", "10.244.99.9:8080").Build())
+	r.sync()
+	fm.Golden(t, "testdata/one-endpoint-batch.txt", r.batches(model.IPv4))
+	assert.Empty(t, r.batches(model.IPv6))
+}
+
+func TestASyncWithoutNewsDoesNothing(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	r.sync()
+	assert.Empty(t, r.batches(model.IPv4))
+	for _, v := range everyFeature() { // told again, past the model that would not
+		switch v := v.(type) {
+		case *model.Service:
+			r.backend.SetService(v)
+		case *model.Endpoint:
+			r.backend.SetEndpoint(v)
+		}
+	}
+	r.sync()
+	assert.Empty(t, r.batches(model.IPv4))
+}
+
+func TestARestartChangesNothingThatIsRight(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	r.restart()
+	r.sync()
+	assert.Empty(t, r.batches(model.IPv4)+r.batches(model.IPv6))
+}
+
+func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(everyFeature()...)
+	r.sync()
+	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT,
+		Chains: []dataplane.Chain{{Name: "KPL-P-UDP"}, {Name: "KPL-OLD", Rules: []string{"-j RETURN"}}, {Name: "OTHERS"}},
+		Delete: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: `-m comment --comment "kube-proxy-lib: services" -j KPL-SERVICES`}},
+		Append: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-OLD"}, {Chain: "OUTPUT", Rule: "-j OTHERS"}}}}}))
+	r.restart()
+	r.model.DeleteService(model.ServiceName{Namespace: "voip", Name: "sip"})
+	r.sync()
+	fm.Golden(t, "testdata/restart-batch.txt", r.batches(model.IPv4))
+	assert.Contains(t, r.dump(model.IPv4), "-A OUTPUT -j OTHERS")
+}
+
+func TestTheFirstEndpointComesBeforeTheRefusalGoes(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	svc := fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80)
+	r.set(node, svc.NoEndpoints().Build())
+	r.sync()
+	assert.Contains(t, r.dump(model.IPv4), "-j REJECT")
+	r.set(fm.Endpoint("default/gone:http/TCP", "10.244.1.5:8080").Local().Build())
+	r.sync()
+	batch := r.batches(model.IPv4)
+	assert.Less(t, strings.Index(batch, "*nat"), strings.Index(batch, "*filter"))
+	assert.Contains(t, batch, "-j DNAT --to-destination 10.244.1.5:8080")
+	assert.NotContains(t, r.dump(model.IPv4), "-j REJECT")
+}
+
+func TestCleanUpLeavesTheRulesOfOthers(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	others := "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" +
+		":CNI-HOSTPORT - [0:0]\n-A PREROUTING -j CNI-HOSTPORT\n-A CNI-HOSTPORT -p tcp -j RETURN\nCOMMIT\n"
+	require.NoError(t, r.fakes[model.IPv4].Load(others))
+	r.set(everyFeature()...)
+	r.sync()
+	require.NotEqual(t, others, r.dump(model.IPv4))
+	require.NoError(t, r.backend.CleanUp(t.Context()))
+	assert.Equal(t, others, r.dump(model.IPv4))
+	assert.Empty(t, r.dump(model.IPv6))
+	require.NoError(t, iptables.CleanUp(t.Context(), r.options))
+	assert.Equal(t, others, r.dump(model.IPv4))
+}
+
+func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	name := model.ServiceName{Namespace: "a\"b{\n}'", Name: strings.Repeat("ä*long; ", 60)}
+	for i, timeout := range []time.Duration{0, time.Hour} {
+		n := name
+		n.Name += fmt.Sprint(i)
+		s := &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}, SessionAffinityTimeout: timeout,
+			Ports: []model.ServicePort{{Name: "x\ny", Protocol: model.TCP, Port: 80, RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}}
+		r.set(s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.1:80")})
+	}
+	r.sync() // the fake refuses what iptables-save would not print so
+	assert.Equal(t, 3, strings.Count(r.dump(model.IPv4), "--to-destination 10.244.1.1:80"))
+}
+
+func TestBadInputIsSkipped(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true})
+	s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "bad"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Ports: []model.ServicePort{{Name: "none", RoutesIPv4: routes}, {Name: "a", Protocol: model.TCP, Port: 80, RoutesIPv4: routes},
+			{Name: "a", Protocol: model.TCP, Port: 81, RoutesIPv4: routes}}}
+	port := s.PortName(s.Ports[1])
+	r.backend.SetNode(nil)
+	r.backend.SetService(nil)
+	r.backend.SetEndpoint(nil)
+	r.backend.SetService(s)
+	r.backend.SetEndpoint(&model.Endpoint{Port: port, Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.1:0")})
+	r.backend.SetEndpoint(&model.Endpoint{Port: port, Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.2:80")})
+	orphan := port
+	orphan.Service.Name = "not-set"
+	r.backend.SetEndpoint(&model.Endpoint{Port: orphan, Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.3:80")})
+	require.NoError(t, r.backend.Sync(t.Context()))
+	dump := r.dump(model.IPv4)
+	assert.Contains(t, dump, "10.244.1.2:80")
+	assert.NotContains(t, dump, "10.244.1.1")
+	assert.NotContains(t, dump, "10.244.1.3")
+	assert.NotContains(t, dump, "dport 81")
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for name, o := range map[string]iptables.Options{
+		"masqueradeMark":    {MasqueradeMark: 3},
+		"nodePortAddresses": {NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}},
+		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
+		"dataplanes":        {Dataplanes: []dataplane.Interface{dataplane.NewFake(model.IPv4), dataplane.NewFake(model.IPv4)}},
+		"variant":           {Variant: "new"},
+	} {
+		require.ErrorContains(t, o.Validate(), name)
+		_, err := iptables.New(t.Context(), o)
+		require.ErrorContains(t, err, name)
+	}
+	require.NoError(t, (&iptables.Options{}).Validate())
+}
+
+func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "proc/sys/net/ipv4/conf/all/route_localnet")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte("0\n"), 0o644))
+	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root)})
+	read := func() string {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(b)
+	}
+	r.set(everyFeature()...)
+	assert.Equal(t, "0\n", read(), "nothing changes before Sync")
+	r.sync()
+	assert.Equal(t, "1\n", read())
+	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8 -d 127.0.0.0/8")
+	assert.NotContains(t, r.dump(model.IPv4), "-d 127.0.0.0/8 -j RETURN")
+	assert.Contains(t, r.dump(model.IPv6), "-A KPL-NODEPORTS -d ::1/128 -j RETURN")
+
+	require.NoError(t, os.Remove(file))
+	other := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root)})
+	other.set(everyFeature()...)
+	err := other.trySync()
+	require.ErrorContains(t, err, "route_localnet")
+	v4, v6 := sink.FailedFamilies(err)
+	assert.True(t, v4)
+	assert.False(t, v6)
+	assert.Contains(t, other.dump(model.IPv4), "10.96.0.10", "everything else is in force")
+}
+
+func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
+	for value, drops := range map[string]bool{"0\n": true, "1\n": false} {
+		root := t.TempDir()
+		file := filepath.Join(root, "proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(value), 0o644))
+		r := newRig(t, iptables.Options{Sysctls: sysctl.Root(root)})
+		r.set(node)
+		r.sync()
+		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID -j DROP"), "liberal: %s", value)
+	}
+}
+
+func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
+	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{Primary: true}})
+	r.set(everyFeature()...)
+	r.sync()
+	assert.Contains(t, r.dump(model.IPv4), "-A KPL-SERVICES -d 192.0.2.10/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
+	r.set(fm.Node("n1").IP("192.0.2.11").Build())
+	r.sync()
+	assert.Contains(t, r.dump(model.IPv4), "-A KPL-SERVICES -d 192.0.2.11/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
+	assert.NotContains(t, r.dump(model.IPv4), "192.0.2.10")
+}

@@ -1,0 +1,166 @@
+package iptables
+
+import (
+	"strings"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// planBase plans the chains that are always there, and those that exist while a tree has anything in it.
+func (f *family) planBase() {
+	c := f.config
+	f.nat.set(servicesChain, f.servicesRules(), "")
+	f.setOrDrop(f.nat, nodePortsChain, f.nodePortsRules())
+	f.nat.set(postroutingChain, f.postroutingRules(), "")
+	f.nat.set(masqueradeChain, c.masqueradeRules(), "")
+
+	f.filter.set(refuseChain, f.refuseRules(), "")
+	f.setOrDrop(f.filter, refuseNodePorts, f.refuseNodePortsRules())
+	f.filter.set(forwardChain, c.forwardRules(), "")
+	f.setOrDrop(f.filter, localnetChain, c.localnetRules())
+}
+
+func (f *family) setOrDrop(c *chains, name string, rules []string) {
+	if len(rules) > 0 {
+		c.set(name, rules, "")
+	} else if _, ok := c.wanted[name]; ok {
+		c.drop(name)
+	}
+}
+
+// into returns jumps to the trees that have anything in them.
+func into(trees []*tree) []string {
+	var rules []string
+	for _, t := range trees {
+		if !t.isEmpty() {
+			rules = append(rules, "-p "+protocolText(t.protocol)+" -j "+t.name)
+		}
+	}
+	return rules
+}
+
+// servicesRules lead to an endpoint what has one. The mark says whether it is to be masqueraded; what has none must not keep
+// the mark.
+func (f *family) servicesRules() []string {
+	c := f.config
+	rules := into(f.trees.services[masqNever])
+	marked := false
+	if trees := into(f.trees.services[masqUnlessPod]); len(trees) > 0 {
+		rules = append(append(rules, c.markUnlessLocalPod()...), trees...)
+		marked = true
+	}
+	always := into(f.trees.services[masqAlways])
+	nodePorts := f.nodePortsRules()
+	if len(always) > 0 || len(nodePorts) > 0 {
+		rules = append(rules, strings.TrimSpace(comment("everything is masqueraded")+" "+markText(c.mark, true)))
+		marked = true
+	}
+	rules = append(rules, always...)
+	if len(nodePorts) > 0 {
+		for _, m := range c.nodePorts {
+			rules = append(rules, m+" -j "+nodePortsChain)
+		}
+	}
+	if marked {
+		rules = append(rules, strings.TrimSpace(comment("none of ours")+" "+markText(c.mark, false)))
+	}
+	return rules
+}
+
+// notLocalhost returns a rule that leaves loopback addresses alone, unless they are served.
+func (c *config) notLocalhost() []string {
+	switch {
+	case c.localhostNodePorts:
+		return nil
+	case c.family == model.IPv6:
+		return []string{"-d ::1/128 -j RETURN"}
+	}
+	return []string{"-d 127.0.0.0/8 -j RETURN"}
+}
+
+func (f *family) nodePortsRules() []string {
+	always, never := into(f.trees.nodePorts[masqAlways]), into(f.trees.nodePorts[masqNever])
+	if len(always)+len(never) == 0 || len(f.config.nodePorts) == 0 {
+		return nil
+	}
+	rules := append(f.config.notLocalhost(), always...)
+	if len(never) > 0 {
+		rules = append(append(rules, markText(f.config.mark, false)), never...)
+	}
+	return rules
+}
+
+func (c *config) masqueradeRules() []string {
+	masquerade := "-j MASQUERADE"
+	if c.randomFully {
+		masquerade += " --random-fully"
+	}
+	return []string{markText(c.mark, false), masquerade}
+}
+
+func (f *family) refuseRules() []string {
+	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, into(f.trees.refuse)...)
+	if len(f.refuseNodePortsRules()) > 0 {
+		for _, m := range f.config.nodePorts {
+			rules = append(rules, m+" -j "+refuseNodePorts)
+		}
+	}
+	return rules
+}
+
+func (f *family) refuseNodePortsRules() []string {
+	trees := into(f.trees.refuseNP)
+	if len(trees) == 0 || len(f.config.nodePorts) == 0 {
+		return nil
+	}
+	return append(f.config.notLocalhost(), trees...)
+}
+
+// forwardRules let service traffic through where the policy of FORWARD is not to, as kube-proxy does.
+func (c *config) forwardRules() []string {
+	var rules []string
+	if c.dropInvalid {
+		// What connection tracking does not know keeps the address that translation should have changed: its receiver would
+		// end the connection (S34).
+		rules = append(rules, "-m conntrack --ctstate INVALID -j DROP")
+	}
+	return append(rules,
+		markMatch(c.mark)+comment("to be masqueraded")+" -j ACCEPT",
+		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+}
+
+// localnetRules keep loopback addresses, which route_localnet opens, closed to others (S36).
+func (c *config) localnetRules() []string {
+	if !c.localhostNodePorts {
+		return nil
+	}
+	return []string{"! -s 127.0.0.0/8 -d 127.0.0.0/8" + comment("loopback addresses are not for others") +
+		" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"}
+}
+
+// wantedJumps are the rules that lead to our chains, in built-in chains, in order.
+func (f *family) wantedJumps() map[dp.Table][]dp.BuiltinRule {
+	jump := func(chain, match, text, to string) dp.BuiltinRule {
+		return dp.BuiltinRule{Chain: chain, Rule: strings.TrimSpace(match + comment("kube-proxy-lib: "+text) + " -j " + to)}
+	}
+	const isNew = "-m conntrack --ctstate NEW"
+	const refuse = "services without endpoints"
+	filter := []dp.BuiltinRule{
+		jump("INPUT", isNew, refuse, refuseChain),
+		jump("FORWARD", isNew, refuse, refuseChain),
+		jump("OUTPUT", isNew, refuse, refuseChain),
+		jump("FORWARD", "", "services", forwardChain),
+	}
+	if f.config.localhostNodePorts {
+		filter = append(filter, jump("INPUT", "", "node ports on loopback addresses", localnetChain))
+	}
+	return map[dp.Table][]dp.BuiltinRule{
+		dp.NAT: {
+			jump("PREROUTING", "", "services", servicesChain),
+			jump("OUTPUT", "", "services", servicesChain),
+			jump("POSTROUTING", "-m conntrack --ctstate DNAT", "services", postroutingChain),
+		},
+		dp.Filter: filter,
+	}
+}

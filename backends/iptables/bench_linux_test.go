@@ -1,0 +1,171 @@
+package iptables_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// The benchmarks run the programs of both variants against this machine's kernel, in a namespace of their own:
+//
+//	go test -run - -bench . -benchtime 5x ./backends/iptables
+
+var clusterSizes = backendtest.Sizes(10, 1000, 5000, 10000)
+
+func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
+	tb.Helper()
+	o.Families = []model.Family{model.IPv4}
+	o.DriftInterval = -1
+	b, err := iptables.New(tb.Context(), o)
+	require.NoError(tb, err)
+	return b
+}
+
+func eachSize(b *testing.B, f func(b *testing.B, c backendtest.ClusterSize, o iptables.Options)) {
+	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
+		for _, c := range clusterSizes {
+			b.Run(string(v)+"/"+c.String(), func(b *testing.B) {
+				need.Program(b, "iptables-"+string(v)+"-restore")
+				testns.Enter(b)
+				b.ReportAllocs()
+				f(b, c, iptables.Options{Variant: v})
+			})
+		}
+	}
+}
+
+func BenchmarkFullLoad(b *testing.B) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize, o iptables.Options) {
+		watch := backendtest.NewStopwatch(b)
+		for b.Loop() {
+			b.StopTimer()
+			backend := newBackend(b, o)
+			c.Describe(backend)
+			runtime.GC()
+			b.StartTimer()
+			watch.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
+			b.StopTimer()
+			require.NoError(b, backend.CleanUp(b.Context()))
+			require.NoError(b, backend.Close())
+			b.StartTimer()
+		}
+	})
+}
+
+// A new process finds everything as it should be.
+func BenchmarkRestart(b *testing.B) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize, o iptables.Options) {
+		first := newBackend(b, o)
+		c.Describe(first)
+		require.NoError(b, first.Sync(b.Context()))
+		require.NoError(b, first.Close())
+		watch := backendtest.NewStopwatch(b)
+		for b.Loop() {
+			b.StopTimer()
+			backend := newBackend(b, o)
+			c.Describe(backend)
+			runtime.GC()
+			b.StartTimer()
+			watch.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
+			b.StopTimer()
+			require.NoError(b, backend.Close())
+			b.StartTimer()
+		}
+	})
+}
+
+// benchChange measures waves of one change each, on a cluster that is in force.
+func benchChange(b *testing.B, describe func(c backendtest.ClusterSize, backend *iptables.Backend, n int)) {
+	eachSize(b, func(b *testing.B, c backendtest.ClusterSize, o iptables.Options) {
+		backend := newBackend(b, o)
+		defer func() { require.NoError(b, backend.Close()) }()
+		c.Describe(backend)
+		require.NoError(b, backend.Sync(b.Context()))
+		runtime.GC()
+		watch, n := backendtest.NewStopwatch(b), 0
+		for b.Loop() {
+			watch.Time(func() {
+				describe(c, backend, n)
+				if err := backend.Sync(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			})
+			n++
+		}
+	})
+}
+
+// One endpoint goes and another one comes, as when a pod is replaced.
+func BenchmarkOneEndpointChanged(b *testing.B) {
+	benchChange(b, func(c backendtest.ClusterSize, backend *iptables.Backend, n int) { c.ReplaceEndpoint(backend, n) })
+}
+
+// A service comes, and in the next wave goes.
+func BenchmarkAddOrDeleteService(b *testing.B) {
+	benchChange(b, func(c backendtest.ClusterSize, backend *iptables.Backend, n int) { c.AddOrDeleteService(backend, n) })
+}
+
+// ofUDP makes UDP services of those of a cluster.
+func ofUDP(s *model.Service) *model.Service {
+	udp := *s
+	udp.Ports = slices.Clone(s.Ports)
+	udp.Ports[0].Protocol = model.UDP
+	return &udp
+}
+
+// BenchmarkNewFlow is a new UDP flow from a process of the node: its first packet, up to the socket of an endpoint. First and
+// last are the services that stand first and last of so many. The median is not at the mercy of what else the machine does.
+func BenchmarkNewFlow(b *testing.B) {
+	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
+		for _, c := range backendtest.Sizes(10, 100, 1000, 5000, 10000) {
+			for _, at := range []struct {
+				name string
+				i    int
+			}{{"first", 0}, {"last", c.Services - 1}} {
+				b.Run(fmt.Sprintf("%s/%v/%s", v, c, at.name), func(b *testing.B) {
+					need.Program(b, "iptables-"+string(v)+"-restore")
+					flows := backendtest.NewFlows(b, testns.Enter(b))
+					backend := newBackend(b, iptables.Options{Variant: v})
+					defer func() { require.NoError(b, backend.Close()) }()
+					backend.SetNode(c.Node())
+					for i := range c.Services {
+						backend.SetService(ofUDP(c.Service(i)))
+						for j := range c.Endpoints {
+							ep := c.Endpoint(i, j)
+							if i == at.i {
+								ep.Target = flows.Endpoint(1 + j).Target
+							}
+							ep.Port.Protocol = model.UDP
+							backend.SetEndpoint(ep)
+						}
+					}
+					require.NoError(b, backend.Sync(b.Context()))
+					to := &unix.SockaddrInet4{Port: 80, Addr: c.Service(at.i).ClusterIPs[0].As4()}
+					var times []time.Duration
+					for b.Loop() {
+						flows.Open(len(times), func(fd int) {
+							began := time.Now()
+							err := unix.Sendto(fd, []byte("hello"), 0, to)
+							times = append(times, time.Since(began))
+							require.NoError(b, err)
+						})
+					}
+					slices.Sort(times)
+					b.ReportMetric(float64(times[len(times)/2]), "p50-ns")
+				})
+			}
+		}
+	}
+}

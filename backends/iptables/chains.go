@@ -1,0 +1,102 @@
+package iptables
+
+import (
+	"maps"
+	"slices"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+)
+
+// chains are the chains of a table that are ours: those that are wanted, and which of them the table does not have, or not
+// like this.
+type chains struct {
+	table   dp.Table
+	wanted  map[string]content
+	there   map[string]bool // chains that the table has
+	touched map[string]bool // chains that may be different in the table
+}
+
+// content is what is in a chain. Rules are only made when they are needed: most of the text of a big cluster never is, after
+// the first time.
+type content interface {
+	rules() []string
+	origin() string // whose they are
+}
+
+// fixed is content that is there already.
+type fixed struct {
+	lines []string
+	owner string
+}
+
+func (f fixed) rules() []string { return f.lines }
+func (f fixed) origin() string  { return f.owner }
+
+func newChains(t dp.Table) *chains {
+	return &chains{table: t, wanted: map[string]content{}, there: map[string]bool{}, touched: map[string]bool{}}
+}
+
+// put says that a chain is wanted, with new content.
+func (c *chains) put(name string, content content) {
+	c.wanted[name] = content
+	c.touched[name] = true
+}
+
+func (c *chains) touch(name string) { c.touched[name] = true }
+
+func (c *chains) drop(name string) {
+	delete(c.wanted, name)
+	c.touched[name] = true
+}
+
+// set says that a chain is wanted with these rules, if that is news.
+func (c *chains) set(name string, lines []string, owner string) {
+	if have, ok := c.wanted[name].(fixed); !ok || have.owner != owner || !slices.Equal(have.lines, lines) {
+		c.put(name, fixed{lines, owner})
+	}
+}
+
+// changes returns what makes the table follow.
+func (c *chains) changes() dp.TableBatch {
+	b := dp.TableBatch{Table: c.table}
+	for _, name := range slices.Sorted(maps.Keys(c.touched)) {
+		if content, ok := c.wanted[name]; ok {
+			b.Chains = append(b.Chains, dp.Chain{Name: name, Rules: content.rules(), Origin: content.origin()})
+		} else if c.there[name] {
+			b.Remove = append(b.Remove, name)
+		}
+	}
+	return b
+}
+
+// done notes that the table has followed.
+func (c *chains) done() {
+	for name := range c.touched {
+		if _, ok := c.wanted[name]; ok {
+			c.there[name] = true
+		} else {
+			delete(c.there, name)
+		}
+	}
+	if len(c.touched) > 64 {
+		c.touched = map[string]bool{} // clearing costs as much as the map ever held
+	} else {
+		clear(c.touched)
+	}
+}
+
+// compare notes what of the chains is different in the table, now that it has been read.
+func (c *chains) compare(s *dp.State) {
+	c.there, c.touched = map[string]bool{}, map[string]bool{}
+	for name := range s.Chains {
+		c.there[name] = true
+		if _, ok := c.wanted[name]; !ok {
+			c.touched[name] = true
+		}
+	}
+	for name, content := range c.wanted {
+		if rules, ok := s.Chains[name]; !ok || !slices.Equal(rules, content.rules()) {
+			c.touched[name] = true
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+// chainPrefix is what the names of all our chains begin with, and those of nobody else's.
+const chainPrefix = "KPL-"
+
+// The chains that are always there.
+const (
+	servicesChain    = chainPrefix + "SERVICES"
+	nodePortsChain   = chainPrefix + "NODEPORTS"
+	postroutingChain = chainPrefix + "POSTROUTING"
+	masqueradeChain  = chainPrefix + "MASQUERADE"
+	refuseChain      = chainPrefix + "REFUSE"
+	refuseNodePorts  = chainPrefix + "REFUSE-NODEPORTS"
+	forwardChain     = chainPrefix + "FORWARD"
+	localnetChain    = chainPrefix + "LOCALNET"
+)
+
+// config is what rules depend on besides services: of the node, the options and the machine.
+type config struct {
+	family    model.Family
+	mark      uint32
+	localPods model.LocalPods
+	// nodePorts are the matches of which each says that a destination is an address that serves node ports.
+	nodePorts          []string
+	localhostNodePorts bool
+	dropInvalid        bool // S34
+	randomFully        bool
+}
+
+func newConfig(f dp.Features, o *Options, m *machine, node *model.Node) *config {
+	c := &config{family: f.Family, mark: o.MasqueradeMark, dropInvalid: m.dropInvalid, randomFully: f.RandomFully}
+	if node == nil {
+		node = &model.Node{}
+	}
+	c.localPods = node.LocalPods
+	c.localPods.CIDRs = nil
+	for _, p := range node.LocalPods.CIDRs {
+		if model.FamilyOf(p.Addr()) == c.family {
+			c.localPods.CIDRs = append(c.localPods.CIDRs, p.Masked())
+		}
+	}
+	c.localhostNodePorts = o.LocalhostNodePorts && c.family == model.IPv4 && o.NodePortAddresses.Loopback()
+	c.nodePorts = nodePortMatches(c.family, o.NodePortAddresses, node)
+	return c
+}
+
+func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) []string {
+	const isLocal = "-m addrtype --dst-type LOCAL"
+	var prefixes []netip.Prefix
+	switch {
+	case choice.All(f):
+		return []string{isLocal}
+	case choice.Primary:
+		if ip := node.IP(f); ip.IsValid() && !ip.IsLoopback() {
+			prefixes = append(prefixes, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	default:
+		prefixes = choice.CIDRs
+	}
+	var matches []string
+	for _, p := range prefixes {
+		if model.FamilyOf(p.Addr()) == f {
+			matches = append(matches, "-d "+prefixText(p)+" "+isLocal)
+		}
+	}
+	return matches
+}
+
+// equal tells whether the rules of service ports are the same.
+func (c *config) equal(o *config) bool { return c.localPods.Equal(o.localPods) }
+
+// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30).
+func (c *config) isLocalPod() []string {
+	switch l := c.localPods; {
+	case l.Bridge != "":
+		return []string{"-i " + l.Bridge}
+	case l.InterfacePrefix != "":
+		return []string{"-i " + l.InterfacePrefix + "+"}
+	default:
+		var matches []string
+		for _, p := range l.CIDRs {
+			matches = append(matches, "-s "+prefixText(p))
+		}
+		return matches
+	}
+}
+
+// markUnlessLocalPod returns rules that set the mark on what does not come from a pod of this node.
+func (c *config) markUnlessLocalPod() []string {
+	matches := c.isLocalPod()
+	if len(matches) == 1 && !strings.HasSuffix(matches[0], "/0") {
+		return []string{"! " + matches[0] + comment("pods of this node excepted") + " " + markText(c.mark, true)}
+	}
+	rules := []string{strings.TrimSpace(comment("pods of this node excepted") + " " + markText(c.mark, true))}
+	for _, m := range matches {
+		rules = append(rules, m+" "+markText(c.mark, false))
+	}
+	return rules
+}
+
+// insertComment puts a comment before the target of a rule.
+func insertComment(rule, text string) string {
+	for _, target := range []string{"-j ", "-g "} {
+		if i := strings.LastIndex(rule, target); i >= 0 {
+			return strings.TrimSpace(rule[:i] + comment(text)[1:] + " " + rule[i:])
+		}
+	}
+	return rule
+}
+
+// protocols are those that there are trees for.
+func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP, model.SCTP} }
+
+func protocolIndex(p model.Protocol) int { return slices.Index(protocols(), p) }

@@ -1,0 +1,165 @@
+package iptables_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+func eachVariant(t *testing.T, f func(t *testing.T, v dataplane.Variant)) {
+	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
+		t.Run(string(v), func(t *testing.T) {
+			need.Program(t, "iptables-"+string(v)+"-restore")
+			f(t, v)
+		})
+	}
+}
+
+// midway is an iptables that does the first table of a batch only, while it is told to.
+type midway struct {
+	dataplane.Interface
+	failing *atomic.Bool
+}
+
+func (m midway) Restore(ctx context.Context, b *dataplane.Batch) error {
+	if !m.failing.Load() {
+		return m.Interface.Restore(ctx, b)
+	}
+	if len(b.Tables) > 0 {
+		if err := m.Interface.Restore(ctx, &dataplane.Batch{Tables: b.Tables[:1]}); err != nil {
+			return err
+		}
+	}
+	return errors.New("made to fail")
+}
+
+// cleaning is the backend with package conntrack around it, as in a proxy.
+type cleaning struct {
+	*conntrack.Reconciler
+	end func() error
+}
+
+func (c cleaning) Close() error { return c.end() }
+
+// withoutBPF is an iptables of a kernel that has no match bpf.
+type withoutBPF struct{ dataplane.Interface }
+
+func (w withoutBPF) Restore(ctx context.Context, b *dataplane.Batch) error {
+	if strings.Contains(b.String(), "-m bpf") {
+		return &dataplane.RestoreError{Err: errors.New("no such match")}
+	}
+	return w.Interface.Restore(ctx, b)
+}
+
+func factory(v dataplane.Variant) conformance.Factory { return factoryWith(v, false) }
+
+func factoryWith(v dataplane.Variant, noBPF bool) conformance.Factory {
+	var failing atomic.Bool
+	return conformance.Factory{
+		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+			var dataplanes []dataplane.Interface
+			var closers []io.Closer
+			for _, f := range env.Families {
+				d, err := dataplane.New(ctx, dataplane.Options{Family: f, Variant: v})
+				if err != nil {
+					return nil, err
+				}
+				closers = append(closers, d)
+				var narrow dataplane.Interface = d
+				if noBPF {
+					narrow = withoutBPF{d}
+				}
+				dataplanes = append(dataplanes, midway{narrow, &failing})
+			}
+			b, err := iptables.New(ctx, iptables.Options{Dataplanes: dataplanes, LocalhostNodePorts: env.LocalhostNodePorts,
+				NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs}})
+			if err != nil {
+				return nil, err
+			}
+			closers = append([]io.Closer{b}, closers...)
+			ctx, cancel := context.WithCancel(ctx)
+			r := conntrack.Wrap(ctx, b, conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
+			return cleaning{r, func() error {
+				cancel()
+				r.Wait()
+				var errs []error
+				for _, c := range closers {
+					errs = append(errs, c.Close())
+				}
+				return errors.Join(errs...)
+			}}, nil
+		},
+		Fail: func(context.Context, conformance.Env) (func() error, error) {
+			failing.Store(true)
+			return func() error { failing.Store(false); return nil }, nil
+		},
+		Cleanup: func(ctx context.Context, env conformance.Env) error {
+			return iptables.CleanUp(ctx, iptables.Options{Families: env.Families, Variant: v})
+		},
+		Dump: func(ctx context.Context, env conformance.Env) (string, error) { return dump(ctx, v, env.Families) },
+		Break: func(ctx context.Context, _ conformance.Env) error {
+			_, err := run(ctx, "iptables-"+string(v), "-w", "-t", "nat", "-F", "KPL-SERVICES")
+			return err
+		},
+		RepairsItself: true,
+		Lacks:         []conformance.Feature{conformance.UnknownPorts, conformance.UnallocatedAddresses},
+	}
+}
+
+// dump returns the rules and our chains, of all tables.
+func dump(ctx context.Context, v dataplane.Variant, families []model.Family) (string, error) {
+	var b strings.Builder
+	for _, f := range families {
+		program := map[model.Family]string{model.IPv4: "iptables-", model.IPv6: "ip6tables-"}[f] + string(v) + "-save"
+		out, err := exec.CommandContext(ctx, program).Output()
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", program, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":KPL") {
+				b.WriteString(f.String() + " " + line)
+			}
+		}
+	}
+	return b.String(), nil
+}
+
+func run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	return string(out), err
+}
+
+func TestConformance(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) { conformance.Test(t, factory(v)) })
+}
+
+// TestRandomClustersWithoutBPF runs the random clusters on a kernel that has no match bpf, as far as the backend can tell: pods
+// that reach themselves are the only difference.
+func TestRandomClustersWithoutBPF(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		conformance.Random(t, factoryWith(v, true), uint64(backendtest.Number(t, "KPL_SEED", 2)), backendtest.Number(t, "KPL_RUNS", 5))
+	})
+}
+
+// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or a
+// longer one.
+func TestRandomClusters(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		conformance.Random(t, factory(v), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 15))
+	})
+}

@@ -1,0 +1,106 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+var (
+	// ErrNotLinux is what New fails with on other systems.
+	ErrNotLinux = errors.New("iptables is a part of Linux")
+	// ErrNoTable: the kernel does not have the table, because a module is missing.
+	ErrNoTable = errors.New("the kernel does not have the table, is a module missing?")
+	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.
+	ErrLocked = errors.New("another program holds the xtables lock")
+	// ErrIncompatible: with the help of nft somebody has put into one of iptables-nft's tables what it cannot print.
+	ErrIncompatible = errors.New("the table holds what iptables cannot read")
+)
+
+// Missing permission is fs.ErrPermission, a missing program exec.ErrNotFound.
+
+// classify says what the messages of a program mean, nil if that is not known.
+func classify(stderr string) error {
+	has := func(texts ...string) bool {
+		for _, t := range texts {
+			if strings.Contains(stderr, t) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("Permission denied", "Operation not permitted"):
+		return fs.ErrPermission
+	case has("do you need to insmod", "unable to initialize table"):
+		return ErrNoTable
+	case has("is incompatible, use 'nft' tool"):
+		return ErrIncompatible
+	case has("holding the xtables lock"):
+		return ErrLocked
+	}
+	return nil
+}
+
+// explain adds to the error of a program what its messages mean.
+func explain(err error, stderr string) error {
+	if class := classify(stderr); class != nil {
+		return fmt.Errorf("%w (%w)", class, err)
+	}
+	return err
+}
+
+// How the programs name a line, all seen with 1.8.9:
+//
+//	Error occurred at line: 3                          both, what user space refuses; nft: missing chains, at COMMIT
+//	iptables-restore: line 4 failed                    legacy, -D and -X of what is not there; at COMMIT what the kernel refuses
+//	iptables-nft-restore: line 3 failed: Bad rule ...  nft, -D and -X of what is not there
+//	line 5: CHAIN_DEL failed (Device or resource busy): chain KPL-B    nft, what the kernel refuses
+var (
+	lineNumber   = regexp.MustCompile(`(?m)Error occurred at line: (\d+)|line (\d+) failed|^line (\d+): \S+ failed`)
+	missingChain = regexp.MustCompile("Chain '([^']+)' does not exist|Couldn't load target `([^']+)'|goto '([^']+)' is not a chain")
+)
+
+// lineOf returns the line of a batch that the messages name, and 0 if they name none.
+func (b *Batch) lineOf(stderr string) (line, int) {
+	m := lineNumber.FindStringSubmatch(stderr)
+	if m == nil {
+		return line{}, 0
+	}
+	n, _ := strconv.Atoi(m[1] + m[2] + m[3])
+	l, n := b.find(func(number int, _ *line) bool { return number == n })
+	if l.verb != "COMMIT" {
+		return l, n
+	}
+	// iptables-nft looks for the chains that rules jump to at the end.
+	if m := missingChain.FindStringSubmatch(stderr); m != nil {
+		jump, number := b.find(func(_ int, r *line) bool {
+			return r.table == l.table && r.rule != "" && Target(r.rule) == m[1]+m[2]+m[3]
+		})
+		if number > 0 {
+			return jump, number
+		}
+	}
+	return l, n
+}
+
+// isMissing tells whether the messages say that a rule to be deleted is not there, or that it jumps to a chain that is not
+// there, which comes to the same.
+func isMissing(stderr string) bool {
+	return strings.Contains(stderr, " failed") && !strings.Contains(stderr, "Error occurred") ||
+		missingChain.MatchString(stderr)
+}
+
+// tidy returns the messages without what is of no use in an error: empty lines and hints at the manual.
+func tidy(stderr string) string {
+	var lines []string
+	for l := range strings.Lines(stderr) {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "Try `") && !strings.HasPrefix(l, "Another app is currently") {
+			lines = append(lines, l)
+		}
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,111 @@
+package dataplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// command is a program to run.
+type command struct {
+	path  string
+	args  []string
+	write io.WriterTo             // its standard input, if any
+	read  func(line []byte) error // gets its standard output, if any
+	// stderr has what it wrote there, the beginning of it.
+	stderr limited
+}
+
+// limited keeps the first bytes of what is written to it.
+type limited struct{ bytes.Buffer }
+
+const maxStderr = 16 << 10
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.Buffer.Write(b[:min(len(b), maxStderr-l.Len())])
+	return len(b), nil
+}
+
+// run runs a program in a namespace to its end. It is killed when ctx ends.
+func run(ctx context.Context, ns *namespace, c command) error { return c.run(ctx, ns) }
+
+func (c *command) run(ctx context.Context, ns *namespace) error {
+	name := filepath.Base(c.path)
+	// Whatever ends this function ends the program.
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(runCtx, c.path, c.args...)
+	cmd.Stderr = &c.stderr
+	cmd.WaitDelay = time.Second
+	var stdin io.WriteCloser
+	var stdout io.ReadCloser
+	var err error
+	if c.write != nil {
+		if stdin, err = cmd.StdinPipe(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if c.read != nil {
+		if stdout, err = cmd.StdoutPipe(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if err := ns.do(cmd.Start); err != nil {
+		return fmt.Errorf("%s: %w", name, explain(err, err.Error()))
+	}
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		if stdin != nil {
+			// If this fails the program has ended, and says why.
+			_, _ = c.write.WriteTo(stdin)
+			_ = stdin.Close()
+		}
+	}()
+	var readErr error
+	if stdout != nil {
+		if readErr = readSave(stdout, c.read); readErr != nil {
+			cancel()
+		}
+	}
+	err = cmd.Wait()
+	<-written
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	case readErr != nil:
+		return fmt.Errorf("%s: %w", name, readErr)
+	case err != nil:
+		return &programError{name: name, stderr: c.stderr.String(), err: explain(err, c.stderr.String())}
+	}
+	return nil
+}
+
+// programError is a program that failed by itself.
+type programError struct {
+	name   string
+	stderr string
+	err    error
+}
+
+func (e *programError) Error() string {
+	if s := tidy(e.stderr); s != "" {
+		return fmt.Sprintf("%s: %v: %s", e.name, e.err, s)
+	}
+	return fmt.Sprintf("%s: %v", e.name, e.err)
+}
+
+func (e *programError) Unwrap() error { return e.err }
+
+func asProgramError(err error) *programError {
+	var p *programError
+	if errors.As(err, &p) {
+		return p
+	}
+	return nil
+}

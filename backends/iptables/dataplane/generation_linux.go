@@ -1,0 +1,149 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// generation asks the kernel whether rules were changed. Its socket stays in the namespace in which it was opened.
+type generation struct {
+	mu     sync.Mutex
+	family model.Family
+	nft    *netlink.Conn // NFT
+	raw    int           // Legacy: a socket, 0 if there is none
+	tables []Table       // Legacy
+}
+
+func (g *generation) open(f model.Family, v Variant) error {
+	g.family, g.tables = f, []Table{NAT, Filter}
+	if v == NFT {
+		c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		if err != nil {
+			return fmt.Errorf("%v: nf_tables: %w", f, err)
+		}
+		g.nft = c
+		return probeNAT(c, f)
+	}
+	domain := unix.AF_INET
+	if f == model.IPv6 {
+		domain = unix.AF_INET6
+	}
+	s, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return fmt.Errorf("%v: a socket to ask x_tables: %w", f, err)
+	}
+	g.raw = s
+	return nil
+}
+
+func (g *generation) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.nft != nil {
+		return g.nft.Close()
+	}
+	if g.raw != 0 {
+		err := unix.Close(g.raw)
+		g.raw = 0
+		return err
+	}
+	return nil
+}
+
+// watch adds a table to those that the generation is about. Asking for a table makes the kernel load it.
+func (g *generation) watch(t Table) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !slices.Contains(g.tables, t) {
+		g.tables = append(g.tables, t)
+	}
+}
+
+func (g *generation) get() (uint64, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.nft != nil:
+		return g.getNFT()
+	case g.raw != 0:
+		return g.getLegacy()
+	}
+	return 0, errors.New("closed")
+}
+
+// getNFT asks for nf_tables' generation.
+func (g *generation) getNFT() (uint64, error) {
+	const genID = 1 // NFTA_GEN_ID
+	answers, err := g.nft.Execute(netlink.Message{
+		Header: netlink.Header{
+			Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN,
+			Flags: netlink.Request,
+		},
+		Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range answers {
+		if len(a.Data) < 4 {
+			continue
+		}
+		attributes, err := netlink.NewAttributeDecoder(a.Data[4:])
+		if err != nil {
+			return 0, err
+		}
+		attributes.ByteOrder = binary.BigEndian
+		for attributes.Next() {
+			if attributes.Type() == genID {
+				return uint64(attributes.Uint32()), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel's answer has none")
+}
+
+// getinfo is struct ipt_getinfo, and ip6t_getinfo.
+type getinfo struct {
+	name       [32]byte
+	hooks      uint32
+	entries    [5]uint32
+	underflows [5]uint32
+	rules      uint32
+	size       uint32
+}
+
+// getLegacy hashes what the kernel says about the size of the tables and where in them the built-in chains begin. It has
+// no counter of changes.
+func (g *generation) getLegacy() (uint64, error) {
+	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
+	level := unix.IPPROTO_IP
+	if g.family == model.IPv6 {
+		level = unix.IPPROTO_IPV6
+	}
+	hash := fnv.New64a()
+	for _, t := range g.tables {
+		var info getinfo
+		copy(info.name[:len(info.name)-1], t)
+		size := uint32(unsafe.Sizeof(info))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(g.raw), uintptr(level), getInfo,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno == unix.ENOENT {
+			return 0, fmt.Errorf("table %s: %w", t, ErrNoTable)
+		}
+		if errno != 0 {
+			return 0, fmt.Errorf("table %s: %w", t, errno)
+		}
+		_ = binary.Write(hash, binary.NativeEndian, [][5]uint32{info.entries, info.underflows, {info.hooks, info.rules, info.size}})
+	}
+	return hash.Sum64(), nil
+}

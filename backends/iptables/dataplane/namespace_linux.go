@@ -1,0 +1,77 @@
+package dataplane
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespace is a network namespace that stays known for as long as it is open. A program inherits the one of the thread
+// that starts it, and a goroutine can be on any thread.
+type namespace struct {
+	file     *os.File
+	dev, ino uint64
+}
+
+const ownNamespace = "/proc/thread-self/ns/net"
+
+// currentNamespace opens the namespace of the calling thread.
+func currentNamespace() (*namespace, error) {
+	f, err := os.Open(ownNamespace)
+	if err != nil {
+		return nil, fmt.Errorf("the network namespace: %w", err)
+	}
+	n := &namespace{file: f}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("the network namespace: %w", err)
+	}
+	n.dev, n.ino = uint64(st.Dev), st.Ino
+	return n, nil
+}
+
+func (n *namespace) close() error { return n.file.Close() }
+
+// do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process lives in another one.
+func (n *namespace) do(f func() error) error {
+	runtime.LockOSThread()
+	if n.isCurrent() {
+		defer runtime.UnlockOSThread()
+		return f()
+	}
+	runtime.UnlockOSThread()
+	done := make(chan error, 1)
+	go onOtherThread(func() {
+		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering the network namespace: %w", err)
+			return
+		}
+		done <- f()
+	})
+	return <-done
+}
+
+func (n *namespace) isCurrent() bool {
+	var st unix.Stat_t
+	return unix.Stat(ownNamespace, &st) == nil && uint64(st.Dev) == n.dev && st.Ino == n.ino
+}
+
+// onOtherThread calls f on a thread that ends with it, so that what f does to the thread is nobody else's business. It is
+// never the first thread of the process: that one cannot end, and the rest of the system takes it for the whole process.
+func onOtherThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			onOtherThread(f)
+		}()
+		<-done
+		runtime.UnlockOSThread()
+		return
+	}
+	f()
+}

@@ -1,0 +1,214 @@
+package dataplane
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// installed makes a directory the only one in which programs are found, and puts scripts into it.
+func installed(t *testing.T, scripts map[string]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range scripts {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+	}
+	t.Setenv("PATH", dir)
+}
+
+// three are the programs of one name, that say of themselves what version is and whose save prints saved.
+func three(name, version, saved string) map[string]string {
+	return map[string]string{
+		name:              fmt.Sprintf("[ \"$1\" = --version ] && { echo '%s'; exit 0; }\nexit 0", version),
+		name + "-save":    fmt.Sprintf("echo '%s'", saved),
+		name + "-restore": "exit 0",
+	}
+}
+
+func merged(all ...map[string]string) map[string]string {
+	m := map[string]string{}
+	for _, x := range all {
+		for k, v := range x {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+func TestProgramsAreFoundWithWhatTheyCanDo(t *testing.T) {
+	for _, x := range []struct {
+		name, version string
+		family        model.Family
+		program       string
+		want          Variant
+		text          string
+		randomFully   bool
+		args          []string
+	}{
+		{"before there were variants", "iptables v1.4.21", model.IPv4, "iptables", Legacy, "1.4.21", false, []string{"--noflush"}},
+		{"before restore knew of the lock", "iptables v1.6.1", model.IPv4, "iptables", Legacy, "1.6.1", false, []string{"--noflush"}},
+		{"the first that knows", "ip6tables v1.6.2", model.IPv6, "ip6tables", Legacy, "1.6.2", true, []string{"--noflush", "--wait", "5"}},
+		{"nft", "iptables v1.8.9 (nf_tables)", model.IPv4, "iptables", NFT, "1.8.9", true, []string{"--noflush", "--wait", "5"}},
+		{"legacy", "iptables v1.8.10 (legacy)", model.IPv4, "iptables", Legacy, "1.8.10", true, []string{"--noflush", "--wait", "5"}},
+		{"IPv6", "ip6tables v2.0.0 (nf_tables)", model.IPv6, "ip6tables", NFT, "2.0.0", true, []string{"--noflush", "--wait", "5"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			installed(t, three(x.program, x.version, ""))
+			for _, v := range []Variant{"", x.want} {
+				p, err := findPrograms(t.Context(), x.family, v, 5)
+				require.NoError(t, err)
+				assert.Equal(t, x.want, p.variant)
+				assert.Equal(t, x.text, p.versionText())
+				assert.Equal(t, x.randomFully, p.command.HasRandomFully())
+				assert.Equal(t, x.args, p.restoreArgs(5))
+			}
+			other := NFT
+			if x.want == NFT {
+				other = Legacy
+			}
+			_, err := findPrograms(t.Context(), x.family, other, 5)
+			assert.ErrorIs(t, err, exec.ErrNotFound)
+		})
+	}
+}
+
+func TestRestoreOfADistributionMayWaitBefore162(t *testing.T) {
+	scripts := three("iptables", "iptables v1.4.21", "")
+	scripts["iptables-restore"] = "[ \"$1\" = --version ] && echo 'iptables-restore v1.4.21'"
+	installed(t, scripts)
+	p, err := findPrograms(t.Context(), model.IPv4, Legacy, 7)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"--noflush", "--wait", "7"}, p.restoreArgs(7))
+}
+
+func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
+	nft := three("iptables-nft", "iptables v1.8.9 (nf_tables)", "")
+	for name, x := range map[string]struct {
+		scripts map[string]string
+		names   string
+	}{
+		"nothing is installed": {nil, "iptables-nft"},
+		"no restore":           {map[string]string{"iptables-nft": nft["iptables-nft"], "iptables-nft-save": "exit 0"}, "iptables-nft-restore"},
+		"not a version":        {three("iptables-nft", "BusyBox", ""), "BusyBox"},
+		"does not run":         {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
+		"another variant":      {three("iptables-nft", "iptables v1.8.9 (legacy)", ""), "legacy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			installed(t, x.scripts)
+			_, err := New(t.Context(), Options{Variant: NFT})
+			assert.ErrorContains(t, err, x.names)
+		})
+	}
+	installed(t, nil)
+	_, err := New(t.Context(), Options{})
+	assert.ErrorIs(t, err, exec.ErrNotFound)
+}
+
+func TestSurveyFindsTheVariantThatTheNodeUses(t *testing.T) {
+	rules := func(n int) string {
+		s := "*nat\n:PREROUTING ACCEPT [0:0]\n"
+		for range n {
+			s += "-A PREROUTING -j ACCEPT\n"
+		}
+		return s + "COMMIT"
+	}
+	hint := "*filter\n:KUBE-FIREWALL - [0:0]\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT"
+	for _, x := range []struct {
+		name        string
+		nft, legacy string
+		want        Variant
+	}{
+		{"nobody uses anything", rules(0), "", ""},
+		{"more rules in nft", rules(2), rules(1), NFT},
+		{"more rules in legacy", rules(1), rules(2), Legacy},
+		{"the kubelet's hint weighs more than rules", rules(5), hint, Legacy},
+		{"the newer hint", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT", rules(5), NFT},
+		{"hints in both, then rules count", hint + "\n" + rules(1), hint, NFT},
+		{"a chain of that name elsewhere is no hint", rules(0) + "\n*nat\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT", rules(1), Legacy},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			installed(t, merged(three("iptables-nft", "iptables v1.8.9 (nf_tables)", x.nft), three("iptables-legacy", "iptables v1.8.9 (legacy)", x.legacy)))
+			found, err := Survey(t.Context(), model.IPv4)
+			require.NoError(t, err)
+			require.Len(t, found, 2)
+			assert.Equal(t, x.want, choose(found))
+		})
+	}
+}
+
+func TestSurveyOfOneVariant(t *testing.T) {
+	installed(t, three("iptables", "iptables v1.8.9 (legacy)", "*nat\n-A X -j Y\nCOMMIT"))
+	found, err := Survey(t.Context(), model.IPv4)
+	require.NoError(t, err)
+	assert.Equal(t, []InUse{{Variant: Legacy, Rules: 1}}, found)
+}
+
+func TestErrorsOfProgramsAreTold(t *testing.T) {
+	legacy := three("iptables-legacy", "iptables v1.8.9 (legacy)", "")
+	fail := func(message string) map[string]string {
+		return merged(legacy, map[string]string{"iptables-legacy": strings.TrimSuffix(legacy["iptables-legacy"], "exit 0") + "echo \"" + message + "\" >&2; exit 3"})
+	}
+	installed(t, fail("iptables v1.8.9 (legacy): can't initialize iptables table: Table does not exist (do you need to insmod?)"))
+	_, err := New(t.Context(), Options{Variant: Legacy})
+	assert.ErrorIs(t, err, ErrNoTable)
+	assert.ErrorContains(t, err, "nat")
+
+	installed(t, fail("Fatal: can't open lock file /run/xtables.lock: Permission denied"))
+	_, err = New(t.Context(), Options{Variant: Legacy})
+	assert.ErrorIs(t, err, fs.ErrPermission)
+}
+
+func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, o := range []Options{{Family: 5}, {Variant: "ebtables"}, {LockWait: -1}, {LockWait: 1}} {
+		_, err := New(t.Context(), o)
+		assert.Error(t, err, "%+v", o)
+	}
+}
+
+func TestNewUsesWhatTheNodeUses(t *testing.T) {
+	for _, f := range model.Families() {
+		for _, v := range []Variant{NFT, Legacy} {
+			t.Run(programName(f, v), func(t *testing.T) {
+				for _, p := range []Variant{NFT, Legacy} {
+					need.Program(t, programName(f, p))
+				}
+				n := testns.New(t)
+				b := oneRule(Mangle, "-j RETURN")
+				b.Tables[0].Chains[0].Name = "KUBE-IPTABLES-HINT"
+				require.NoError(t, newIPTables(t, n, Options{Family: f, Variant: v}).Restore(t.Context(), b))
+				other := NFT
+				if v == NFT {
+					other = Legacy
+				}
+				more := oneRule(NAT, "-j RETURN")
+				more.Tables[0].Chains[0].Rules = []string{"-j RETURN", "-j RETURN"}
+				require.NoError(t, newIPTables(t, n, Options{Family: f, Variant: other}).Restore(t.Context(), more))
+				assert.Equal(t, v, newIPTables(t, n, Options{Family: f}).Features().Variant)
+			})
+		}
+	}
+}
+
+func TestSurveyLoadsNoTable(t *testing.T) {
+	n := testns.New(t)
+	need.Program(t, "iptables-legacy")
+	n.Do(func() error {
+		if _, err := Survey(t.Context(), model.IPv4); err != nil {
+			return err
+		}
+		tables, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
+		assert.Empty(t, string(tables))
+		return err
+	})
+}

@@ -1,0 +1,160 @@
+package dataplane
+
+import (
+	"bytes"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Quote returns s as iptables-save writes an argument: in quotes if there is anything in it but letters, digits and a few
+// signs. Comments need it.
+func Quote(s string) string {
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		if strings.IndexByte(escaped, s[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(s[i])
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// As in xtables_save_string.
+const (
+	plain   = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+	escaped = "\"\\'"
+)
+
+// Probability returns what follows "-m statistic --mode random --probability" so that one in n matches, as iptables-save
+// prints it: the kernel keeps 31 bits of it.
+func Probability(n int) string {
+	const one = 1 << 31
+	return strconv.FormatFloat(math.Round(one/float64(n))/one, 'f', 11, 64)
+}
+
+// Address returns an address as iptables-save prints it, which is glibc's way: "::0.1.0.0" for "::1:0", for what has six
+// groups of zeros at the head, is not quite package netip's.
+func Address(a netip.Addr) string {
+	b := a.As16()
+	if a.Is6() && isZero(b[:12]) && !isZero(b[12:14]) {
+		return "::" + netip.AddrFrom4([4]byte(b[12:])).String()
+	}
+	return a.String()
+}
+
+func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) }
+
+// Masked returns what follows -s or -d to match all addresses that agree with a in the bits of a mask, which need not be
+// the first ones. With a mask that leaves out nobody it is "": then there must be no -s or -d.
+func Masked(a, mask netip.Addr) string {
+	address, bits := a.AsSlice(), mask.AsSlice()
+	length, isLength := 0, true
+	for i := range address {
+		address[i] &= bits[min(i, len(bits)-1)]
+		for bit := 7; bit >= 0; bit-- {
+			switch one := bits[min(i, len(bits)-1)]>>bit&1 == 1; {
+			case one && length == i*8+7-bit:
+				length++
+			case one:
+				isLength = false
+			}
+		}
+	}
+	a, _ = netip.AddrFromSlice(address)
+	switch {
+	case !isLength:
+		return Address(a) + "/" + Address(mask)
+	case length == 0:
+		return ""
+	}
+	return Address(a) + "/" + strconv.Itoa(length)
+}
+
+// normalize returns a rule with IPv6 addresses as Address writes them, whatever C library the program is linked with.
+func normalize(rule []byte) []byte {
+	if !bytes.Contains(rule, []byte("::")) {
+		return rule
+	}
+	changed := false
+	all := bytes.Split(rule, []byte(" "))
+	for i := 1; i < len(all); i++ {
+		if o := string(all[i-1]); o != "-s" && o != "-d" {
+			continue
+		}
+		parts := bytes.Split(all[i], []byte("/"))
+		for j, part := range parts {
+			a, err := netip.ParseAddr(string(part))
+			if text := Address(a); err == nil && text != string(part) {
+				parts[j], changed = []byte(text), true
+			}
+		}
+		all[i] = bytes.Join(parts, []byte("/"))
+	}
+	if !changed {
+		return rule
+	}
+	return bytes.Join(all, []byte(" "))
+}
+
+// fields splits a rule at its spaces as iptables-restore does: what is quoted is one field.
+func fields(rule string) []string {
+	var all []string
+	for {
+		rule = strings.TrimLeft(rule, " \t")
+		if rule == "" {
+			return all
+		}
+		var field string
+		field, rule = firstField(rule)
+		all = append(all, field)
+	}
+}
+
+func firstField(s string) (field, rest string) {
+	if end := strings.IndexAny(s, " \t\""); end < 0 {
+		return s, ""
+	} else if s[end] != '"' {
+		return s[:end], s[end:]
+	}
+	var b strings.Builder
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case !quoted && (c == ' ' || c == '\t'):
+			return b.String(), s[i:]
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), ""
+}
+
+// Target returns where a rule jumps or goes to, or "".
+func Target(rule string) string {
+	for rule != "" {
+		var field string
+		field, rule = firstField(strings.TrimLeft(rule, " \t"))
+		if field == "-j" || field == "-g" {
+			field, _ = firstField(strings.TrimLeft(rule, " \t"))
+			return field
+		}
+		// The argument of --comment may be "-j".
+		if field == "--comment" {
+			_, rule = firstField(strings.TrimLeft(rule, " \t"))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,89 @@
+package iptables
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// entry is what happens to a destination.
+type entry struct {
+	key   key
+	owner model.PortName
+	to    target
+}
+
+// key is an address, port and protocol; or a node port, without address.
+type key struct {
+	addr     netip.Addr
+	port     uint16
+	protocol model.Protocol
+}
+
+func (k key) compare(o key) int {
+	return cmp.Or(k.addr.Compare(o.addr), cmp.Compare(k.port, o.port), cmp.Compare(k.protocol, o.protocol))
+}
+
+// target is the rest of the rules of an entry. The zero target is none.
+type target struct {
+	endpoints []netip.AddrPort // to one of these, at random
+	rule      string           // or else this
+}
+
+func (t target) isZero() bool { return t.rule == "" && len(t.endpoints) == 0 }
+
+func (t target) equal(o target) bool {
+	return t.rule == o.rule && slices.Equal(t.endpoints, o.endpoints)
+}
+
+// match is what a packet has to be for an entry; withPort if the port is not certain yet.
+func (e *entry) match(withPort bool) string {
+	match := ""
+	if e.key.addr.IsValid() {
+		match = "-d " + hostText(e.key.addr) + " "
+	}
+	if withPort {
+		return match + portMatch(e.key.protocol, strconv.Itoa(int(e.key.port)))
+	}
+	return match + "-p " + protocolText(e.key.protocol)
+}
+
+// rules appends the rules of an entry that stands for itself.
+func (e *entry) rules(rules []string, withPort bool) []string {
+	if e.key.protocol == noProtocol {
+		return append(rules, "-s "+hostText(e.key.addr)+" -d "+hostText(e.key.addr)+" "+e.to.rule)
+	}
+	match := e.match(withPort)
+	named := match + comment(portComment(e.owner))
+	if len(e.to.endpoints) == 0 {
+		return append(rules, named+" "+e.to.rule)
+	}
+	return balance(rules, named, match, e.to.endpoints)
+}
+
+// balance appends rules that send to one of the endpoints at random; the first one begins with named, others with match.
+func balance(rules []string, named, match string, endpoints []netip.AddrPort) []string {
+	for i, ep := range endpoints {
+		m := match
+		if i == 0 {
+			m = named
+		}
+		if left := len(endpoints) - i; left > 1 {
+			m += " -m statistic --mode random --probability " + dp.Probability(left)
+		}
+		rules = append(rules, m+dnat(ep))
+	}
+	return rules
+}
+
+func dnat(ep netip.AddrPort) string {
+	to := dp.Address(ep.Addr())
+	if ep.Addr().Is6() {
+		to = "[" + to + "]"
+	}
+	return " -j DNAT --to-destination " + to + ":" + strconv.Itoa(int(ep.Port()))
+}

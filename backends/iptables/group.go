@@ -1,0 +1,166 @@
+package iptables
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+)
+
+// group is destinations of one leaf that all have the same number of endpoints. They share the draw of a random number: a
+// chain with a rule for each number leads on to a chain that has one endpoint of each destination. A rule that need not draw
+// itself costs the kernel about half, with each change of the table.
+//
+//	KPL-P-TCP-80-03/10      a chance of 1 in 10 -> KPL-P-TCP-80-03/10/0, of 1 in 9 -> KPL-P-TCP-80-03/10/1, ...
+//	KPL-P-TCP-80-03/10/0    the first endpoint of each destination that has 10
+type group struct {
+	leaf    *node
+	size    int // endpoints of each
+	members []*entry
+}
+
+// minGroup is how many destinations make a group: so many rules are saved that those of the draw do not count.
+const minGroup = 8
+
+func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
+
+func (g *group) slotName(i int) string { return g.name() + "/" + strconv.Itoa(i) }
+
+// rules implements content: the draw.
+func (g *group) rules() []string {
+	rules := make([]string, 0, g.size)
+	for i := range g.size {
+		match := ""
+		if left := g.size - i; left > 1 {
+			match = "-m statistic --mode random --probability " + dp.Probability(left) + " "
+		}
+		rules = append(rules, match+"-g "+g.slotName(i))
+	}
+	return rules
+}
+
+// origin implements content.
+func (g *group) origin() string { return originOf(g.members) }
+
+// slot is the chain of one of the numbers.
+type slot struct {
+	*group
+	number int
+}
+
+// rules implements content.
+func (s slot) rules() []string {
+	rules := make([]string, 0, len(s.members))
+	for _, e := range s.members {
+		match := e.match(s.leaf.first < s.leaf.last)
+		if s.number == 0 {
+			match += comment(portComment(e.owner))
+		}
+		rules = append(rules, match+dnat(e.to.endpoints[s.number]))
+	}
+	return rules
+}
+
+func originOf(entries []*entry) string {
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.owner.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// byGroup tells which entries stand for themselves, and which in groups.
+func byGroup(entries []*entry) (single []*entry, groups map[int][]*entry) {
+	var count [maxInline + 1]int
+	for _, e := range entries {
+		count[len(e.to.endpoints)]++
+	}
+	for _, e := range entries {
+		n := len(e.to.endpoints)
+		if n < 2 || count[n] < minGroup {
+			single = append(single, e)
+			continue
+		}
+		if groups == nil {
+			groups = map[int][]*entry{}
+		}
+		groups[n] = append(groups[n], e)
+	}
+	return single, groups
+}
+
+// passed is how many rules a packet has to pass by that is for the last entry.
+func passed(entries []*entry) int {
+	single, groups := byGroup(entries)
+	n := 0
+	for _, e := range single {
+		n += max(1, len(e.to.endpoints))
+	}
+	for size, members := range groups {
+		n += 1 + size/2 + len(members)
+	}
+	return n
+}
+
+// regroup follows what has changed in a leaf, and touches the chains that are different now.
+func (n *node) regroup() {
+	chains := n.tree.chains
+	single, groups := byGroup(n.leaf)
+	touched := !slices.Equal(single, n.single)
+	n.single = single
+	n.groups = slices.DeleteFunc(n.groups, func(g *group) bool {
+		if groups[g.size] != nil {
+			return false
+		}
+		chains.drop(g.name())
+		for i := range g.size {
+			chains.drop(g.slotName(i))
+		}
+		touched = true
+		return true
+	})
+	for size, members := range groups {
+		at, there := slices.BinarySearchFunc(n.groups, size, func(g *group, size int) int { return g.size - size })
+		if there {
+			n.groups[at].replace(members)
+			continue
+		}
+		g := &group{n, size, members}
+		n.groups = slices.Insert(n.groups, at, g)
+		chains.put(g.name(), g)
+		for i := range size {
+			chains.put(g.slotName(i), slot{g, i})
+		}
+		touched = true
+	}
+	if touched {
+		chains.touch(n.name)
+	}
+}
+
+// replace touches the chains of the numbers for which members are not as they were.
+func (g *group) replace(members []*entry) {
+	chains := g.leaf.tree.chains
+	for i := range g.size {
+		if !slices.EqualFunc(g.members, members, func(a, b *entry) bool {
+			return a == b || a.key == b.key && a.owner == b.owner && a.to.endpoints[i] == b.to.endpoints[i]
+		}) {
+			chains.touch(g.slotName(i))
+		}
+	}
+	g.members = members
+}
+
+// isTouched tells whether a leaf or one of its groups may be different in the table.
+func (n *node) isTouched() bool {
+	touched := n.tree.chains.touched
+	return touched[n.name] || slices.ContainsFunc(n.groups, func(g *group) bool {
+		for i := range g.size {
+			if touched[g.slotName(i)] {
+				return true
+			}
+		}
+		return touched[g.name()]
+	})
+}

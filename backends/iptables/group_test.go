@@ -1,0 +1,121 @@
+package iptables
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func withEndpoints(e *entry, n int) *entry {
+	e.to = target{}
+	for i := range n {
+		e.to.endpoints = append(e.to.endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(e.key.port), byte(i)}), e.key.port))
+	}
+	return e
+}
+
+func TestDestinationsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
+	c := newChains(dp.NAT)
+	tr := newTree(c, "T", model.TCP)
+	var entries []*entry
+	for i := range minGroup {
+		entries = append(entries, withEndpoints(testEntry(fmt.Sprint("10.0.0.", i), 80), 2))
+		tr.set(entries[i])
+	}
+	tr.set(withEndpoints(testEntry("10.0.0.100", 80), 3))
+	assert.Equal(t, []string{"T", "T/2", "T/2/0", "T/2/1"}, slices.Sorted(maps.Keys(c.wanted)))
+	assert.Len(t, tr.top.rules(), 4, "three of the one that stands for itself")
+	assert.Len(t, c.wanted["T/2/1"].rules(), minGroup)
+
+	c.done()
+	other := *entries[3]
+	other.to.endpoints = slices.Clone(other.to.endpoints)
+	other.to.endpoints[1] = netip.MustParseAddrPort("10.9.9.9:80")
+	tr.set(&other)
+	assert.Equal(t, map[string]bool{"T/2/1": true}, c.touched, "one endpoint is one chain")
+
+	c.done()
+	tr.remove(entries[0].key)
+	assert.Equal(t, []string{"T"}, slices.Collect(maps.Keys(c.wanted)), "too few to share")
+	assert.Equal(t, []string{"T", "T/2", "T/2/0", "T/2/1"}, slices.Sorted(maps.Keys(c.touched)))
+}
+
+func TestEndpointsKeepTheirPlaces(t *testing.T) {
+	parse := func(ports ...uint16) (list []netip.AddrPort) {
+		for _, p := range ports {
+			list = append(list, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), p))
+		}
+		return list
+	}
+	for name, c := range map[string]struct{ before, now, want []uint16 }{
+		"from nothing":     {nil, []uint16{1, 2, 3}, []uint16{1, 2, 3}},
+		"one is replaced":  {[]uint16{1, 2, 3}, []uint16{1, 3, 9}, []uint16{1, 9, 3}},
+		"one comes":        {[]uint16{3, 1}, []uint16{1, 2, 3}, []uint16{3, 1, 2}},
+		"the first goes":   {[]uint16{1, 2, 3}, []uint16{2, 3}, []uint16{3, 2}},
+		"all go":           {[]uint16{1, 2}, nil, nil},
+		"all are replaced": {[]uint16{1, 2}, []uint16{3, 4}, []uint16{3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.ElementsMatch(t, parse(c.want...), inPlace(parse(c.before...), parse(c.now...)))
+		})
+	}
+	assert.Equal(t, parse(1, 9, 3), inPlace(parse(1, 2, 3), parse(1, 3, 9)))
+	assert.Equal(t, parse(3, 1, 2), inPlace(parse(3, 1), parse(1, 2, 3)))
+}
+
+// Whatever comes and goes: what is wanted is what a tree of the same entries would say, and what is touched is enough.
+func TestTouchedChainsAreAllThatChanged(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 0))
+	c := newChains(dp.NAT)
+	tr := newTree(c, "T", model.TCP)
+	table := map[string][]string{}
+	have := map[key]*entry{}
+	for step := range 3000 {
+		if step%500 == 0 {
+			for k := range have { // become few again
+				if r.IntN(10) > 0 {
+					tr.remove(k)
+					delete(have, k)
+				}
+			}
+		}
+		port := uint16(80)
+		if r.IntN(5) == 0 {
+			port = uint16(1 + r.IntN(65535))
+		}
+		e := withEndpoints(testEntry(fmt.Sprint("10.0.0.", r.IntN(250)), port), 1+r.IntN(4))
+		if have[e.key] != nil && r.IntN(3) == 0 {
+			tr.remove(e.key)
+			delete(have, e.key)
+		} else {
+			tr.set(e)
+			have[e.key] = e
+		}
+		b := c.changes()
+		for _, ch := range b.Chains {
+			table[ch.Name] = ch.Rules
+		}
+		for _, name := range b.Remove {
+			delete(table, name)
+		}
+		c.done()
+		require.Len(t, table, len(c.wanted))
+		if step%50 == 0 {
+			for name, content := range c.wanted {
+				require.Equal(t, content.rules(), table[name], name)
+			}
+			for k, e := range have {
+				require.Same(t, e, tr.top.find(k))
+			}
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// A pod that reaches itself through a service must see another source, or it would answer itself past the translation (S29).
+// One rule sees to that for all, with a program that compares source and destination. Kernels without the match bpf have
+// a tree of the endpoints' addresses instead, of those that it can happen to.
+
+func (f *family) postroutingRules() []string {
+	marked := markMatch(f.config.mark) + " -j " + masqueradeChain
+	switch {
+	case !f.noBPF:
+		return []string{sameSource(f.config.family) + comment("a pod that reaches itself") + " -j " + masqueradeChain, marked}
+	case !f.trees.hairpins.isEmpty():
+		return []string{"-j " + f.trees.hairpins.name, marked}
+	}
+	return []string{marked}
+}
+
+// sameSource is a program that takes packets whose destination is their source.
+func sameSource(f model.Family) string {
+	source, words := 12, 1
+	if f == model.IPv6 {
+		source, words = 8, 4
+	}
+	var ops []string
+	for i := range words {
+		at := source + 4*i
+		left := 4 * (words - 1 - i)
+		ops = append(ops,
+			fmt.Sprintf("32 0 0 %d", at),         // load a word of the source
+			"7 0 0 0",                            // keep it
+			fmt.Sprintf("32 0 0 %d", at+4*words), // load that word of the destination
+			fmt.Sprintf("29 0 %d 0", left+1))     // if they differ, go to the end
+	}
+	ops = append(ops, "6 0 0 65535", "6 0 0 0")
+	return fmt.Sprintf(`-m bpf --bytecode "%d,%s"`, len(ops), strings.Join(ops, ","))
+}
+
+// countHairpin notes that a service port has or no longer has an endpoint with an address that may reach itself.
+func (f *family) countHairpin(a netip.Addr, by int) {
+	before := f.hairpins[a]
+	if f.hairpins[a] += by; f.hairpins[a] == 0 {
+		delete(f.hairpins, a)
+	}
+	if f.noBPF && (before == 0 || f.hairpins[a] == 0) {
+		f.setHairpin(a)
+	}
+}
+
+func (f *family) setHairpin(a netip.Addr) {
+	k := key{addr: a, protocol: noProtocol}
+	if f.hairpins[a] > 0 {
+		f.trees.hairpins.set(&entry{key: k, to: target{rule: "-j " + masqueradeChain}})
+	} else {
+		f.trees.hairpins.remove(k)
+	}
+}
+
+// withoutBPF plans for a kernel that has no match bpf.
+func (f *family) withoutBPF() {
+	f.noBPF = true
+	for a := range f.hairpins {
+		f.setHairpin(a)
+	}
+	f.planBase()
+}

@@ -1,0 +1,87 @@
+package iptables
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+)
+
+// DefaultMasqueradeMark is bit 14 of the packet mark (S31).
+const DefaultMasqueradeMark = 1 << 14
+
+// DefaultDriftInterval is how often it is looked whether somebody else has changed rules.
+const DefaultDriftInterval = time.Second
+
+// Options configure a [Backend]. The zero value is a good choice.
+type Options struct {
+	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they are
+	// (S31). Default: DefaultMasqueradeMark.
+	MasqueradeMark uint32
+	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted. Default,
+	// the zero Choice: all of them, as in kube-proxy's mode iptables.
+	NodePortAddresses nodeaddr.Choice
+	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first Sync
+	// then sets route_localnet, and packets from elsewhere to loopback addresses are dropped. IPv6 has no such thing.
+	LocalhostNodePorts bool
+	// DriftInterval is how often it is looked whether somebody else has changed rules; a negative one is never. Default:
+	// DefaultDriftInterval.
+	DriftInterval time.Duration
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine can.
+	Families []model.Family
+	// Variant is that of the programs: iptables-nft or iptables-legacy. Default: the one that the node uses already.
+	Variant dataplane.Variant
+	// Sysctls is where kernel parameters are: nf_conntrack_tcp_be_liberal, which New reads (S34), and route_localnet.
+	// Default: the machine's, in the network namespace of the calling thread.
+	Sysctls sysctl.Root
+	// Dataplanes are where rules go, one for each family to serve; Families and Variant are ignored then. The backend does
+	// not close those that it is given. Default: the programs, in the network namespace of the thread that calls New.
+	Dataplanes []dataplane.Interface
+}
+
+// Validate returns everything that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	if bits.OnesCount32(o.MasqueradeMark) > 1 {
+		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
+	}
+	for _, p := range o.NodePortAddresses.CIDRs {
+		if !p.IsValid() {
+			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
+		}
+	}
+	checkFamilies := func(field string, families []model.Family) {
+		for i, f := range families {
+			if f != model.IPv4 && f != model.IPv6 || slices.Contains(families[:i], f) {
+				errs = append(errs, fmt.Errorf("%s: %v is unknown or there twice", field, f))
+			}
+		}
+	}
+	checkFamilies("families", o.Families)
+	var given []model.Family
+	for _, d := range o.Dataplanes {
+		given = append(given, d.Features().Family)
+	}
+	checkFamilies("dataplanes", given)
+	if o.Variant != "" && o.Variant != dataplane.NFT && o.Variant != dataplane.Legacy {
+		errs = append(errs, fmt.Errorf("variant: %q is neither %q nor %q", o.Variant, dataplane.NFT, dataplane.Legacy))
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults returns the options with nothing left open, except the dataplanes and what they are made from.
+func (o Options) withDefaults() Options {
+	if o.MasqueradeMark == 0 {
+		o.MasqueradeMark = DefaultMasqueradeMark
+	}
+	if o.DriftInterval == 0 {
+		o.DriftInterval = DefaultDriftInterval
+	}
+	return o
+}

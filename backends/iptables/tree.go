@@ -1,0 +1,325 @@
+package iptables
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// A tree of chains leads a packet to the rules for its destination without passing by those of all others. Chains divide
+// the port numbers by ranges until one number is left, and then the addresses by their bits, from the lowest one on: these
+// are different everywhere, however a cluster's addresses are handed out. iptables matches any bits: 0.0.0.2/0.0.0.3 are
+// the addresses that end in binary 10. Where few destinations are left they stand in one chain, one after the other, or in
+// groups: see group.
+//
+// What comes or goes changes one chain, or two; now and then a chain is divided, or is taken together again.
+const (
+	maxPassed     = 96 // rules that a packet may have to pass by in a chain that is not divided
+	mergeBelow    = 24 // so many destinations in several chains may be taken together
+	portChildren  = 16
+	addrBits      = 2 // bits of the address that one level looks at
+	maxAddrLevels = 5 // nf_tables follows 15 jumps one after the other, and there are others before and after these
+)
+
+// tree is a tree of chains for one protocol.
+type tree struct {
+	chains   *chains
+	name     string // of the first chain
+	protocol model.Protocol
+	top      *node
+}
+
+// node is a chain of a tree: it leads to others, or is a leaf.
+type node struct {
+	tree        *tree
+	name        string
+	first, last uint16   // the ports that lead here
+	levels      int      // of addresses above this one
+	count       int      // entries here and below
+	leaf        []*entry // sorted by key
+	single      []*entry // those of the leaf that stand for themselves, as they were when it was last looked at
+	groups      []*group // and the others
+	children    []child  // sorted; nil in a leaf
+	shift       int      // if the children are by address: which bits
+}
+
+type child struct {
+	digit uint16
+	*node
+}
+
+func newTree(c *chains, name string, p model.Protocol) *tree {
+	return &tree{chains: c, name: name, protocol: p}
+}
+
+// noProtocol is that of a tree of addresses alone, for packets from an address to itself.
+const noProtocol model.Protocol = 0
+
+func (t *tree) isEmpty() bool { return t.top == nil }
+
+// set puts an entry into the tree, in the place of one with the same key.
+func (t *tree) set(e *entry) {
+	if t.top == nil {
+		t.top = &node{tree: t, name: t.name}
+		if t.protocol != noProtocol {
+			t.top.last = 65535
+		}
+		t.chains.put(t.name, t.top)
+	}
+	if t.top.find(e.key) == nil {
+		for n := t.top; ; {
+			n.count++
+			if n.children == nil {
+				n.insert(e)
+				return
+			}
+			n = n.childFor(e.key)
+		}
+	}
+	n := t.top.leafFor(e.key)
+	i, _ := n.search(e.key)
+	n.leaf[i] = e
+	n.divideOrRegroup()
+}
+
+// remove takes an entry out.
+func (t *tree) remove(k key) {
+	if t.top == nil || t.top.find(k) == nil {
+		return
+	}
+	var path []*node
+	for n := t.top; n != nil; n = n.existingChild(k) {
+		n.count--
+		path = append(path, n)
+	}
+	last := path[len(path)-1]
+	i, _ := last.search(k)
+	last.leaf = slices.Delete(last.leaf, i, i+1)
+	last.regroup()
+	for i, n := range path {
+		switch {
+		case n.count == 0:
+			n.drop()
+			if i == 0 {
+				t.top = nil
+			} else {
+				parent := path[i-1]
+				parent.children = slices.DeleteFunc(parent.children, func(c child) bool { return c.node == n })
+				t.chains.touch(parent.name)
+			}
+			return
+		case n.children != nil && n.merge():
+			return
+		}
+	}
+}
+
+func (n *node) search(k key) (int, bool) {
+	return slices.BinarySearchFunc(n.leaf, k, func(e *entry, k key) int { return e.key.compare(k) })
+}
+
+func (n *node) leafFor(k key) *node {
+	for n != nil && n.children != nil {
+		n = n.existingChild(k)
+	}
+	return n
+}
+
+func (n *node) find(k key) *entry {
+	if n = n.leafFor(k); n != nil {
+		if i, ok := n.search(k); ok {
+			return n.leaf[i]
+		}
+	}
+	return nil
+}
+
+// digit tells which of the children a key belongs to.
+func (n *node) digit(k key) uint16 {
+	if n.first < n.last {
+		return uint16((int(k.port) - int(n.first)) / n.portsPerChild())
+	}
+	return addrDigit(k.addr, n.shift)
+}
+
+func (n *node) portsPerChild() int { return (int(n.last) - int(n.first) + 1) / portChildren }
+
+func addrDigit(a netip.Addr, shift int) uint16 {
+	b := a.AsSlice()
+	return uint16(b[len(b)-1-shift/8]>>(shift%8)) & (1<<addrBits - 1)
+}
+
+func (n *node) existingChild(k key) *node {
+	if n.children == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(n.children, n.digit(k), func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
+	if !ok {
+		return nil
+	}
+	return n.children[i].node
+}
+
+// childFor returns the child for a key, made if need be.
+func (n *node) childFor(k key) *node {
+	d := n.digit(k)
+	i, ok := slices.BinarySearchFunc(n.children, d, func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
+	if ok {
+		return n.children[i].node
+	}
+	c := &node{tree: n.tree, first: n.first, last: n.last, levels: n.levels}
+	if n.first < n.last {
+		width := n.portsPerChild()
+		c.first = n.first + d*uint16(width)
+		c.last = c.first + uint16(width-1)
+		c.name = n.tree.name + "-" + strconv.Itoa(int(c.first))
+		if c.first < c.last {
+			c.name += "-" + strconv.Itoa(int(c.last))
+		}
+	} else {
+		c.levels++
+		c.name = n.name
+		if n.levels == 0 {
+			c.name += "-"
+		}
+		c.name += strconv.Itoa(int(d))
+	}
+	n.children = slices.Insert(n.children, i, child{d, c})
+	n.tree.chains.put(c.name, c)
+	n.tree.chains.touch(n.name)
+	return c
+}
+
+// insert adds to a leaf.
+func (n *node) insert(e *entry) {
+	i, _ := n.search(e.key)
+	n.leaf = slices.Insert(n.leaf, i, e)
+	n.divideOrRegroup()
+}
+
+// divideOrRegroup sees to a leaf that has changed: if packets would have to pass by too much in it, it is divided.
+func (n *node) divideOrRegroup() {
+	if passed(n.leaf) <= maxPassed || !n.canDivide() {
+		n.regroup()
+		return
+	}
+	entries := n.leaf
+	n.leaf, n.children = nil, []child{}
+	n.regroup()
+	n.tree.chains.touch(n.name)
+	for _, e := range entries {
+		c := n.childFor(e.key)
+		c.count++
+		c.insert(e)
+	}
+}
+
+// canDivide chooses what to divide by.
+func (n *node) canDivide() bool {
+	if n.first < n.last {
+		return true
+	}
+	if n.levels == maxAddrLevels {
+		return false
+	}
+	n.shift = n.firstDifference()
+	return n.shift >= 0
+}
+
+// firstDifference returns the lowest bits in which the addresses are not all the same, or -1.
+func (n *node) firstDifference() int {
+	first := n.leaf[0].key.addr
+	for shift := 0; shift < first.BitLen(); shift += addrBits {
+		for _, e := range n.leaf {
+			if addrDigit(e.key.addr, shift) != addrDigit(first, shift) {
+				return shift
+			}
+		}
+	}
+	return -1
+}
+
+// merge makes a leaf of a node, if there is so little below it that it need not be divided again soon.
+func (n *node) merge() bool {
+	if n.count > mergeBelow {
+		return false
+	}
+	entries := n.gather(nil)
+	if passed(entries) > maxPassed/2 {
+		return false
+	}
+	slices.SortFunc(entries, func(a, b *entry) int { return a.key.compare(b.key) })
+	for _, c := range n.children {
+		c.drop()
+	}
+	n.leaf, n.children = entries, nil
+	n.regroup()
+	n.tree.chains.touch(n.name)
+	return true
+}
+
+func (n *node) gather(entries []*entry) []*entry {
+	for _, c := range n.children {
+		entries = c.gather(entries)
+	}
+	return append(entries, n.leaf...)
+}
+
+// drop says that a chain and those below it are not wanted any more.
+func (n *node) drop() {
+	for _, c := range n.children {
+		c.drop()
+	}
+	n.leaf = nil
+	n.regroup()
+	n.tree.chains.drop(n.name)
+}
+
+// rules implements content.
+func (n *node) rules() []string {
+	var rules []string
+	for _, e := range n.single {
+		rules = e.rules(rules, n.first < n.last)
+	}
+	for _, g := range n.groups {
+		rules = append(rules, "-j "+g.name())
+	}
+	for _, c := range n.children {
+		if n.first < n.last {
+			ports := strconv.Itoa(int(c.first))
+			if c.first < c.last {
+				ports += ":" + strconv.Itoa(int(c.last))
+			}
+			rules = append(rules, portMatch(n.tree.protocol, ports)+" -g "+c.name)
+			continue
+		}
+		size := n.anyAddr().BitLen() / 8
+		value := bitsOfAddr(size, n.shift, c.digit)
+		rules = append(rules, "-d "+dp.Masked(value, bitsOfAddr(size, n.shift, 1<<addrBits-1))+" -g "+c.name)
+	}
+	return rules
+}
+
+// bitsOfAddr returns an address of which only the bits of one level are set.
+func bitsOfAddr(size, shift int, digit uint16) netip.Addr {
+	b := make([]byte, size)
+	b[size-1-shift/8] = byte(digit) << (shift % 8)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+func (n *node) anyAddr() netip.Addr {
+	for n.children != nil {
+		n = n.children[0].node
+	}
+	return n.leaf[0].key.addr
+}
+
+// origin implements content.
+func (n *node) origin() string {
+	return originOf(n.single)
+}
