@@ -3,11 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	eventsv1 "k8s.io/client-go/tools/events"
+	eventsclient "k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -15,23 +20,28 @@ import (
 
 // events writes Events to the API server, in the background. They are reasons and actions of kube-proxy's.
 type events struct {
-	broadcaster eventsv1.EventBroadcaster
-	recorder    eventsv1.EventRecorder
+	client      kubernetes.Interface
+	broadcaster eventsclient.EventBroadcaster
+	recorder    eventsclient.EventRecorder
 	node        *corev1.ObjectReference
 }
+
+// component is who writes.
+const component = "kube-proxy"
 
 var _ healthcheck.EventRecorder = (*events)(nil)
 
 // newEvents returns an events that writes until ctx ends; then close it.
 func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string) (*events, error) {
-	b := eventsv1.NewBroadcaster(&eventsv1.EventSinkImpl{Interface: client.EventsV1()})
+	b := eventsclient.NewBroadcaster(&eventsclient.EventSinkImpl{Interface: client.EventsV1()})
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 		b.Shutdown()
 		return nil, fmt.Errorf("events: %w", err)
 	}
 	return &events{
+		client:      client,
 		broadcaster: b,
-		recorder:    b.NewRecorder(scheme.Scheme, "kube-proxy"),
+		recorder:    b.NewRecorder(scheme.Scheme, component),
 		node:        &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName},
 	}, nil
 }
@@ -43,9 +53,29 @@ func (e *events) started() {
 	e.recorder.Eventf(e.node, nil, corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 }
 
-// failed tells that the program ends because of an error.
-func (e *events) failed(reason string, err error) {
-	e.recorder.Eventf(e.node, nil, corev1.EventTypeWarning, reason, "StartKubeProxy", "%s", err)
+// lastWords is how long writing may take what the program ends for.
+const lastWords = 5 * time.Second
+
+// failed tells that the program is about to end because of an error. When it returns that has been written, or cannot be:
+// nothing in the background would have the time.
+func (e *events) failed(ctx context.Context, reason string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	host, _ := os.Hostname() // as the recorder does it
+	_, failure := e.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.node.Name, time.Now().UnixNano()), Namespace: metav1.NamespaceDefault},
+		EventTime:           metav1.NowMicro(),
+		ReportingController: component,
+		ReportingInstance:   component + "-" + host,
+		Type:                corev1.EventTypeWarning,
+		Reason:              reason,
+		Action:              "StartKubeProxy",
+		Regarding:           *e.node,
+		Note:                err.Error(),
+	}, metav1.CreateOptions{})
+	if failure != nil {
+		klog.FromContext(ctx).Error(failure, "No event tells why the program ends", "reason", reason)
+	}
 }
 
 // ServiceWarning implements healthcheck.EventRecorder.

@@ -88,7 +88,7 @@ func (f *flags) addServing() {
 
 func (f *flags) addProxying() {
 	c := &f.fields
-	f.set.Var((*textValue[v1alpha1.ProxyMode])(&c.Mode), "proxy-mode", "`mode`: nftables, which is also the default; the others are not there yet")
+	f.set.Var((*textValue[v1alpha1.ProxyMode])(&c.Mode), "proxy-mode", "`mode`: iptables, which is also the default, or nftables; the others are not there yet")
 	f.set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
 	f.set.Var((*textValue[v1alpha1.LocalMode])(&c.DetectLocalMode), "detect-local-mode", "how to tell that traffic is from a pod of this node: `mode` ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.set.StringVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "the `CIDRs` of the pods in the cluster, for ClusterCIDR")

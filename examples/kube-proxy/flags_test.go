@@ -129,9 +129,9 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 
 func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--ipvs-scheduler=lc":                    "--ipvs-scheduler: accepted, but without effect: it is for mode ipvs",
-		"--iptables-localhost-nodeports=false":   "--iptables-localhost-nodeports: accepted, but without effect: it is for mode iptables",
-		"--iptables-masquerade-bit=3":            "--iptables-masquerade-bit: accepted, but without effect: it is for modes iptables and ipvs",
+		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but without effect: it is for mode ipvs",
+		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but without effect: it is for mode iptables",
+		"--proxy-mode=nftables --iptables-masquerade-bit=3":          "--iptables-masquerade-bit: accepted, but without effect: it is for modes iptables and ipvs",
 		"--boot-id-file=/x":                      "--boot-id-file: accepted, but without effect: the file is not read",
 		"--machine-id-file=/x":                   "--machine-id-file: accepted, but without effect: the file is not read",
 		"--config-sync-period=1m":                "configSyncPeriod: accepted, but without effect: changes are followed as they come, and nothing is gone through again",
@@ -139,13 +139,16 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 		"--feature-gates=New=true":               "featureGates: New is accepted, but without effect: there is no such feature here",
 		"--healthz-port=9":                       "--healthz-port: deprecated: use --healthz-bind-address",
 	} {
-		_, warnings, err := fromArgs(t, arg)
+		_, warnings, err := fromArgs(t, strings.Fields(arg)...)
 		require.NoError(t, err, arg)
 		assert.Equal(t, []string{want}, warnings, arg)
 	}
 	_, warnings, err := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1", "--feature-gates=AllowServiceExternalIPs=true")
 	require.NoError(t, err)
 	assert.Empty(t, warnings, "these have an effect")
+	_, warnings, err = fromArgs(t, "--iptables-localhost-nodeports=false", "--iptables-masquerade-bit=3")
+	require.NoError(t, err)
+	assert.Empty(t, warnings, "so have these in the default mode")
 }
 
 // writeFile writes a file for a test, and returns its path.

@@ -22,6 +22,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -42,11 +43,12 @@ var (
 // rig is a machine that is none, and a cluster without an API server.
 type rig struct {
 	*machine
-	ctx    context.Context // with a logger
-	root   string
-	client *fake.Clientset
-	nft    *notifyingFake
-	bound  *listeners
+	ctx      context.Context // with a logger
+	root     string
+	client   *fake.Clientset
+	nft      *notifyingFake
+	iptables [2]*notifyingIPTables // IPv4, IPv6
+	bound    *listeners
 
 	hostAddresses nodeaddr.Fake
 
@@ -59,18 +61,21 @@ type rig struct {
 
 func newRig(t *testing.T, objects ...runtime.Object) *rig {
 	r := &rig{
-		root:   t.TempDir(),
-		client: fake.NewClientset(objects...),
-		nft:    &notifyingFake{Fake: dataplane.NewFake(), applied: make(chan struct{}, 1)},
-		bound:  &listeners{found: make(chan struct{}, 100), byAsked: map[string]string{}},
+		root:     t.TempDir(),
+		client:   fake.NewClientset(objects...),
+		nft:      &notifyingFake{Fake: dataplane.NewFake(), applied: make(chan struct{}, 1)},
+		iptables: newIPTables(),
+		bound:    &listeners{found: make(chan struct{}, 100), byAsked: map[string]string{}},
 	}
 	for name, value := range map[string]string{
-		"proc/net/if_inet6":                               "",
-		"proc/self/oom_score_adj":                         "0",
-		"proc/sys/net/ipv6/conf/all/disable_ipv6":         "0\n",
-		"proc/sys/net/netfilter/nf_conntrack_max":         "1\n",
-		"sys/module/nf_conntrack/parameters/hashsize":     "1000000\n",
-		"proc/sys/net/netfilter/nf_conntrack_udp_timeout": "30\n",
+		"proc/net/if_inet6":                                  "",
+		"proc/self/oom_score_adj":                            "0",
+		"proc/sys/net/ipv6/conf/all/disable_ipv6":            "0\n",
+		"proc/sys/net/netfilter/nf_conntrack_max":            "1\n",
+		"proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal": "0\n",
+		"proc/sys/net/ipv4/conf/all/route_localnet":          "0\n",
+		"sys/module/nf_conntrack/parameters/hashsize":        "1000000\n",
+		"proc/sys/net/netfilter/nf_conntrack_udp_timeout":    "30\n",
 	} {
 		path := filepath.Join(r.root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -92,6 +97,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		listen:   r.bound.listen,
 		root:     sysctl.Root(r.root),
 		nftables: r.nft,
+		iptables: []iptablesdataplane.Interface{r.iptables[0], r.iptables[1]},
 		flows:    &conntrack.Fake{},
 		host:     &r.hostAddresses,
 	}

@@ -43,7 +43,7 @@ func TestPacketsReachAPod(t *testing.T) {
 	defer kernel.Close()
 	r.nftables, r.flows, r.host = kernel, &conntrack.Kernel{NetNS: node.FD()}, &nodeaddr.System{NetNS: node.FD()}
 
-	stop := r.start(t, "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16,fd00:244::/32")
+	stop := r.start(t, "--proxy-mode=nftables", "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16,fd00:244::/32")
 	services := []string{"10.96.0.10:80", "[fd00:96::10]:80"}
 	for _, service := range services {
 		for {

@@ -13,7 +13,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	nftdataplane "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -29,10 +30,11 @@ type machine struct {
 	logging   func(*logsapi.LoggingConfiguration) error
 	listen    func(ctx context.Context, network, address string) (net.Listener, error)
 
-	root     sysctl.Root         // where proc and sys are
-	nftables dataplane.Interface // nil: the kernel's
-	flows    conntrack.Table     // nil: the kernel's
-	host     nodeaddr.Host       // nil: this one
+	root     sysctl.Root                   // where proc and sys are
+	nftables nftdataplane.Interface        // nil: the kernel's
+	iptables []iptablesdataplane.Interface // nil: the programs
+	flows    conntrack.Table               // nil: the kernel's
+	host     nodeaddr.Host                 // nil: this one
 }
 
 // theMachine is the real one.

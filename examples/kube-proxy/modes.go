@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -33,8 +32,9 @@ type backend interface {
 	Close() error
 }
 
-// modes are those that there are, the default first.
+// modes are those that there are, the default first: it is kube-proxy's on Linux.
 var modes = []mode{
+	{name: v1alpha2.ProxyModeIPTables, start: startIPTables, cleanUp: cleanUpIPTables, cleanUpUpstream: cleanUpUpstreamIPTables},
 	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables, cleanUpUpstream: cleanUpUpstreamNFTables},
 }
 
@@ -42,7 +42,7 @@ var modes = []mode{
 func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode, error) {
 	if c.Mode == "" {
 		c.Mode = modes[0].name
-		klog.FromContext(ctx).Info("No proxy mode is configured; this program's default is not kube-proxy's", "mode", c.Mode)
+		klog.FromContext(ctx).Info("No proxy mode is configured; nftables is the faster one where the kernel has it", "mode", c.Mode)
 	}
 	var names []string
 	for i := range modes {
@@ -82,28 +82,4 @@ func (current *mode) cleanUpOthers(ctx context.Context, m *machine) {
 			log.Error(err, "Rules of Kubernetes' own kube-proxy may be left", "mode", mode.name)
 		}
 	}
-}
-
-func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error) {
-	prefixes, err := config.NodePortPrefixes(c)
-	if err != nil {
-		return nil, err
-	}
-	return nft.New(ctx, nft.Options{
-		MasqueradeMark:    config.MasqueradeMark(c),
-		NodePortAddresses: prefixes,
-		Families:          families,
-		Dataplane:         m.nftables,
-	})
-}
-
-func cleanUpNFTables(ctx context.Context, m *machine) error {
-	return nft.CleanUp(ctx, nft.Options{Dataplane: m.nftables})
-}
-
-// upstreamTable is the name of the tables of Kubernetes' own kube-proxy in mode nftables.
-const upstreamTable = "kube-proxy"
-
-func cleanUpUpstreamNFTables(ctx context.Context, m *machine) error {
-	return nft.CleanUp(ctx, nft.Options{TableName: upstreamTable, Dataplane: m.nftables})
 }

@@ -89,7 +89,7 @@ func proxy(ctx context.Context, s *settings, mode *mode, m *machine) error {
 		return err
 	}
 	logWarnings(ctx, append(warnings, more...))
-	klog.FromContext(ctx).Info("Starting", "mode", mode.name, "node", nodeName, "families", node.Families, "primaryIP", node.IPs[node.Primary])
+	klog.FromContext(ctx).Info("Starting", "mode", mode.name, "node", nodeName, "families", fmt.Sprint(node.Families), "primaryIP", node.IPs[node.Primary])
 
 	if opts.Source, err = watch.NewClientset(client, watch.ClientsetOptions{}); err != nil {
 		return err
@@ -141,7 +141,7 @@ func serve(asked context.Context, s *settings, mode *mode, m *machine, client ku
 	for _, server := range servers {
 		wg.Go(func() {
 			if err := server.run(ctx); err != nil {
-				events.failed(server.failure, err)
+				events.failed(ctx, server.failure, err)
 				end(err)
 			}
 		})

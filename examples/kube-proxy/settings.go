@@ -111,7 +111,7 @@ func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning,
 	}
 	warnings = append(warnings, more...)
 	f.set.Visit(func(flag *pflag.Flag) {
-		if reason := f.noEffect(flag.Name, string(c.Mode)); reason != "" {
+		if reason := f.noEffect(flag.Name, cmp.Or(string(c.Mode), string(modes[0].name))); reason != "" {
 			warnings = append(warnings, config.Warning{Field: "--" + flag.Name, Message: reason})
 		}
 	})

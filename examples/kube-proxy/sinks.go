@@ -31,12 +31,12 @@ func (s *sinks) Sync(ctx context.Context) error {
 // nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When
 // they change it asks for a resync, at which the health checks are served anew; the backend follows on its own.
 func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, resync chan<- struct{}) (*nodeaddr.Tracker, error) {
-	prefixes, err := config.NodePortPrefixes(c)
+	choice, err := nodePortChoice(c)
 	if err != nil {
 		return nil, err
 	}
 	tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
-		Choice: nodeaddr.Choice{CIDRs: prefixes, Primary: len(prefixes) == 0},
+		Choice: choice,
 		Host:   m.host,
 		Changed: func(a nodeaddr.Addresses) {
 			if a.AllIPv4 && a.AllIPv6 {
@@ -52,6 +52,12 @@ func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, resync ch
 		return nil, fmt.Errorf("addresses of this host: %w", err)
 	}
 	return tracker, nil
+}
+
+// nodePortChoice says which of the host's addresses serve node ports, in the mode of the configuration (S35).
+func nodePortChoice(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error) {
+	prefixes, err := config.NodePortPrefixes(c)
+	return nodeaddr.Choice{CIDRs: prefixes, Primary: len(prefixes) == 0}, err
 }
 
 // addressSink tells the tracker which addresses are the node's own. It comes before what asks for them at Sync.

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error) {
+	choice, err := nodePortChoice(c)
+	if err != nil {
+		return nil, err
+	}
+	return iptables.New(ctx, iptables.Options{
+		MasqueradeMark:     config.MasqueradeMark(c),
+		NodePortAddresses:  choice,
+		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
+		Families:           families,
+		Sysctls:            m.root,
+		Dataplanes:         m.iptables,
+	})
+}
+
+// cleanUpIPTables does so in both variants: the node may have switched from one to the other.
+func cleanUpIPTables(ctx context.Context, m *machine) error {
+	return iptables.CleanUp(ctx, iptables.Options{Dataplanes: m.iptables})
+}
+
+// upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables. The kubelet has chains of that
+// prefix, too; and KUBE-MARK-MASQ stays, because other programs jump to it.
+func upstreamChain(name string) bool {
+	switch name {
+	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY":
+		return true
+	}
+	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
+	found := m.iptables
+	if found == nil {
+		opened, err := dataplane.OpenInUse(ctx, nil, "")
+		if err != nil {
+			return err
+		}
+		defer func() {
+			for _, d := range opened {
+				_ = d.Close()
+			}
+		}()
+		found = opened
+	}
+	var errs []error
+	for _, d := range found {
+		for _, table := range []dataplane.Table{dataplane.NAT, dataplane.Filter, dataplane.Mangle} {
+			if err := removeUpstreamChains(ctx, d, table); err != nil {
+				errs = append(errs, fmt.Errorf("%v, iptables-%s, table %s: %w", d.Features().Family, d.Features().Variant, table, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeUpstreamChains removes them, and what jumps to them from built-in chains.
+func removeUpstreamChains(ctx context.Context, d dataplane.Interface, table dataplane.Table) error {
+	state, err := d.Read(ctx, table, "KUBE-")
+	if err != nil {
+		return err
+	}
+	batch := dataplane.TableBatch{Table: table}
+	for name := range state.Chains {
+		if upstreamChain(name) {
+			batch.Remove = append(batch.Remove, name)
+		}
+	}
+	if len(batch.Remove) == 0 {
+		return nil
+	}
+	slices.Sort(batch.Remove)
+	for _, jump := range state.Jumps {
+		if upstreamChain(dataplane.Target(jump.Rule)) {
+			batch.Delete = append(batch.Delete, jump)
+		}
+	}
+	return d.Restore(ctx, &dataplane.Batch{Tables: []dataplane.TableBatch{batch}})
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error) {
+	prefixes, err := config.NodePortPrefixes(c)
+	if err != nil {
+		return nil, err
+	}
+	return nft.New(ctx, nft.Options{
+		MasqueradeMark:    config.MasqueradeMark(c),
+		NodePortAddresses: prefixes,
+		Families:          families,
+		Dataplane:         m.nftables,
+	})
+}
+
+func cleanUpNFTables(ctx context.Context, m *machine) error {
+	return nft.CleanUp(ctx, nft.Options{Dataplane: m.nftables})
+}
+
+// upstreamTable is the name of the tables of Kubernetes' own kube-proxy in mode nftables.
+const upstreamTable = "kube-proxy"
+
+func cleanUpUpstreamNFTables(ctx context.Context, m *machine) error {
+	return nft.CleanUp(ctx, nft.Options{TableName: upstreamTable, Dataplane: m.nftables})
+}
