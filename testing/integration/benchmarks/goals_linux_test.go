@@ -1,0 +1,80 @@
+package benchmarks
+
+import (
+	"fmt"
+	"io"
+)
+
+// goal is what this project asks of itself in a comparison: a figure of ours, or a ratio to upstream's, and its limit.
+type goal struct {
+	what    string
+	value   func(theirs, own means) float64
+	limit   float64
+	atLeast bool // else at most
+}
+
+// means returns the mean of a figure over all rounds of a proxy.
+type means func(func(*result) float64) float64
+
+func meansOf(rounds []*result) means {
+	return func(value func(*result) float64) float64 { return mean(rounds, value) }
+}
+
+// ratio is upstream's figure as a multiple of ours.
+func ratio(value func(*result) float64) func(theirs, own means) float64 {
+	return func(theirs, own means) float64 { return theirs(value) / own(value) }
+}
+
+func (c comparison) goals() []goal {
+	bothKiB := func(r *result) float64 { return float64(r.ownKiB + r.childKiB) }
+	changeCPU := func(r *result) float64 { return ms(r.changeCPU) }
+	// Ticks of 10 ms do not tell nothing from little: what has been counted before may make the next one full.
+	idle := goal{"processor time at rest, % of a processor", func(_, own means) float64 {
+		return own(func(r *result) float64 { return ms(r.idleCPU) }) / ms(idleFor) * 100
+	}, 0.05, false}
+	switch {
+	case c.mode.iptables != "" && c.services == 5000:
+		goals := []goal{
+			idle,
+			{"p50 of a change, upstream / ours", ratio(p50), 4, true},
+			{"processor time of a change, upstream / ours", ratio(changeCPU), 4, true},
+			{"rules, upstream / ours", ratio(func(r *result) float64 { return float64(r.rules) }), 3, true},
+			{"new connections, slowest / fastest service", func(_, own means) float64 {
+				return own(func(r *result) float64 { return ms(r.slowest) }) / own(func(r *result) float64 { return ms(r.fastest) })
+			}, 1.5, false},
+		}
+		if c.mode.iptables == "nft" {
+			return append(goals,
+				goal{"start to every service reached, s", func(_, own means) float64 { return own(untilAll) / 1000 }, 10, false},
+				goal{"p50 of a change, ms", func(_, own means) float64 { return own(p50) }, 50, false})
+		}
+		return append(goals, goal{"start to every service reached, upstream / ours", ratio(untilAll), 1, true})
+	case c.mode.iptables == "" && c.services == 1000:
+		return []goal{idle, {"start to the first packet, upstream / ours", ratio(func(r *result) float64 { return ms(r.first) }), 1, true}}
+	case c.mode.iptables == "" && c.services == 10000:
+		return []goal{
+			idle,
+			{"start to every service reached, upstream / ours", ratio(untilAll), 5, true},
+			{"peak memory with children, upstream / ours", ratio(bothKiB), 2, true},
+		}
+	}
+	return []goal{idle}
+}
+
+func p50(r *result) float64      { return ms(percentile(r.changes, 50)) }
+func untilAll(r *result) float64 { return ms(r.all) }
+
+func printGoals(w io.Writer, c comparison, results map[string][]*result) {
+	for _, g := range c.goals() {
+		v := g.value(meansOf(results[upstream]), meansOf(results[ours]))
+		word, holds := "at most", v <= g.limit
+		if g.atLeast {
+			word, holds = "at least", v >= g.limit
+		}
+		verdict := "holds"
+		if !holds { // nor if there is no figure
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(w, "goal: %s: %s %v: %.2f, %s\n", g.what, word, g.limit, v, verdict)
+	}
+}

@@ -1,0 +1,99 @@
+package benchmarks
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPercentiles(t *testing.T) {
+	values := []time.Duration{5, 1, 4, 2, 3}
+	assert.Equal(t, time.Duration(3), percentile(values, 50))
+	assert.Equal(t, time.Duration(5), percentile(values, 99))
+	assert.Equal(t, time.Duration(1), percentile(values, 1))
+	assert.Zero(t, percentile(nil, 50))
+}
+
+func TestTheMeanIsOfWhatWasMeasured(t *testing.T) {
+	rounds := []*result{{all: time.Second}, {}, {all: 3 * time.Second}}
+	assert.InDelta(t, 2000, mean(rounds, untilAll), 0)
+	assert.True(t, math.IsNaN(mean(rounds, p50)))
+	rounds[0].childKiB = 2 << 10
+	assert.InDelta(t, 1, mean(rounds, biggestChild), 0, "no child is a figure, but only of a round that there was")
+}
+
+func TestAGoalWithoutAFigureIsMissed(t *testing.T) {
+	var out bytes.Buffer
+	c := comparison{services: 1000, mode: mode{name: "nftables"}}
+	printGoals(&out, c, map[string][]*result{upstream: {{first: time.Second}}, ours: {{}}})
+	assert.Contains(t, out.String(), "MISSED")
+	assert.NotContains(t, out.String(), "holds")
+}
+
+func TestTheSummaryNamesFiguresAndRatios(t *testing.T) {
+	var out bytes.Buffer
+	c := comparison{services: 1000, mode: mode{name: "nftables"}}
+	s := &summary{version: "v1", lines: []summaryLine{{c, map[string][]*result{upstream: {{all: 90 * time.Second}}, ours: {{all: 30 * time.Millisecond}}}}}}
+	s.print(&out)
+	assert.Contains(t, out.String(), "| 1000 x 10 | nftables | 90.0 s / 30 ms (3000x) | - / - |")
+}
+
+func TestAddressesGoOnAfterAByte(t *testing.T) {
+	assert.Equal(t, "10.129.0.1", address("10.128.255.250", 7).String())
+}
+
+func TestAServiceHasItsEndpointsInThePodsRange(t *testing.T) {
+	largest := 0
+	for _, c := range comparisons() {
+		largest = max(largest, c.services)
+	}
+	seen := map[string]bool{}
+	for _, i := range []int{0, 1, largest - 1} {
+		assert.True(t, serviceCIDR().Contains(vip(i)))
+		for _, e := range slice(i).Endpoints {
+			assert.False(t, seen[e.Addresses[0]], "two endpoints have one address")
+			seen[e.Addresses[0]] = true
+		}
+	}
+	assert.Len(t, seen, 3*endpointsPerService)
+	assert.True(t, podCIDR().Contains(address("10.128.0.0", largest*endpointsPerService-1)))
+	assert.False(t, podCIDR().Contains(vip(largest-1)))
+}
+
+func TestProcessorTimeIncludesChildrenThatHaveEnded(t *testing.T) {
+	before, err := processorTime(os.Getpid())
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	require.NoError(t, cmd.Run())
+	used := cmd.ProcessState.SystemTime() + cmd.ProcessState.UserTime()
+	require.GreaterOrEqual(t, used, 2*clockTick, "the child was too quick to tell")
+	after, err := processorTime(os.Getpid())
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, after-before, used-clockTick)
+}
+
+func TestThePeakIsThatOfTheProcessAndOfItsBiggestChild(t *testing.T) {
+	p := watchPeak(os.Getpid())
+	defer p.stop()
+	cmd := exec.CommandContext(t.Context(), "cat") // lasts until its input ends
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	}()
+	require.Eventually(t, func() bool {
+		_, child := p.kib()
+		return child > 0
+	}, 10*time.Second, 10*time.Millisecond)
+	own, child := p.kib()
+	assert.Greater(t, own, child)
+	assert.Less(t, child, 10<<10, "the child has its own memory, not that of its parent")
+}

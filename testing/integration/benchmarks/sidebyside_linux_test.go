@@ -1,0 +1,116 @@
+package benchmarks
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// mode is a way for a proxy to write its rules.
+type mode struct {
+	name      string
+	proxyMode string // the value of --proxy-mode
+	iptables  string // which iptables the proxy finds in PATH: "nft" or "legacy"
+}
+
+// comparison is what is compared in one size.
+type comparison struct {
+	services   int
+	mode       mode
+	rounds     int           // each proxy is measured so often, in turn; all but the first are brief
+	startLimit time.Duration // how long a proxy may take until everything can be reached
+}
+
+const endpointsPerService = 10
+
+// comparisons are in the order of their size, because one cluster grows from one to the next.
+func comparisons() []comparison {
+	nftables := mode{name: "nftables", proxyMode: "nftables"}
+	iptablesNFT := mode{name: "iptables-nft", proxyMode: "iptables", iptables: "nft"}
+	iptablesLegacy := mode{name: "iptables-legacy", proxyMode: "iptables", iptables: "legacy"}
+	return []comparison{
+		{1000, nftables, 2, time.Minute},
+		{1000, iptablesLegacy, 2, time.Minute},
+		{1000, iptablesNFT, 2, time.Minute},
+		{5000, nftables, 2, 2 * time.Minute},
+		{5000, iptablesLegacy, 2, 2 * time.Minute},
+		{5000, iptablesNFT, 1, 20 * time.Minute}, // upstream's takes seven minutes, if nothing else runs
+		{10000, nftables, 2, 3 * time.Minute},
+		{10000, iptablesLegacy, 1, 2 * time.Minute},
+	}
+}
+
+// The names of the two proxies in results.
+const (
+	upstream = "upstream"
+	ours     = "kube-proxy-lib"
+)
+
+// BenchmarkSideBySide prints one table for each size and mode, and at last one of all. The names of its parts are size/mode/proxy, so that some can be
+// chosen:
+//
+//	go test -run - -bench SideBySide/5000x10/nftables -benchtime 1x -timeout 1h ./benchmarks
+func BenchmarkSideBySide(b *testing.B) {
+	need.Root(b)
+	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: buildOurs(b)}
+	c := cluster.Start(b, cluster.Options{})
+	createNode(b, c.Client)
+	objects := &objects{client: c.Client}
+	summary := &summary{version: c.Version}
+	defer summary.print(os.Stdout)
+	for all := comparisons(); len(all) > 0; {
+		services, n := all[0].services, 0
+		for n < len(all) && all[n].services == services {
+			n++
+		}
+		b.Run(fmt.Sprintf("%dx%d", services, endpointsPerService), func(b *testing.B) {
+			for _, cmp := range all[:n] {
+				b.Run(cmp.mode.name, func(b *testing.B) {
+					objects.grow(b, services)
+					results := compare(b, cmp, c, objects, programs)
+					summary.lines = append(summary.lines, summaryLine{cmp, results})
+				})
+			}
+		})
+		all = all[n:]
+	}
+}
+
+// compare measures one proxy and the other in turn, so that noise concerns both.
+func compare(b *testing.B, cmp comparison, c *cluster.Cluster, objects *objects, programs map[string]string) map[string][]*result {
+	results := map[string][]*result{}
+	for round := range cmp.rounds {
+		for _, proxy := range []string{upstream, ours} {
+			r := &result{}
+			results[proxy] = append(results[proxy], r)
+			b.Run(proxy, func(b *testing.B) {
+				m := &measurement{b: b, comparison: cmp, cluster: c, objects: objects, program: programs[proxy], brief: round > 0, result: r}
+				if r.failed = m.run(); r.failed != nil {
+					b.Error(r.failed)
+				}
+				r.report(b)
+			})
+		}
+	}
+	printTable(os.Stdout, cmp, c.Version, results)
+	return results
+}
+
+// buildOurs builds examples/kube-proxy of this checkout, as upstream's is built.
+func buildOurs(b *testing.B) string {
+	path := filepath.Join(b.TempDir(), "kube-proxy")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./examples/kube-proxy")
+	cmd.Dir = "../../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	require.NoError(b, err, string(out))
+	return path
+}

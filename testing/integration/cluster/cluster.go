@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// Options say what a cluster is made of.
+type Options struct {
+	// ServiceCIDRs are what the API server takes cluster IPs from. Default: "10.96.0.0/12,fd00:96::/108".
+	ServiceCIDRs string
+	// ControllerManager adds kube-controller-manager, with the controllers of slices, deployments and service accounts.
+	ControllerManager bool
+}
+
+// Cluster is a running control plane. It ends with the test.
+type Cluster struct {
+	// Version is the Kubernetes version, for example "v1.36.3".
+	Version string
+	// Config is a client's configuration with all rights and without a limit of requests. Copy it before changing it.
+	Config *rest.Config
+	// Client is a client made of Config.
+	Client kubernetes.Interface
+
+	t         testing.TB
+	dir       string // certificates, kubeconfigs, logs, etcd's data
+	options   Options
+	etcd      string // the address of etcd
+	port      int    // of the API server
+	apiserver *program
+}
+
+const adminToken = "admin-of-a-test"
+
+// Start runs a control plane until the test ends, and returns when it is ready.
+func Start(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	if o.ServiceCIDRs == "" {
+		o.ServiceCIDRs = "10.96.0.0/12,fd00:96::/108"
+	}
+	c := &Cluster{Version: Version(t), t: t, dir: t.TempDir(), options: o, port: freePort(t)}
+	c.writeServiceAccountKey()
+	require.NoError(t, os.WriteFile(c.file("tokens.csv"), []byte(adminToken+",admin,1,system:masters\n"), 0o600))
+
+	client, peer := freePort(t), freePort(t)
+	c.etcd = fmt.Sprintf("http://127.0.0.1:%d", client)
+	peers := fmt.Sprintf("http://127.0.0.1:%d", peer)
+	// The data does not have to survive the machine.
+	run(t, c.dir, "etcd", Program(t, "etcd"), "--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd, "--listen-peer-urls="+peers,
+		"--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
+
+	c.Config = &rest.Config{Host: "https://" + c.address(), BearerToken: adminToken, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: c.file("apiserver.crt")}}
+	c.StartAPIServer()
+	var err error
+	c.Client, err = kubernetes.NewForConfig(c.Config)
+	require.NoError(t, err)
+	if o.ControllerManager {
+		run(t, c.dir, "kube-controller-manager", Program(t, "kube-controller-manager"),
+			"--kubeconfig="+c.Kubeconfig("kube-controller-manager", adminToken, c.port), "--leader-elect=false",
+			"--secure-port=0", "--use-service-account-credentials=false", "--service-account-private-key-file="+c.file("sa.key"),
+			"--kube-api-qps=1000", "--kube-api-burst=1000", "--concurrent-service-endpoint-syncs=10",
+			"--controllers=serviceaccount-controller,endpointslice-controller,endpointslice-mirroring-controller,deployment-controller,replicaset-controller")
+	}
+	return c
+}
+
+// StartAPIServer starts the API server again after StopAPIServer, at the same address, and returns when it is ready.
+func (c *Cluster) StartAPIServer() {
+	c.t.Helper()
+	require.Nil(c.t, c.apiserver, "the API server is running")
+	c.apiserver = run(c.t, c.dir, "kube-apiserver", Program(c.t, "kube-apiserver"),
+		"--etcd-servers="+c.etcd, "--etcd-compaction-interval=0", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(c.port), "--cert-dir="+c.dir, "--token-auth-file="+c.file("tokens.csv"),
+		"--authorization-mode=RBAC", "--service-cluster-ip-range="+c.options.ServiceCIDRs, "--allow-privileged=true",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+c.file("sa.key"),
+		"--service-account-key-file="+c.file("sa.key"), "--shutdown-delay-duration=0s",
+		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority", "--event-ttl=1h",
+		"--endpoint-reconciler-type=none") // a loopback address is no endpoint: it would say so all the time
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
+	defer cancel()
+	for {
+		if c.ready(ctx) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			c.t.Fatalf("kube-apiserver is not ready; its log is at the end of this:\n%s", c.apiserver.tail())
+		case <-c.apiserver.ended:
+			c.t.Fatalf("kube-apiserver ended:\n%s", c.apiserver.tail())
+		case <-time.After(100 * time.Millisecond): // it tells nobody when it is ready
+		}
+	}
+}
+
+func (c *Cluster) ready(ctx context.Context) bool {
+	client, err := kubernetes.NewForConfig(c.Config) // the certificate may not be there yet
+	if err != nil {
+		return false
+	}
+	body, err := client.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	return err == nil && string(body) == "ok"
+}
+
+// StopAPIServer kills the API server: to a client it is gone from one moment to the next.
+func (c *Cluster) StopAPIServer() {
+	c.t.Helper()
+	c.apiserver.kill()
+	c.apiserver = nil
+}
+
+// Compact makes etcd forget all earlier revisions: a watch that wants to go on from one of them has to list again. The API
+// server's own watch cache knows them until it is restarted.
+func (c *Cluster) Compact() {
+	c.t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.etcd}, DialTimeout: 10 * time.Second, Context: c.t.Context()})
+	require.NoError(c.t, err)
+	defer client.Close()
+	r, err := client.Get(c.t.Context(), "nothing")
+	require.NoError(c.t, err)
+	_, err = client.Compact(c.t.Context(), r.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(c.t, err)
+}
+
+// Kubeconfig writes a file for a client that has a bearer token and reaches the API server at a port of its loopback
+// interface: that of Port, or of a relay.
+func (c *Cluster) Kubeconfig(name, token string, port int) string {
+	c.t.Helper()
+	ca, err := os.ReadFile(c.file("apiserver.crt"))
+	require.NoError(c.t, err)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", port), CertificateAuthorityData: ca}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: name}
+	config.CurrentContext = "test"
+	path := c.file(name + ".kubeconfig")
+	require.NoError(c.t, clientcmd.WriteToFile(*config, path))
+	return path
+}
+
+// AdminKubeconfig writes a file for a client with all rights; see Kubeconfig.
+func (c *Cluster) AdminKubeconfig(port int) string {
+	c.t.Helper()
+	return c.Kubeconfig("admin", adminToken, port)
+}
+
+// Port is the API server's port on 127.0.0.1.
+func (c *Cluster) Port() int { return c.port }
+
+// Dir is a folder that ends with the test; logs of the programs are in it.
+func (c *Cluster) Dir() string { return c.dir }
+
+func (c *Cluster) file(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *Cluster) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)) }
+
+func (c *Cluster) writeServiceAccountKey() {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(c.t, err)
+	der, err := x509.MarshalECPrivateKey(key)
+	require.NoError(c.t, err)
+	require.NoError(c.t, os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
+}
+
+// freePort returns a port that nobody listens on at this moment.
+func freePort(t testing.TB) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Version returns the Kubernetes version to test with.
+func Version(t testing.TB) string {
+	t.Helper()
+	if v := os.Getenv("KPL_KUBERNETES"); v != "" {
+		return v
+	}
+	return versions(t)[0]
+}
+
+// Program returns the path of a program of upstream's: kube-apiserver, kube-controller-manager, kube-proxy or etcd.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(root(t), "bin", Version(t), name)
+	_, err := os.Stat(path)
+	need.That(t, err == nil, path+" (run testing/integration/build)")
+	return path
+}

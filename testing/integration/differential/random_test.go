@@ -1,0 +1,223 @@
+package differential
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// dice make the choices of a random script. There are few names, addresses and ports to choose from, so that things
+// collide.
+type dice interface {
+	roll(n int) int // 0 to n-1
+}
+
+type randomDice struct{ *rand.Rand }
+
+func (d randomDice) roll(n int) int { return d.IntN(n) }
+
+func diceOf(seed uint64) dice { return randomDice{rand.New(rand.NewPCG(seed, 0))} }
+
+// byteDice take their choices from the input of a fuzz test. When it is used up, every choice is the first.
+type byteDice struct{ input []byte }
+
+func (d *byteDice) roll(n int) int {
+	if len(d.input) == 0 {
+		return 0
+	}
+	b := d.input[0]
+	d.input = d.input[1:]
+	return int(b) % n
+}
+
+func pick[T any](d dice, list ...T) T { return list[d.roll(len(list))] }
+
+// some returns a part of a list, in its order.
+func some[T any](d dice, list ...T) []T {
+	var out []T
+	for _, v := range list {
+		if d.roll(2) == 0 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func half(d dice) bool   { return d.roll(2) == 1 }
+func rarely(d dice) bool { return d.roll(8) == 7 }
+func hardly(d dice) bool { return d.roll(32) == 31 }
+
+// generator makes a script. It knows the objects that exist, so that its updates are what the API allows.
+type generator struct {
+	dice
+	malformed bool
+	hinted    bool // as a rule every endpoint has hints, so that topology is in force
+	objects   cluster
+	made      int // objects so far
+}
+
+// maxWaves bounds a script.
+const maxWaves = 6
+
+// randomScript makes a script. Objects that no API server lets through are in it only if asked for.
+func randomScript(d dice, malformed bool) script {
+	g := &generator{dice: d, malformed: malformed, hinted: d.roll(3) == 2, objects: cluster{}}
+	sc := script{setup: setup{
+		Detector:      pick(d, detectNothing, detectNothing, detectClusterCIDR4, detectBridge, detectNodeCIDR),
+		MasqueradeAll: rarely(d),
+		Unfiltered:    half(d),
+		Malformed:     malformed,
+	}}
+	switch d.roll(10) {
+	case 8:
+		sc.setup.Families = []corev1.IPFamily{corev1.IPv4Protocol}
+	case 9:
+		sc.setup.Families = []corev1.IPFamily{corev1.IPv6Protocol}
+	}
+	for i := range 1 + d.roll(maxWaves) {
+		var w wave
+		events := 1 + d.roll(4)
+		if i == 0 {
+			events += 3 // what is there when the watches begin
+			if g.hinted {
+				node := g.newNode(nodeName)
+				node.Labels = map[string]string{corev1.LabelTopologyZone: pick(d, "za", "zb")}
+				w = g.set(node)
+			}
+			if g.roll(4) > 0 { // so that the rest is about something
+				w = append(w, g.set(g.newService(types.NamespacedName{Namespace: "ns", Name: "a"}))...)
+				w = append(w, g.set(g.newSlice(types.NamespacedName{Namespace: "ns", Name: "s1"}))...)
+			}
+		}
+		if i > 0 && g.hinted && g.roll(3) == 0 { // the node's zone alone
+			node := g.newNode(nodeName)
+			if old, ok := g.objects[keyOf(node)].(*corev1.Node); ok {
+				node = old.DeepCopy()
+			}
+			node.Labels = map[string]string{corev1.LabelTopologyZone: pick(d, "za", "zb", "")}
+			w, events = g.set(node), 0
+		}
+		for range events {
+			w = append(w, g.events()...)
+		}
+		sc.waves = append(sc.waves, w)
+	}
+	return sc
+}
+
+// events lets one thing happen: as a rule to one object, now and then to two at once.
+func (g *generator) events() []event {
+	if g.hinted && rarely(g) {
+		return g.set(g.node())
+	}
+	switch g.roll(24) {
+	case 0, 1, 2, 3, 4, 5:
+		return g.set(g.service())
+	case 6, 7:
+		return g.set(g.node())
+	case 8, 9:
+		return g.remove(false)
+	case 10:
+		return g.remove(true)
+	case 11:
+		return g.moveBetweenSlices()
+	case 12:
+		return g.again()
+	}
+	return g.set(g.slice())
+}
+
+// set makes an event of an object that is new or another one, and remembers it.
+func (g *generator) set(o object) []event {
+	e := event{object: o}
+	g.objects.apply(e)
+	return []event{e}
+}
+
+// remove deletes an object; at once it may be made anew. Now and then one goes that nobody knows.
+func (g *generator) remove(anew bool) []event {
+	all := []object{}
+	for _, o := range of[object](g.objects) {
+		if _, isNode := o.(*corev1.Node); !isNode || rarely(g) {
+			all = append(all, o)
+		}
+	}
+	if len(all) == 0 {
+		return []event{{object: g.newSlice(g.sliceName()), deleted: true}}
+	}
+	e := event{object: pick(g, all...), deleted: true}
+	g.objects.apply(e)
+	if !anew {
+		return []event{e}
+	}
+	return append([]event{e}, g.set(g.another(e.object))...)
+}
+
+// another makes an object of the same kind and name that has nothing else of the old one.
+func (g *generator) another(old object) object {
+	switch old := old.(type) {
+	case *corev1.Service:
+		return g.newService(types.NamespacedName{Namespace: old.Namespace, Name: old.Name})
+	case *corev1.Node:
+		return g.newNode(old.Name)
+	}
+	return g.newSlice(types.NamespacedName{Namespace: old.GetNamespace(), Name: old.GetName()})
+}
+
+// again sends an object as it is, as a resync of an informer does.
+func (g *generator) again() []event {
+	all := of[object](g.objects)
+	if len(all) == 0 {
+		return nil
+	}
+	return []event{{object: pick(g, all...)}}
+}
+
+// meta begins an object that is new.
+func (g *generator) meta(namespace, name string) (types.UID, string, string) {
+	g.made++
+	return types.UID(fmt.Sprintf("uid-%d", g.made)), namespace, name
+}
+
+// name returns the name of a service; most are the same.
+func (g *generator) serviceName() types.NamespacedName {
+	return types.NamespacedName{Namespace: g.namespace(), Name: pick(g, "a", "a", "a", "b")}
+}
+
+func (g *generator) namespace() string {
+	if hardly(g) {
+		return "other"
+	}
+	return "ns"
+}
+
+func (g *generator) sliceName() types.NamespacedName {
+	return types.NamespacedName{Namespace: g.namespace(), Name: pick(g, "s1", "s1", "s2", "s2", "s3", "s4")}
+}
+
+// protocol returns a protocol, TCP as a rule, so that services and slices agree often.
+func (g *generator) protocol() corev1.Protocol {
+	return pick(g, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.ProtocolSCTP)
+}
+
+// label sets or takes a label now and then.
+func (g *generator) label(labels map[string]string, name string, values ...string) map[string]string {
+	if !rarely(g) {
+		return labels
+	}
+	if _, has := labels[name]; has {
+		delete(labels, name)
+		return labels
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[name] = pick(g, values...)
+	return labels
+}
+
+// without returns a copy of a list without its i-th entry.
+func dropAt[T any](list []T, i int) []T { return slices.Delete(slices.Clone(list), i, i+1) }

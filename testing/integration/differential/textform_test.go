@@ -1,0 +1,26 @@
+package differential
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestText: a script that is pasted is the script that was printed.
+func TestText(t *testing.T) {
+	for seed := range uint64(60) {
+		for _, malformed := range []bool{false, true} {
+			text := randomScript(diceOf(seed), malformed).String()
+			again, err := parseScript(text)
+			require.NoError(t, err, "seed %d:\n%s", seed, text)
+			require.Equal(t, text, again.String(), "seed %d", seed)
+		}
+	}
+}
+
+func TestTextErrors(t *testing.T) {
+	for _, text := range []string{"# setup {\n", "kind: Pod\n", "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\nspce: {}\n# sync\n"} {
+		_, err := parseScript(text)
+		require.Error(t, err, text)
+	}
+}

@@ -1,0 +1,147 @@
+package dropin_test
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
+)
+
+// busy is a service that many clients use all the time, in both families: pods by its cluster IP, somebody outside by
+// node port and VIP.
+type busy struct {
+	*lab
+	load     *load
+	made     int // services to see what is in force
+	asking   *pod
+	clusters [2]string // the cluster IPs
+}
+
+const busyNodePort = 30090
+
+// addresses are where the clients go, by family.
+func (b *busy) addresses(i int) (cluster, nodePort, vip string) {
+	vips := [2]string{"198.51.100.20", "2001:db8:1b::20"}
+	return net.JoinHostPort(b.clusters[i], "80"), net.JoinHostPort(nodeIPs[i], strconv.Itoa(busyNodePort)), net.JoinHostPort(vips[i], "80")
+}
+
+// newBusy makes the service "busy". There are no clients yet.
+func newBusy(l *lab, with ...func(*corev1.Service)) *busy {
+	b := &busy{lab: l, asking: l.newPod("asking")}
+	b.clusters = l.service("busy", append(with, loadBalancer(busyNodePort, [2]string{"198.51.100.20", "2001:db8:1b::20"}))...)
+	return b
+}
+
+// awaitPod waits until a pod answers for the service, at all of its addresses.
+func (b *busy) awaitPod(name string) {
+	b.t.Helper()
+	b.awaitAt(name+" answers", func(r reply, err error) bool { return err == nil && r.pod == name })
+}
+
+// awaitAnswers waits until some pod does.
+func (b *busy) awaitAnswers() {
+	b.t.Helper()
+	b.awaitAt("a pod answers", func(_ reply, err error) bool { return err == nil })
+}
+
+func (b *busy) awaitAt(what string, ok func(reply, error) bool) {
+	b.t.Helper()
+	for i := range families {
+		cluster, nodePort, vip := b.addresses(i)
+		for _, address := range []string{cluster, nodePort, vip} {
+			await(b.t, what, b.client, address, ok)
+		}
+	}
+}
+
+// startClients lets the clients begin. The service must be in force.
+func (b *busy) startClients() {
+	b.load = newLoad(b.t)
+	for i, family := range families {
+		cluster, nodePort, vip := b.addresses(i)
+		for _, n := range []string{"1", "2"} {
+			b.load.client(family+" pod "+n, b.asking.ns, cluster, nodePort)
+			b.load.client(family+" outside "+n, b.client, nodePort, vip, cluster)
+		}
+	}
+	b.load.more(20)
+}
+
+// takePods returns how many connections each pod has got since the last call.
+func (l *load) takePods() map[string]int {
+	pods := map[string]int{}
+	for _, c := range l.started {
+		c.mu.Lock()
+		for name, n := range c.pods {
+			pods[name] += n
+		}
+		clear(c.pods)
+		c.mu.Unlock()
+	}
+	return pods
+}
+
+func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, cluster.Options{})
+			b := newBusy(l)
+			a, c, d := endpoint{l.newPod("a"), nodeName}, endpoint{l.newPod("c"), otherNode}, endpoint{l.newPod("d"), nodeName}
+			l.setEndpoints("busy", a, c)
+			flags := l.flags(mode, l.AdminKubeconfig(l.relay.Port))
+			p := l.start(flags...)
+			b.awaitPod("a")
+			b.startClients()
+
+			// As it was.
+			for range 3 {
+				p.kill()
+				b.load.more(20)
+				p = l.start(flags...)
+				b.awaitInForce()
+				b.load.more(20)
+			}
+
+			// With changes meanwhile: an endpoint comes, another one goes, which still serves those who do not know.
+			p.kill()
+			l.setEndpoints("busy", a, d)
+			b.load.more(20)
+			p = l.start(flags...)
+			b.awaitPod("d")
+			b.awaitInForce()
+			b.load.takePods()
+			b.load.more(20)
+			pods := b.load.takePods()
+			assert.NotContains(t, pods, "c", "it is no endpoint any more")
+			assert.Contains(t, pods, "d")
+
+			// Killed while it starts, wherever it is.
+			for n := range 5 {
+				p.kill()
+				p = l.start(flags...)
+				b.load.more(int64(2 * n))
+			}
+			b.awaitInForce()
+			p.terminate()
+			b.load.more(20)
+			b.load.assertNoFailure()
+		})
+	}
+}
+
+// awaitInForce makes a new service and waits until it works: so does everything before it.
+func (b *busy) awaitInForce() {
+	b.t.Helper()
+	b.made++
+	name := "new-" + strconv.Itoa(b.made)
+	ips := b.service(name)
+	b.setEndpoints(name, endpoint{b.asking, nodeName})
+	for i := range families {
+		await(b.t, name+" works", b.client, net.JoinHostPort(ips[i], "80"), func(_ reply, err error) bool { return err == nil })
+	}
+}

@@ -1,0 +1,216 @@
+package dropin_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+)
+
+// onThread runs f in a namespace, on a thread that ends with it, and returns when f has.
+func onThread(ns *testns.Namespace, f func()) {
+	done := make(chan struct{})
+	var run func()
+	run = func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// This thread cannot end. While it is taken, the next goroutine gets another one.
+			next := make(chan struct{})
+			go func() {
+				defer close(next)
+				run()
+			}()
+			<-next
+			runtime.UnlockOSThread()
+			return
+		}
+		defer close(done)
+		if err := netns.Set(ns.Handle()); err != nil {
+			panic(err) // the namespace is there as long as the test is
+		}
+		f()
+	}
+	go run()
+	<-done
+}
+
+// reply is what a pod's server says.
+type reply struct {
+	pod    string
+	client string // the address that the connection came from
+}
+
+// errLost is the error of a connection that came about, but not with its first packet.
+var errLost = errors.New("the first packet got lost")
+
+// firstRetry is when the kernel sends the first packet of a connection again.
+const firstRetry = time.Second
+
+// connect connects to an address and reads what is said there, in the namespace of the thread.
+func connect(address string, timeout time.Duration) (r reply, err error) {
+	begin := time.Now()
+	conn, err := net.DialTimeout("tcp", address, timeout)
+	if err != nil {
+		return r, err
+	}
+	defer conn.Close()
+	if time.Since(begin) >= firstRetry {
+		if err := retransmitted(conn); err != nil {
+			return r, err
+		}
+	}
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return r, err
+	}
+	said, err := io.ReadAll(conn)
+	if err != nil {
+		return r, err
+	}
+	var found bool
+	if r.pod, r.client, found = strings.Cut(string(said), " "); !found {
+		return r, fmt.Errorf("%q is not what a pod says", said)
+	}
+	return r, nil
+}
+
+// retransmitted is an error if a packet of a connection had to be sent again: what got lost is a failure, although TCP makes
+// up for it.
+func retransmitted(conn net.Conn) error {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var info *unix.TCPInfo
+	controlled := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if controlled != nil || err != nil {
+		return fmt.Errorf("TCP_INFO: %w %w", controlled, err)
+	}
+	if info.Total_retrans > 0 {
+		return errLost
+	}
+	return nil
+}
+
+// ask asks once, from a namespace.
+func ask(ns *testns.Namespace, address string) (r reply, err error) {
+	onThread(ns, func() { r, err = connect(address, time.Second) })
+	return r, err
+}
+
+// await asks until it is told what it wants to hear.
+func await(t *testing.T, what string, ns *testns.Namespace, address string, ok func(reply, error) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		r, err := ask(ns, address)
+		if ok(r, err) {
+			return
+		}
+		if time.Now().After(deadline) {
+			require.Fail(t, "in vain: "+what, "at %s, the last answer: %+v %v", address, r, err)
+		}
+		time.Sleep(5 * time.Millisecond) // nobody tells when packets would get through
+	}
+}
+
+// maxConnections bounds what one client of a load does.
+const maxConnections = 20000
+
+// load is clients that connect to services all the time, each connection a new one.
+type load struct {
+	t       *testing.T
+	end     chan struct{}
+	clients sync.WaitGroup
+	started []*loadClient
+}
+
+type loadClient struct {
+	name string
+	done atomic.Int64 // connections
+
+	mu       sync.Mutex
+	failures []string
+	pods     map[string]int
+}
+
+func newLoad(t *testing.T) *load {
+	l := &load{t: t, end: make(chan struct{})}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+// client starts a client in a namespace that connects to the addresses in turn.
+func (l *load) client(name string, ns *testns.Namespace, addresses ...string) {
+	c := &loadClient{name: name, pods: map[string]int{}}
+	l.started = append(l.started, c)
+	l.clients.Go(func() {
+		onThread(ns, func() {
+			for n := range maxConnections {
+				select {
+				case <-l.end:
+					return
+				default:
+				}
+				address := addresses[n%len(addresses)]
+				begin := time.Now()
+				r, err := connect(address, 5*time.Second)
+				c.mu.Lock()
+				if err != nil {
+					c.failures = append(c.failures, fmt.Sprintf("%s to %s after %v: %v", begin.Format("05.000"), address, time.Since(begin), err))
+				}
+				c.pods[r.pod]++
+				c.mu.Unlock()
+				c.done.Add(1)
+				time.Sleep(2 * time.Millisecond) // leave the processors to the others
+			}
+		})
+	})
+}
+
+// more waits until each client has made more connections.
+func (l *load) more(connections int64) {
+	l.t.Helper()
+	for _, c := range l.started {
+		goal := c.done.Load() + connections
+		require.LessOrEqual(l.t, goal, int64(maxConnections), "%s: the test takes too many connections", c.name)
+		for deadline := time.Now().Add(patience); c.done.Load() < goal; time.Sleep(time.Millisecond) {
+			require.True(l.t, time.Now().Before(deadline), "%s has stopped", c.name)
+		}
+	}
+}
+
+// stop ends the clients.
+func (l *load) stop() {
+	select {
+	case <-l.end:
+	default:
+		close(l.end)
+	}
+	l.clients.Wait()
+}
+
+// assertNoFailure ends the clients and fails the test for each connection that has failed.
+func (l *load) assertNoFailure() {
+	l.t.Helper()
+	l.stop()
+	var total int64
+	for _, c := range l.started {
+		assert.Empty(l.t, c.failures, c.name)
+		assert.Less(l.t, c.done.Load(), int64(maxConnections), "%s did not last to the end", c.name)
+		total += c.done.Load()
+	}
+	l.t.Logf("%d connections by %d clients", total, len(l.started))
+}
