@@ -31,7 +31,7 @@ func Random(t *testing.T, f Factory, seed uint64, n int) {
 func (s *session) random(ctx context.Context, seed uint64, n int) error {
 	g := newGenerator(seed, s.factory)
 	for done := 0; done < n; {
-		r := &randomRun{session: s, script: script{setup: g.setup()}, visits: visits}
+		r := &randomRun{session: s, script: script{setup: g.setup()}, effort: effort{visits: 3, copies: 1}}
 		var services []service
 		for range min(episodeLength, n-done) {
 			done++
@@ -60,16 +60,18 @@ type randomRun struct {
 	script script
 	// contacts are the endpoints that clients of services with affinity were sent to.
 	contacts map[contactKey][]contact
-	// visits is how many connections a client of a service with affinity makes, one after the other.
-	visits int
+	effort   effort
 }
 
-// A few visits to each of many services will do to find a fault. To find it again there may be one service left, and a
-// backend that picks one of two endpoints at random passes for one with affinity once in 2 to the power of the visits.
-const (
-	visits            = 3
-	visitsToReproduce = 20
-)
+// effort is how often traffic is tried in each state. A little of the traffic to each of many services will do to find a
+// fault. To find it again there may be one service left, and what a backend picks at random, it picks right once in 2 to the
+// power of the tries if there is one wrong endpoint beside a right one.
+type effort struct {
+	// visits is how many connections a client of a service with affinity makes, one after the other.
+	visits int
+	// copies is how often each of the other flows is tried, all at the same time.
+	copies int
+}
 
 type contactKey struct {
 	port   model.PortName
@@ -172,8 +174,11 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 			}
 		}
 	}
-	for i, wrong := range r.judge(ctx, o, free) {
-		if wrong != "" {
+	copies := slices.Repeat(free, r.effort.copies)
+	reported := make([]bool, len(free))
+	for i, wrong := range r.judge(ctx, o, copies) {
+		if i %= len(free); wrong != "" && !reported[i] {
+			reported[i] = true
 			failed.add(wrong)
 			failed.traffic = append(failed.traffic, freeTraffic[i])
 		}
@@ -187,7 +192,7 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 // visitOften makes a few connections of one client to a service with affinity, one after the other.
 func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
 	out, key := x.out, contactKey{x.out.Port, x.Source}
-	for range r.visits {
+	for range r.effort.visits {
 		var contacts []oracle.Contact
 		for _, c := range r.contacts[key] {
 			contacts = append(contacts, oracle.Contact{Endpoint: c.endpoint, Ago: time.Since(c.at)})
@@ -204,11 +209,8 @@ func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
 	return ""
 }
 
-// Shrinking is worth this many reproductions, and no more time than this.
-const (
-	shrinkTries = 300
-	shrinkTime  = 45 * time.Second
-)
+// Shrinking is worth this many reproductions, and no more time than patience.shrink.
+const shrinkTries = 300
 
 // shrunk makes the error of the episode's last wave as simple as can be.
 func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) error {
@@ -216,7 +218,7 @@ func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) erro
 	if f, ok := err.(*flowsFailed); ok {
 		flows = f.traffic
 	}
-	deadline := time.Now().Add(shrinkTime)
+	deadline := time.Now().Add(r.patience.shrink)
 	var last error
 	var lastDump string
 	fails := func(sc script) bool {
@@ -250,7 +252,7 @@ func (s *session) reproduce(ctx context.Context, sc script, flows []traffic) err
 	}
 	impatient := *s
 	impatient.patience.answer = min(s.patience.answer, time.Second)
-	r := &randomRun{session: &impatient, script: sc, visits: visitsToReproduce}
+	r := &randomRun{session: &impatient, script: sc, effort: effort{visits: 20, copies: 20}}
 	defer func() {
 		s.sink, s.end, s.told, s.first, s.setup, s.env = r.sink, r.end, r.told, r.first, r.setup, r.env
 	}()

@@ -24,7 +24,7 @@ func TestRandomStatesFindMutantsAndShrinkThem(t *testing.T) {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
 			s := testSession(t, simpleFactory(m))
-			s.patience.answer = time.Second
+			s.patience.answer, s.patience.shrink = time.Second, time.Hour
 			err := s.random(t.Context(), 1, 60)
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), "flow:")

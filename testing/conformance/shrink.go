@@ -1,16 +1,35 @@
 package conformance
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
 // shrink makes a script that fails smaller, for as long as it still fails and fails has not been asked too often. The last
-// wave is always kept.
+// wave is always kept. What cannot be left out at first is tried again when other things have gone.
 func shrink(sc script, fails func(script) bool, tries int) script {
-	try := func(smaller script) bool {
-		if tries == 0 {
-			return false
+	for tries > 0 {
+		smaller := false
+		sc = shrinkOnce(sc, func(candidate script) bool {
+			if tries == 0 {
+				return false
+			}
+			tries--
+			failed := fails(candidate)
+			smaller = smaller || failed
+			return failed
+		})
+		if !smaller {
+			break
 		}
-		tries--
-		if !fails(smaller) {
+	}
+	return sc
+}
+
+// shrinkOnce tries once to leave out each part of a script.
+func shrinkOnce(sc script, fails func(script) bool) script {
+	try := func(smaller script) bool {
+		if reflect.DeepEqual(smaller, sc) || !fails(smaller) {
 			return false
 		}
 		sc = smaller

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +48,22 @@ func TestShrinkKeepsWhatTheFailureNeedsAndNothingElse(t *testing.T) {
 		{services: []service{{name: "svc-a", slot: 1, ports: onePort, endpoints: at(localPod1)}}},
 		{services: []service{{name: "svc-b", slot: 2, ports: onePort, endpoints: []endpoint{}, externalLocal: true}}},
 	}, small.steps)
+}
+
+func TestShrinkTriesAgainWhatItCouldNotLeaveOutAtFirst(t *testing.T) {
+	services := func(names ...string) (list []service) {
+		for i, name := range names {
+			list = append(list, service{name: name, slot: i + 1, ports: []servicePort{{protocol: model.TCP}}})
+		}
+		return list
+	}
+	// svc-a is needed as long as svc-b is there.
+	fails := func(sc script) bool {
+		names := sc.serviceNames()
+		return slices.Contains(names, "svc-c") && (slices.Contains(names, "svc-a") || !slices.Contains(names, "svc-b"))
+	}
+	small := shrink(script{steps: []scriptStep{{services: services("svc-a", "svc-b", "svc-c")}}}, fails, 100)
+	assert.Equal(t, []string{"svc-c"}, small.serviceNames())
 }
 
 func TestShrinkAsksNoMoreOftenThanItMay(t *testing.T) {
