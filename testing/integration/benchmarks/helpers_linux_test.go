@@ -20,6 +20,28 @@ func TestPercentiles(t *testing.T) {
 	assert.Zero(t, percentile(nil, 50))
 }
 
+func TestTheProbeLeavesTheProcessorsToTheProxy(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		asked    int
+		answered bool
+		since    time.Duration
+		want     time.Duration
+	}{
+		{"another pod has answered", 1, true, 0, 0},
+		{"the awaited one is one of ten, so some in a row", askInARow - 1, true, time.Second, 0},
+		{"then a pause", askInARow, true, 3 * time.Millisecond, 2 * time.Millisecond},
+		{"again", askInARow + 1, true, 3 * time.Millisecond, 0},
+		{"and again", 2 * askInARow, true, 6 * time.Millisecond, 2 * time.Millisecond},
+		{"a fiftieth of what is measured", 10 * askInARow, true, time.Second, 20 * time.Millisecond},
+		{"at most", 100 * askInARow, true, time.Minute, 50 * time.Millisecond},
+		{"nobody answers: it is not there yet", 1, false, 0, 2 * time.Millisecond},
+		{"nor later", askInARow, false, time.Minute, 2 * time.Millisecond},
+	} {
+		assert.Equal(t, c.want, pause(c.asked, c.answered, c.since), c.what)
+	}
+}
+
 func TestTheMeanIsOfWhatWasMeasured(t *testing.T) {
 	rounds := []*result{{all: time.Second}, {}, {all: 3 * time.Second}}
 	assert.InDelta(t, 2000, mean(rounds, untilAll), 0)
