@@ -60,7 +60,7 @@ func (f *flags) addProgram() {
 	f.set.StringVar(&f.configFile, "config", "", "`path` of a configuration file, v1alpha1 or v1alpha2; flags that stand for its fields are ignored then")
 	f.set.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration to this `path`, as v1alpha2, and end")
 	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and end")
-	f.set.BoolVar(&f.initOnly, "init-only", false, "do what needs full root privileges, and end; afterwards CAP_NET_ADMIN is enough")
+	f.set.BoolVar(&f.initOnly, "init-only", false, "set the kernel parameters, for which a container has to be privileged, and end; it is an error if one cannot be set")
 	f.set.BoolVar(&f.version, "version", false, "print the version, and end")
 	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates", "features to turn on or off, as `name=bool,...`; there is AllowServiceExternalIPs")
 }

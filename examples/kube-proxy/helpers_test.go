@@ -68,14 +68,16 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		bound:    &listeners{found: make(chan struct{}, 100), byAsked: map[string]string{}},
 	}
 	for name, value := range map[string]string{
-		"proc/net/if_inet6":                                  "",
-		"proc/self/oom_score_adj":                            "0",
-		"proc/sys/net/ipv6/conf/all/disable_ipv6":            "0\n",
-		"proc/sys/net/netfilter/nf_conntrack_max":            "1\n",
-		"proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal": "0\n",
-		"proc/sys/net/ipv4/conf/all/route_localnet":          "0\n",
-		"sys/module/nf_conntrack/parameters/hashsize":        "1000000\n",
-		"proc/sys/net/netfilter/nf_conntrack_udp_timeout":    "30\n",
+		"proc/net/if_inet6":                                           "",
+		"proc/self/oom_score_adj":                                     "0",
+		"proc/sys/net/ipv6/conf/all/disable_ipv6":                     "0\n",
+		"proc/sys/net/netfilter/nf_conntrack_max":                     "1\n",
+		"proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal":          "0\n",
+		"proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established": "432000\n",
+		"proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait":  "60\n",
+		"proc/sys/net/ipv4/conf/all/route_localnet":                   "0\n",
+		"sys/module/nf_conntrack/parameters/hashsize":                 "1000000\n",
+		"proc/sys/net/netfilter/nf_conntrack_udp_timeout":             "30\n",
 	} {
 		path := filepath.Join(r.root, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))

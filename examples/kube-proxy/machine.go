@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -60,24 +61,35 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// prepare sets kernel parameters. What cannot be set is logged: in a container /proc is often read-only, and somebody else
-// has set what is needed.
-func (m *machine) prepare(ctx context.Context, c *v1alpha2.LinuxConfiguration) {
-	log := klog.FromContext(ctx)
+// prepare sets the kernel parameters that the configuration asks for. The error joins one for each that is not as it should be;
+// the others are set. In a container /proc is often read-only, and somebody else has set what is needed.
+func (m *machine) prepare(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
+	conntrack := c.Linux.Conntrack
 	limits := sysctl.Conntrack{
-		MaxPerCore:            int(*c.Conntrack.MaxPerCore),
-		Min:                   int(*c.Conntrack.Min),
-		TCPEstablishedTimeout: c.Conntrack.TCPEstablishedTimeout.Duration,
-		TCPCloseWaitTimeout:   c.Conntrack.TCPCloseWaitTimeout.Duration,
-		UDPTimeout:            c.Conntrack.UDPTimeout.Duration,
-		UDPStreamTimeout:      c.Conntrack.UDPStreamTimeout.Duration,
-		TCPBeLiberal:          c.Conntrack.TCPBeLiberal,
+		MaxPerCore:            int(*conntrack.MaxPerCore),
+		Min:                   int(*conntrack.Min),
+		TCPEstablishedTimeout: conntrack.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   conntrack.TCPCloseWaitTimeout.Duration,
+		UDPTimeout:            conntrack.UDPTimeout.Duration,
+		UDPStreamTimeout:      conntrack.UDPStreamTimeout.Duration,
+		TCPBeLiberal:          conntrack.TCPBeLiberal,
 	}
-	if err := limits.Apply(ctx, m.root); err != nil {
-		log.Error(err, "Some kernel parameters are not as they were configured")
+	err := limits.Apply(ctx, m.root)
+	if !servesLocalhost(c) {
+		return err
 	}
-	if err := os.WriteFile(m.path("proc/self/oom_score_adj"), []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0); err != nil {
-		log.V(2).Info("oom_score_adj is not as it was configured", "err", err)
+	const name = "net/ipv4/conf/all/route_localnet" // S36
+	changed, failed := m.root.SetInt(name, 1)
+	if changed && failed == nil {
+		klog.FromContext(ctx).Info("Set a kernel parameter, so that node ports are served on 127.0.0.1", "name", name, "value", 1)
+	}
+	return errors.Join(err, failed)
+}
+
+// setOOMScore sets that of this process.
+func (m *machine) setOOMScore(ctx context.Context, score int32) {
+	if err := os.WriteFile(m.path("proc/self/oom_score_adj"), []byte(strconv.Itoa(int(score))), 0); err != nil {
+		klog.FromContext(ctx).V(2).Info("oom_score_adj is not as it was configured", "err", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,11 +23,22 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 	return iptables.New(ctx, iptables.Options{
 		MasqueradeMark:     config.MasqueradeMark(c),
 		NodePortAddresses:  choice,
-		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
+		LocalhostNodePorts: servesLocalhost(c),
 		Families:           families,
 		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
 	})
+}
+
+// servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36). As with kube-proxy they are not if nodePortAddresses
+// leave it out.
+func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
+	if c.Mode != v1alpha2.ProxyModeIPTables || !*c.IPTables.LocalhostNodePorts {
+		return false
+	}
+	prefixes, err := config.NodePortPrefixes(c)
+	loopback := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	return err == nil && slices.ContainsFunc(prefixes, loopback.Overlaps)
 }
 
 // cleanUpIPTables does so in both variants: the node may have switched from one to the other.

@@ -50,9 +50,8 @@ func run(ctx context.Context, args []string, m *machine) error {
 	if err != nil {
 		return err
 	}
-	m.prepare(ctx, &s.Linux)
 	if f.initOnly {
-		return nil
+		return m.prepare(ctx, s.KubeProxyConfiguration)
 	}
 	err = proxy(ctx, s, mode, m)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -89,6 +88,11 @@ func proxy(ctx context.Context, s *settings, mode *mode, m *machine) error {
 		return err
 	}
 	logWarnings(ctx, append(warnings, more...))
+	// Not before all of the above has turned out to be right: these parameters are the whole machine's.
+	if err := m.prepare(ctx, s.KubeProxyConfiguration); err != nil {
+		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
+	}
+	m.setOOMScore(ctx, *s.Linux.OOMScoreAdj)
 	klog.FromContext(ctx).Info("Starting", "mode", mode.name, "node", nodeName, "families", fmt.Sprint(node.Families), "primaryIP", node.IPs[node.Primary])
 
 	if opts.Source, err = watch.NewClientset(client, watch.ClientsetOptions{}); err != nil {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,9 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clienttesting "k8s.io/client-go/testing"
+	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -120,13 +124,86 @@ func TestAnotherModeIsAClearError(t *testing.T) {
 	assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"))
 }
 
+const routeLocalnet = "proc/sys/net/ipv4/conf/all/route_localnet"
+
 func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
-	r := newRig(t)
-	require.NoError(t, r.run("--init-only", "--conntrack-udp-timeout=77s", "--oom-score-adj=5"))
-	assert.Equal(t, "77", r.file(t, "proc/sys/net/netfilter/nf_conntrack_udp_timeout"))
-	assert.Equal(t, "5", r.file(t, "proc/self/oom_score_adj"))
-	assert.Empty(t, r.client.Actions())
-	assert.Zero(t, r.nft.Applied())
+	for name, tc := range map[string]struct {
+		args     []string
+		localnet string
+	}{
+		"in mode iptables, the default":              {nil, "1"},
+		"without node ports on 127.0.0.1":            {[]string{"--iptables-localhost-nodeports=false"}, "0"},
+		"if nodePortAddresses leave 127.0.0.1 out":   {[]string{"--nodeport-addresses=192.0.2.0/24,::/0"}, "0"},
+		"if node ports are on the node's own only":   {[]string{"--nodeport-addresses=primary"}, "0"},
+		"if nodePortAddresses have a part of 127/8":  {[]string{"--nodeport-addresses=192.0.2.0/24,127.0.0.1/32"}, "1"},
+		"in mode nftables, which has no such option": {[]string{"--proxy-mode=nftables"}, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
+				return nil, errors.New("no API server is needed")
+			}
+			require.NoError(t, r.run(append(tc.args, "--init-only", "--conntrack-udp-timeout=77s", "--oom-score-adj=5")...))
+			assert.Equal(t, "77", r.file(t, "proc/sys/net/netfilter/nf_conntrack_udp_timeout"))
+			assert.Equal(t, tc.localnet, r.file(t, routeLocalnet))
+			assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"), "it is of no use to a process that ends")
+			assert.Empty(t, r.client.Actions())
+			assert.Zero(t, r.nft.Applied())
+		})
+	}
+}
+
+func TestWhatCannotBeSet(t *testing.T) {
+	const noTimeout = "net/netfilter/nf_conntrack_udp_timeout"
+	rigWith := func() *rig {
+		r := newRig(t, cluster()...)
+		require.NoError(t, os.Remove(filepath.Join(r.root, "proc/sys", noTimeout)))
+		require.NoError(t, os.Remove(filepath.Join(r.root, routeLocalnet)))
+		return r
+	}
+	t.Run("is an error with --init-only, by its name, and the rest is set", func(t *testing.T) {
+		r := rigWith()
+		err := r.run("--init-only", "--conntrack-udp-timeout=77s")
+		assert.ErrorContains(t, err, noTimeout)
+		assert.ErrorContains(t, err, "net/ipv4/conf/all/route_localnet")
+		assert.NotEqual(t, "1", r.file(t, "proc/sys/net/netfilter/nf_conntrack_max"))
+	})
+	t.Run("is logged otherwise", func(t *testing.T) {
+		r := rigWith()
+		stop := r.start(t, append(arguments, "--conntrack-udp-timeout=77s")...)
+		r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+		require.NoError(t, stop())
+		assert.Contains(t, r.logged(), noTimeout)
+	})
+}
+
+func TestAStartThatFailsLeavesTheMachineAsItWas(t *testing.T) {
+	noClient := errors.New("no such kubeconfig")
+	for name, tc := range map[string]struct {
+		args   []string
+		client error
+		want   string
+	}{
+		"no client":                       {arguments, noClient, "no such kubeconfig"},
+		"no IPv6 where it is needed":      {append(arguments, "--bind-address=2001:db8::1"), nil, "no support for the primary IP family"},
+		"CIDRs of a family that is not":   {[]string{"--proxy-mode=nftables", "--cluster-cidr=fd00::/8"}, nil, "serves IPv4 only"},
+		"a mode that is not there":        {[]string{"--proxy-mode=ipvs"}, nil, "not there yet"},
+		"a flag that is wrong altogether": {[]string{"--cluster-cidr=x"}, nil, "must be a CIDR"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, cluster()...)
+			_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
+			require.NoError(t, err)
+			if tc.client != nil {
+				r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
+					return nil, tc.client
+				}
+			}
+			assert.ErrorContains(t, r.run(tc.args...), tc.want)
+			assert.Equal(t, "1", r.file(t, "proc/sys/net/netfilter/nf_conntrack_max"))
+			assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"))
+		})
+	}
 }
 
 // addUpstreamTable adds a table as Kubernetes' own kube-proxy would have left it, and returns its key.
