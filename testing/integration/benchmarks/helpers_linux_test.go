@@ -2,6 +2,8 @@ package benchmarks
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -51,11 +53,44 @@ func TestTheMeanIsOfWhatWasMeasured(t *testing.T) {
 }
 
 func TestAGoalWithoutAFigureIsMissed(t *testing.T) {
+	full := result{
+		first: time.Second, all: time.Second, changes: []time.Duration{time.Second}, changeCPU: time.Second, ownKiB: 1, childKiB: 1,
+		idleMeasured: true, idleCPU: time.Millisecond, rules: 1, fastest: time.Millisecond, slowest: time.Millisecond,
+	}
+	for _, c := range comparisons() {
+		var out bytes.Buffer
+		missed := printGoals(&out, c, map[string][]*result{upstream: {&full}, ours: {{}}})
+		assert.NotContains(t, out.String(), "holds", "%d %s", c.services, c.mode.name)
+		assert.Len(t, missed, len(c.goals()))
+	}
+}
+
+func TestNoProcessorTimeAtRestIsTheBestThereIs(t *testing.T) {
 	var out bytes.Buffer
-	c := comparison{services: 1000, mode: mode{name: "nftables"}}
-	printGoals(&out, c, map[string][]*result{upstream: {{first: time.Second}}, ours: {{}}})
-	assert.Contains(t, out.String(), "MISSED")
-	assert.NotContains(t, out.String(), "holds")
+	c := comparison{services: 2, mode: mode{name: "nftables"}} // of a size that has no other goal
+	results := map[string][]*result{ours: {{idleMeasured: true}, {}}}
+	assert.Empty(t, printGoals(&out, c, results))
+	assert.Equal(t, "goal: processor time at rest, % of a processor: at most 0.05: 0.00, holds\n", out.String())
+	out.Reset()
+	printTable(&out, c, "v1", results)
+	assert.Contains(t, out.String(), "0 ticks, 0.0 ms")
+}
+
+// failures notes what a test would have failed with.
+type failures []string
+
+func (e *failures) Errorf(format string, args ...any) { *e = append(*e, fmt.Sprintf(format, args...)) }
+
+func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
+	c := comparison{services: 2}
+	missed := printTable(io.Discard, c, "v1", map[string][]*result{ours: {{idleMeasured: true, idleCPU: time.Minute}}})
+	require.Len(t, missed, 1)
+	for value, want := range map[string]failures{"": nil, "0": nil, "1": failures(missed)} {
+		t.Setenv(envGoals, value)
+		var got failures
+		demand(&got, missed)
+		assert.Equal(t, want, got, value)
+	}
 }
 
 func TestTheSummaryNamesFiguresAndRatios(t *testing.T) {

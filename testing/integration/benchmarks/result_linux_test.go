@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// result is what a run of a proxy has shown. What is zero has not been measured.
+// result is what a run of a proxy has shown. What is zero has not been measured; the functions below know the exceptions.
 type result struct {
 	failed error
 
@@ -86,7 +86,40 @@ func measured(v float64) float64 {
 	return v
 }
 
-func ms(d time.Duration) float64 { return measured(float64(d.Microseconds()) / 1000) }
+func ms(d time.Duration) float64 { return measured(inMS(d)) }
+
+func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Figures of which 0 can be one: they know from something else whether they were measured.
+
+// idleCPU is in ms.
+func idleCPU(r *result) float64 {
+	if !r.idleMeasured {
+		return math.NaN()
+	}
+	return inMS(r.idleCPU)
+}
+
+// spread is how much slower the slowest service is than the fastest, in us.
+func spread(r *result) float64 {
+	if r.fastest == 0 {
+		return math.NaN()
+	}
+	return inMS(r.slowest-r.fastest) * 1000
+}
+
+// biggestChild is in MiB: there need not be one.
+func biggestChild(r *result) float64 {
+	if r.all == 0 {
+		return math.NaN()
+	}
+	return mib(r.childKiB)
+}
+
+// peaks is the peak of the process and that of its biggest child, in MiB.
+func peaks(r *result) float64 { return measured(mib(r.ownKiB + r.childKiB)) }
+
+func ruleCount(r *result) float64 { return measured(float64(r.rules)) }
 
 func mib(kib int) float64 { return float64(kib) / 1024 }
 
@@ -103,21 +136,13 @@ func rows() []row {
 		{what: "  processor time of that", unit: "ms", value: func(r *result) float64 { return ms(r.burstCPU) }},
 		{what: "peak memory of the process", unit: "MiB", value: func(r *result) float64 { return measured(mib(r.ownKiB)) }},
 		{what: "  of its biggest child", unit: "MiB", value: biggestChild},
-		{what: "  of both", unit: "MiB", value: func(r *result) float64 { return measured(mib(r.ownKiB + r.childKiB)) }},
-		{what: "rules in iptables-save", value: func(r *result) float64 { return measured(float64(r.rules)) }},
+		{what: "  of both", unit: "MiB", value: peaks},
+		{what: "rules in iptables-save", value: ruleCount},
 		{what: "new connection, fastest service", unit: "us", value: func(r *result) float64 { return ms(r.fastest) * 1000 }},
 		{what: "  slowest service", unit: "us", value: func(r *result) float64 { return ms(r.slowest) * 1000 }},
-		{what: "  difference of the two", unit: "us", value: func(r *result) float64 { return ms(r.slowest-r.fastest) * 1000 }},
+		{what: "  difference of the two", unit: "us", value: spread},
 		{what: "  straight to a pod", unit: "us", value: func(r *result) float64 { return ms(r.direct) * 1000 }},
 	}
-}
-
-// biggestChild may be 0: there need not be one.
-func biggestChild(r *result) float64 {
-	if r.all == 0 {
-		return math.NaN()
-	}
-	return mib(r.childKiB)
 }
 
 // mean is that of the rounds that have a figure, or NaN.
@@ -131,8 +156,8 @@ func mean(rounds []*result, value func(*result) float64) float64 {
 	return sum / n
 }
 
-// printTable prints the mean of all rounds, and upstream's share of ours.
-func printTable(w io.Writer, c comparison, version string, results map[string][]*result) {
+// printTable prints the mean of all rounds, and upstream's share of ours. It returns the goals that are missed.
+func printTable(w io.Writer, c comparison, version string, results map[string][]*result) (missed []string) {
 	fmt.Fprintf(w, "\n%d services x %d endpoints, mode %s, mean of %d rounds\n", c.services, endpointsPerService, c.mode.name, len(results[ours]))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.Debug)
 	fmt.Fprintf(t, "\tkube-proxy %s\tkube-proxy-lib\tupstream / ours\t\n", version)
@@ -144,12 +169,12 @@ func printTable(w io.Writer, c comparison, version string, results map[string][]
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", r.what, figure(theirs, r.unit), figure(own, r.unit), figure(theirs/own, ""))
 	}
 	_ = t.Flush()
-	printGoals(w, c, results)
+	missed = printGoals(w, c, results)
 	for _, proxy := range []string{upstream, ours} {
 		for i, r := range results[proxy] {
 			var notes []string
 			if r.idleMeasured {
-				notes = append(notes, fmt.Sprintf("at rest for %s: %d ticks, %.1f ms", idleFor, r.idleTicks, ms(r.idleCPU)))
+				notes = append(notes, fmt.Sprintf("at rest for %s: %d ticks, %.1f ms", idleFor, r.idleTicks, idleCPU(r)))
 			}
 			if r.late > 0 {
 				notes = append(notes, fmt.Sprintf("%d services came after the others", r.late))
@@ -166,6 +191,7 @@ func printTable(w io.Writer, c comparison, version string, results map[string][]
 		}
 	}
 	fmt.Fprintln(w)
+	return missed
 }
 
 func figure(v float64, unit string) string {

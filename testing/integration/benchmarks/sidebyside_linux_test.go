@@ -54,8 +54,8 @@ const (
 	ours     = "kube-proxy-lib"
 )
 
-// BenchmarkSideBySide prints one table for each size and mode, and at last one of all. The names of its parts are size/mode/proxy, so that some can be
-// chosen:
+// BenchmarkSideBySide prints one table for each size and mode, and at last one of all. The names of its parts are
+// size/mode/proxy, so that some can be chosen:
 //
 //	go test -run - -bench SideBySide/5000x10/nftables -benchtime 1x -timeout 1h ./benchmarks
 func BenchmarkSideBySide(b *testing.B) {
@@ -100,7 +100,7 @@ func compare(b *testing.B, cmp comparison, c *cluster.Cluster, objects *objects,
 			})
 		}
 	}
-	printTable(os.Stdout, cmp, c.Version, results)
+	demand(b, printTable(os.Stdout, cmp, c.Version, results))
 	return results
 }
 

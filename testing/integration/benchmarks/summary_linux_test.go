@@ -44,7 +44,7 @@ func columns() []column {
 		{"one endpoint replaced, p50", p50, inTime},
 		{"processor time of that", func(r *result) float64 { return ms(r.changeCPU) }, inTime},
 		{fmt.Sprintf("%d replaced at once", burstSize), func(r *result) float64 { return ms(r.burst) }, inTime},
-		{"peak memory, with child", func(r *result) float64 { return measured(mib(r.ownKiB + r.childKiB)) }, inMemory},
+		{"peak memory, with child", peaks, inMemory},
 	}
 }
 
