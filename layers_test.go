@@ -55,7 +55,9 @@ var layers = []struct {
 }{
 	{"examples", []string{""}},
 	{"testing", []string{""}},
-	{"internal/testns", []string{""}}, // of tests alone
+	{"internal/testdice", nil},                      // of tests alone
+	{"internal/testns", []string{""}},               // likewise
+	{"backends/internal/backendtest", []string{""}}, // likewise
 	{"model", nil},
 	{"diffstore", []string{"github.com/tidwall/btree"}},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},

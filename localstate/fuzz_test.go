@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -121,8 +122,8 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	requireNothingKept(t, w.state)
 }
 
-// FuzzEvents takes its input as a program of events, see byteDice, and checks that any order and any batching of them leads
-// to what the rules say of the objects that are there at the end.
+// FuzzEvents takes its input as a program of events, see testdice.Input, and checks that any order and any batching of them
+// leads to what the rules say of the objects that are there at the end.
 func FuzzEvents(f *testing.F) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -133,13 +134,13 @@ func FuzzEvents(f *testing.F) {
 		f.Add(program)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		program := &byteDice{input}
-		opts := randomOptions(program)
+		program := testdice.Input(input)
+		opts := randomOptions(&program)
 		var h history
-		for len(program.input) > 0 && len(h) < 40 {
-			h = append(h, randomEvent(program))
+		for len(program) > 0 && len(h) < 40 {
+			h = append(h, randomEvent(&program))
 		}
-		order := rand.New(rand.NewPCG(crc64.Checksum(input, crc64.MakeTable(crc64.ISO)), 0))
-		checkHistory(t, randomDice{order}, opts, h)
+		order := testdice.Seeded(crc64.Checksum(input, crc64.MakeTable(crc64.ISO)))
+		checkHistory(t, order, opts, h)
 	})
 }

@@ -2,18 +2,19 @@ package localstate
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
 // checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere, leads to
 // what the rules say of the objects that are there at the end; and that nothing is left when they go.
-func checkHistory(t *testing.T, d dice, opts Options, h history) {
+func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
 	scratch := h.final().play(t, opts, func() bool { return false })
 	want := scratch.got.String()
 	require.Equal(t, newReference(opts, scratch.got.node, h.final()).lines(), scratch.got.lines(), "by the rules")
@@ -21,7 +22,7 @@ func checkHistory(t *testing.T, d dice, opts Options, h history) {
 
 	flushes := []func() bool{
 		func() bool { return true },
-		func() bool { return d.roll(4) == 0 },
+		func() bool { return d.Roll(4) == 0 },
 		func() bool { return false },
 	}
 	for i, flush := range flushes {
@@ -81,10 +82,10 @@ func TestOrderAndBatchingDoNotMatter(t *testing.T) {
 	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			d := randomDice{rand.New(rand.NewPCG(seed, 0))}
+			d := testdice.Seeded(seed)
 			opts := randomOptions(d)
 			var h history
-			for range 10 + d.roll(40) {
+			for range 10 + d.Roll(40) {
 				h = append(h, randomEvent(d))
 			}
 			checkHistory(t, d, opts, h)

@@ -3,7 +3,6 @@ package localstate
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 
@@ -12,45 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// dice make the choices of random objects and events. There are few names and addresses to choose from, so that objects
-// meet.
-type dice interface {
-	roll(n int) int // 0 to n-1
-}
-
-type randomDice struct{ *rand.Rand }
-
-func (d randomDice) roll(n int) int { return d.IntN(n) }
-
-// byteDice take their choices from the input of a fuzz test. When it is used up, every choice is the first.
-type byteDice struct{ input []byte }
-
-func (d *byteDice) roll(n int) int {
-	if len(d.input) == 0 {
-		return 0
-	}
-	b := d.input[0]
-	d.input = d.input[1:]
-	return int(b) % n
-}
-
-func pick[T any](d dice, list ...T) T { return list[d.roll(len(list))] }
-
-// some returns a part of a list, in its order.
-func some[T any](d dice, list ...T) []T {
-	var out []T
-	for _, v := range list {
-		if d.roll(2) == 0 {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-func rarely(d dice) bool { return d.roll(8) == 7 }
+// There are few names and addresses for random objects to choose from, so that they meet.
 
 // event is one object that comes, changes or goes.
 type event struct {
@@ -63,9 +28,9 @@ func (e event) key() string {
 	return fmt.Sprintf("%T %s/%s", e.obj, e.obj.GetNamespace(), e.obj.GetName())
 }
 
-func randomEvent(d dice) event {
-	e := event{deleted: rarely(d)}
-	switch d.roll(20) {
+func randomEvent(d testdice.Dice) event {
+	e := event{deleted: testdice.OneIn(d, 8)}
+	switch d.Roll(20) {
 	case 0, 1, 2, 3, 4, 5, 6:
 		e.obj = randomService(d)
 	case 7, 8:
@@ -78,12 +43,12 @@ func randomEvent(d dice) event {
 	return e
 }
 
-func randomService(d dice) *corev1.Service {
-	obj := aService(pick(d, "web", "web", "a"))
-	if rarely(d) {
+func randomService(d testdice.Dice) *corev1.Service {
+	obj := aService(testdice.Pick(d, "web", "web", "a"))
+	if testdice.OneIn(d, 8) {
 		obj.Namespace = "ns2"
 	}
-	switch d.roll(20) {
+	switch d.Roll(20) {
 	case 0, 1, 2, 3:
 	case 4:
 		clusterIPs("fd00::1")(obj)
@@ -101,51 +66,51 @@ func randomService(d dice) *corev1.Service {
 		clusterIPs("10.0.0.1", "fd00::1")(obj)
 	}
 	obj.Spec.Ports = []corev1.ServicePort{tcp("http", 80)}
-	if rarely(d) {
+	if testdice.OneIn(d, 8) {
 		obj.Spec.Ports = nil
 	}
-	obj.Spec.Ports = append(obj.Spec.Ports, some(d, tcp("admin", 81), udp("http", 80), sctp("http", 80), corev1.ServicePort{Name: "x", Port: 82}, tcp("bad", 0))...)
-	obj.Spec.Type = pick(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "")
+	obj.Spec.Ports = append(obj.Spec.Ports, testdice.Some(d, tcp("admin", 81), udp("http", 80), sctp("http", 80), corev1.ServicePort{Name: "x", Port: 82}, tcp("bad", 0))...)
+	obj.Spec.Type = testdice.Pick(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "")
 	for i := range obj.Spec.Ports {
-		if obj.Spec.Type != corev1.ServiceTypeClusterIP && d.roll(2) == 0 {
+		if obj.Spec.Type != corev1.ServiceTypeClusterIP && d.Roll(2) == 0 {
 			obj.Spec.Ports[i].NodePort = int32(30000 + i)
 		}
 	}
-	if rarely(d) {
+	if testdice.OneIn(d, 8) {
 		obj.Spec.Type = corev1.ServiceTypeExternalName
 	}
-	if d.roll(2) == 0 {
+	if d.Roll(2) == 0 {
 		externalLocal(obj)
 	}
-	if d.roll(3) == 0 {
+	if d.Roll(3) == 0 {
 		internalLocal(obj)
 	}
-	obj.Spec.ExternalIPs = some(d, "192.0.2.5", "2001:db8::5", "bogus", "192.0.2.4")
-	for _, ip := range some(d, "192.0.2.7", "2001:db8::7", "203.0.113.8") {
-		obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: pick(d, nil, nil, ptr.To(corev1.LoadBalancerIPModeVIP), ptr.To(corev1.LoadBalancerIPModeProxy))})
+	obj.Spec.ExternalIPs = testdice.Some(d, "192.0.2.5", "2001:db8::5", "bogus", "192.0.2.4")
+	for _, ip := range testdice.Some(d, "192.0.2.7", "2001:db8::7", "203.0.113.8") {
+		obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: testdice.Pick(d, nil, nil, ptr.To(corev1.LoadBalancerIPModeVIP), ptr.To(corev1.LoadBalancerIPModeProxy))})
 	}
-	obj.Spec.LoadBalancerSourceRanges = some(d, "203.0.113.0/24", " 203.0.113.128/25", "2001:db8::/32", "198.51.100.0/24", "bogus")
-	if rarely(d) {
-		obj.Spec.LoadBalancerSourceRanges = append(obj.Spec.LoadBalancerSourceRanges, pick(d, "0.0.0.0/0", "::/0"))
+	obj.Spec.LoadBalancerSourceRanges = testdice.Some(d, "203.0.113.0/24", " 203.0.113.128/25", "2001:db8::/32", "198.51.100.0/24", "bogus")
+	if testdice.OneIn(d, 8) {
+		obj.Spec.LoadBalancerSourceRanges = append(obj.Spec.LoadBalancerSourceRanges, testdice.Pick(d, "0.0.0.0/0", "::/0"))
 	}
-	if !rarely(d) {
+	if !testdice.OneIn(d, 8) {
 		obj.Spec.HealthCheckNodePort = 31000
 	}
-	if rarely(d) {
+	if testdice.OneIn(d, 8) {
 		metav1.SetMetaDataLabel(&obj.ObjectMeta, labelServiceProxyName, "cilium")
 	}
-	if rarely(d) {
+	if testdice.OneIn(d, 8) {
 		obj.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	}
 	return obj
 }
 
-func randomSlice(d dice) *discoveryv1.EndpointSlice {
-	obj := aSlice(pick(d, "s1", "s2", "s3", "s4"), ofService(pick(d, "web", "web", "web", "a")))
-	if rarely(d) {
+func randomSlice(d testdice.Dice) *discoveryv1.EndpointSlice {
+	obj := aSlice(testdice.Pick(d, "s1", "s2", "s3", "s4"), ofService(testdice.Pick(d, "web", "web", "web", "a")))
+	if testdice.OneIn(d, 8) {
 		obj.Namespace = "ns2"
 	}
-	switch d.roll(24) {
+	switch d.Roll(24) {
 	case 0:
 		obj.Labels[discoveryv1.LabelServiceName] = ""
 	case 1:
@@ -155,18 +120,18 @@ func randomSlice(d dice) *discoveryv1.EndpointSlice {
 	case 3, 4, 5, 6, 7:
 		obj.AddressType = discoveryv1.AddressTypeIPv6
 	}
-	obj.Ports = some(d, slicePortObject("admin", "TCP", 8081), slicePortObject("http", "UDP", 8080), slicePortObject("http", "TCP", 9090),
+	obj.Ports = testdice.Some(d, slicePortObject("admin", "TCP", 8081), slicePortObject("http", "UDP", 8080), slicePortObject("http", "TCP", 9090),
 		slicePortObject("http", "SCTP", 8080), discoveryv1.EndpointPort{Name: ptr.To("x"), Port: ptr.To[int32](8082)}, discoveryv1.EndpointPort{Port: ptr.To[int32](1)},
 		discoveryv1.EndpointPort{Name: ptr.To("http")}, slicePortObject("http", "TCP", 70000), slicePortObject("http", "TCP", 0))
-	if !rarely(d) {
+	if !testdice.OneIn(d, 8) {
 		obj.Ports = append(obj.Ports, slicePortObject("http", "TCP", 8080))
 	}
-	for range d.roll(5) {
-		ep(pick(d, "10.1.0.1", "10.1.0.2", "10.1.0.3", "bogus"), randomConditions(d), pick(d, local, onNode(other), onNode("")), randomHints(d))(obj)
+	for range d.Roll(5) {
+		ep(testdice.Pick(d, "10.1.0.1", "10.1.0.2", "10.1.0.3", "bogus"), randomConditions(d), testdice.Pick(d, local, onNode(other), onNode("")), randomHints(d))(obj)
 	}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
 		for i := range obj.Endpoints {
-			if addr, err := netip.ParseAddr(obj.Endpoints[i].Addresses[0]); err == nil && !rarely(d) {
+			if addr, err := netip.ParseAddr(obj.Endpoints[i].Addresses[0]); err == nil && !testdice.OneIn(d, 8) {
 				obj.Endpoints[i].Addresses = []string{fmt.Sprintf("fd01::%d", addr.As4()[3])}
 			}
 		}
@@ -174,19 +139,19 @@ func randomSlice(d dice) *discoveryv1.EndpointSlice {
 	return obj
 }
 
-func randomConditions(d dice) endpointOption {
-	condition := func() *bool { return pick(d, nil, ptr.To(true), ptr.To(false)) }
+func randomConditions(d testdice.Dice) endpointOption {
+	condition := func() *bool { return testdice.Pick(d, nil, ptr.To(true), ptr.To(false)) }
 	c := discoveryv1.EndpointConditions{Ready: condition(), Serving: condition(), Terminating: condition()}
-	if d.roll(3) == 0 {
+	if d.Roll(3) == 0 {
 		c = discoveryv1.EndpointConditions{}
 	}
 	return func(e *endpointObject) { e.Conditions = c }
 }
 
-func randomHints(d dice) endpointOption {
-	nodes, zones := some(d, me, other), some(d, "zone-a", "zone-b", "")
-	if d.roll(2) == 0 {
-		nodes, zones = nil, []string{pick(d, "zone-a", "zone-b")}
+func randomHints(d testdice.Dice) endpointOption {
+	nodes, zones := testdice.Some(d, me, other), testdice.Some(d, "zone-a", "zone-b", "")
+	if d.Roll(2) == 0 {
+		nodes, zones = nil, []string{testdice.Pick(d, "zone-a", "zone-b")}
 	}
 	return func(e *endpointObject) {
 		forNodes(nodes...)(e)
@@ -197,24 +162,24 @@ func randomHints(d dice) endpointOption {
 	}
 }
 
-func randomNode(d dice) *corev1.Node {
-	obj := aNode(inZone(pick(d, "", "zone-a", "zone-a", "zone-b")), internalIPs(some(d, "203.0.113.9", "198.51.100.9", "2001:db8::9", "bogus")...), podCIDRs(some(d, "10.1.1.0/24", "fd01::/64")...))
-	if rarely(d) {
+func randomNode(d testdice.Dice) *corev1.Node {
+	obj := aNode(inZone(testdice.Pick(d, "", "zone-a", "zone-a", "zone-b")), internalIPs(testdice.Some(d, "203.0.113.9", "198.51.100.9", "2001:db8::9", "bogus")...), podCIDRs(testdice.Some(d, "10.1.1.0/24", "fd01::/64")...))
+	if testdice.OneIn(d, 8) {
 		obj.Spec.Taints = []corev1.Taint{{Key: taintToBeDeleted}}
 	}
-	if rarely(d) {
+	if testdice.OneIn(d, 8) {
 		obj.Name = other
 	}
 	return obj
 }
 
-func randomServiceCIDR(d dice) metav1.Object {
-	return aServiceCIDR(pick(d, "c1", "c2"), some(d, "10.0.0.0/16", "fd00::/108", "bogus")...)
+func randomServiceCIDR(d testdice.Dice) metav1.Object {
+	return aServiceCIDR(testdice.Pick(d, "c1", "c2"), testdice.Some(d, "10.0.0.0/16", "fd00::/108", "bogus")...)
 }
 
-func randomOptions(d dice) Options {
-	opts := Options{NodeName: me, NoExternalIPs: rarely(d), MasqueradeAll: rarely(d)}
-	switch d.roll(5) {
+func randomOptions(d testdice.Dice) Options {
+	opts := Options{NodeName: me, NoExternalIPs: testdice.OneIn(d, 8), MasqueradeAll: testdice.OneIn(d, 8)}
+	switch d.Roll(5) {
 	case 0:
 		opts.DetectLocal.NodeCIDR = true
 	case 1:
@@ -222,7 +187,7 @@ func randomOptions(d dice) Options {
 	case 2:
 		opts.DetectLocal.Bridge = "cbr0"
 	}
-	switch d.roll(8) {
+	switch d.Roll(8) {
 	case 0:
 		opts.Families = []model.Family{model.IPv4}
 	case 1:
@@ -236,7 +201,7 @@ type history []event
 
 // shuffled returns another history with the same events of each object in the same order, so that it ends in the same
 // objects.
-func (h history) shuffled(d dice) history {
+func (h history) shuffled(d testdice.Dice) history {
 	byObject := map[string][]event{}
 	var left []string // an entry for each event
 	for _, e := range h {
@@ -246,7 +211,7 @@ func (h history) shuffled(d dice) history {
 	slices.Sort(left) // what was before does not matter
 	var out history
 	for len(left) > 0 {
-		i := d.roll(len(left))
+		i := d.Roll(len(left))
 		key := left[i]
 		left = slices.Delete(left, i, i+1)
 		out = append(out, byObject[key][0])

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -23,7 +24,7 @@ import (
 
 func TestTheRulesReadWell(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	fm.Golden(t, "testdata/every-feature-ipv4.save", r.dump(model.IPv4))
 	fm.Golden(t, "testdata/every-feature-ipv6.save", r.dump(model.IPv6))
@@ -32,7 +33,7 @@ func TestTheRulesReadWell(t *testing.T) {
 func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, iptables.Options{MasqueradeMark: 1 << 20, LocalhostNodePorts: false,
 		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
 	r.sync()
 	fm.Golden(t, "testdata/options-ipv4.save", r.dump(model.IPv4))
@@ -40,7 +41,7 @@ func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
 
 // manyServices are services on one port, with so many endpoints each.
 func manyServices(n, endpoints int) []any {
-	values := []any{node}
+	values := []any{backendtest.Node()}
 	for i := range n {
 		name := fmt.Sprintf("many/s%d", i)
 		values = append(values, fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.%d.%d", i/256, i%256)).Port("http", 80).Build())
@@ -78,11 +79,11 @@ func TestAChangeRewritesOneChain(t *testing.T) {
 
 func TestASyncWithoutNewsDoesNothing(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.sync()
 	assert.Empty(t, r.batches(model.IPv4))
-	for _, v := range everyFeature() { // told again, past the model that would not
+	for _, v := range backendtest.EveryFeature() { // told again, past the model that would not
 		switch v := v.(type) {
 		case *model.Service:
 			r.backend.SetService(v)
@@ -96,7 +97,7 @@ func TestASyncWithoutNewsDoesNothing(t *testing.T) {
 
 func TestARestartChangesNothingThatIsRight(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.restart()
 	r.sync()
@@ -105,7 +106,7 @@ func TestARestartChangesNothingThatIsRight(t *testing.T) {
 
 func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT,
 		Chains: []dataplane.Chain{{Name: "KPL-P-UDP"}, {Name: "KPL-OLD", Rules: []string{"-j RETURN"}}, {Name: "OTHERS"}},
@@ -121,7 +122,7 @@ func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 func TestTheFirstEndpointComesBeforeTheRefusalGoes(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	svc := fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80)
-	r.set(node, svc.NoEndpoints().Build())
+	r.set(backendtest.Node(), svc.NoEndpoints().Build())
 	r.sync()
 	assert.Contains(t, r.dump(model.IPv4), "-j REJECT")
 	r.set(fm.Endpoint("default/gone:http/TCP", "10.244.1.5:8080").Local().Build())
@@ -137,7 +138,7 @@ func TestCleanUpLeavesTheRulesOfOthers(t *testing.T) {
 	others := "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" +
 		":CNI-HOSTPORT - [0:0]\n-A PREROUTING -j CNI-HOSTPORT\n-A CNI-HOSTPORT -p tcp -j RETURN\nCOMMIT\n"
 	require.NoError(t, r.fakes[model.IPv4].Load(others))
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	require.NotEqual(t, others, r.dump(model.IPv4))
 	require.NoError(t, r.backend.CleanUp(t.Context()))
@@ -211,7 +212,7 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 		require.NoError(t, err)
 		return string(b)
 	}
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	assert.Equal(t, "0\n", read(), "nothing changes before Sync")
 	r.sync()
 	assert.Equal(t, "1\n", read())
@@ -221,7 +222,7 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 
 	require.NoError(t, os.Remove(file))
 	other := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root)})
-	other.set(everyFeature()...)
+	other.set(backendtest.EveryFeature()...)
 	err := other.trySync()
 	require.ErrorContains(t, err, "route_localnet")
 	v4, v6 := sink.FailedFamilies(err)
@@ -237,7 +238,7 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		require.NoError(t, os.WriteFile(file, []byte(value), 0o644))
 		r := newRig(t, iptables.Options{Sysctls: sysctl.Root(root)})
-		r.set(node)
+		r.set(backendtest.Node())
 		r.sync()
 		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID -j DROP"), "liberal: %s", value)
 	}
@@ -245,7 +246,7 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 
 func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{Primary: true}})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-SERVICES -d 192.0.2.10/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
 	r.set(fm.Node("n1").IP("192.0.2.11").Build())

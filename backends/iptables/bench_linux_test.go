@@ -2,7 +2,6 @@ package iptables_test
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -33,88 +32,33 @@ func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
 	return b
 }
 
-func eachSize(b *testing.B, f func(b *testing.B, c backendtest.ClusterSize, o iptables.Options)) {
+func eachSize(b *testing.B, f func(*testing.B, backendtest.Bench)) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		for _, c := range clusterSizes {
 			b.Run(string(v)+"/"+c.String(), func(b *testing.B) {
 				need.Program(b, "iptables-"+string(v)+"-restore")
 				testns.Enter(b)
 				b.ReportAllocs()
-				f(b, c, iptables.Options{Variant: v})
+				f(b, backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, iptables.Options{Variant: v}) }})
 			})
 		}
 	}
 }
 
 func BenchmarkFullLoad(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize, o iptables.Options) {
-		watch := backendtest.NewStopwatch(b)
-		for b.Loop() {
-			b.StopTimer()
-			backend := newBackend(b, o)
-			c.Describe(backend)
-			runtime.GC()
-			b.StartTimer()
-			watch.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
-			b.StopTimer()
-			require.NoError(b, backend.CleanUp(b.Context()))
-			require.NoError(b, backend.Close())
-			b.StartTimer()
-		}
-	})
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.FullLoad(b) })
 }
 
-// A new process finds everything as it should be.
 func BenchmarkRestart(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize, o iptables.Options) {
-		first := newBackend(b, o)
-		c.Describe(first)
-		require.NoError(b, first.Sync(b.Context()))
-		require.NoError(b, first.Close())
-		watch := backendtest.NewStopwatch(b)
-		for b.Loop() {
-			b.StopTimer()
-			backend := newBackend(b, o)
-			c.Describe(backend)
-			runtime.GC()
-			b.StartTimer()
-			watch.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
-			b.StopTimer()
-			require.NoError(b, backend.Close())
-			b.StartTimer()
-		}
-	})
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.Restart(b) })
 }
 
-// benchChange measures waves of one change each, on a cluster that is in force.
-func benchChange(b *testing.B, describe func(c backendtest.ClusterSize, backend *iptables.Backend, n int)) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize, o iptables.Options) {
-		backend := newBackend(b, o)
-		defer func() { require.NoError(b, backend.Close()) }()
-		c.Describe(backend)
-		require.NoError(b, backend.Sync(b.Context()))
-		runtime.GC()
-		watch, n := backendtest.NewStopwatch(b), 0
-		for b.Loop() {
-			watch.Time(func() {
-				describe(c, backend, n)
-				if err := backend.Sync(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-			})
-			n++
-		}
-	})
-}
-
-// One endpoint goes and another one comes, as when a pod is replaced.
 func BenchmarkOneEndpointChanged(b *testing.B) {
-	benchChange(b, func(c backendtest.ClusterSize, backend *iptables.Backend, n int) { c.ReplaceEndpoint(backend, n) })
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.OneEndpointChanged(b) })
 }
 
-// A service comes, and in the next wave goes.
 func BenchmarkAddOrDeleteService(b *testing.B) {
-	benchChange(b, func(c backendtest.ClusterSize, backend *iptables.Backend, n int) { c.AddOrDeleteService(backend, n) })
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.AddOrDeleteService(b) })
 }
 
 // ofUDP makes UDP services of those of a cluster.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -23,7 +24,7 @@ import (
 func TestAFailureInOneFamilyLeavesTheOtherInForce(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	r.fakes[model.IPv6].FailRestore = func(*dataplane.Batch) error { return errors.New("made to fail") }
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	err := r.trySync()
 	require.ErrorContains(t, err, "made to fail")
 	v4, v6 := sink.FailedFamilies(err)
@@ -39,7 +40,7 @@ func TestAFailureInOneFamilyLeavesTheOtherInForce(t *testing.T) {
 
 func TestAfterAFailedRestoreEverythingIsCompared(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	fake := r.fakes[model.IPv4]
 	fake.FailRestore = func(*dataplane.Batch) error { return errors.New("made to fail") }
@@ -80,7 +81,7 @@ func TestAServiceThatIsRefusedHoldsUpNoOther(t *testing.T) {
 					return nil
 				}
 			}
-			r.set(everyFeature()...)
+			r.set(backendtest.EveryFeature()...)
 			err := r.trySync()
 			var refused *iptables.RefusedError
 			require.ErrorAs(t, err, &refused)
@@ -111,7 +112,7 @@ func TestWithoutTheMatchBPFEndpointsHaveRulesForThemselves(t *testing.T) {
 			return nil
 		}
 	}
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	fm.Golden(t, "testdata/no-bpf-ipv4.save", onlyLines(r.dump(model.IPv4), "POSTROUTING", "HAIRPIN", "MASQUERADE"))
 	assert.Contains(t, r.dump(model.IPv6), "-s fd00:244:1::5/128 -d fd00:244:1::5/128 -j KPL-MASQUERADE")
@@ -137,7 +138,7 @@ func onlyLines(dump string, words ...string) string {
 func TestDriftIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, iptables.Options{DriftInterval: time.Second})
-		r.set(everyFeature()...)
+		r.set(backendtest.EveryFeature()...)
 		r.sync()
 		before := r.dump(model.IPv4)
 		tamper := func() { require.NoError(t, r.fakes[model.IPv4].Load("*nat\nCOMMIT\n*filter\nCOMMIT\n")) }
@@ -163,7 +164,7 @@ func TestDriftIsRepaired(t *testing.T) {
 func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, iptables.Options{DriftInterval: time.Second})
-		r.set(everyFeature()...)
+		r.set(backendtest.EveryFeature()...)
 		r.sync()
 		before := r.dump(model.IPv4)
 		fake, tries := r.fakes[model.IPv4], 0
@@ -183,7 +184,7 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 
 func TestACancelledSyncIsMadeUpFor(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	_, err := r.model.Flush(r.backend)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -221,7 +222,7 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 		require.NoError(t, err)
 		defer b.Close()
 		var m fm.Model
-		m.SetNode(node)
+		m.SetNode(backendtest.Node())
 		for i := range 3 {
 			m.SetService(fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http", uint16(80+i)).Build())
 			_, err = m.Flush(b)

@@ -1,7 +1,6 @@
 package iptables_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -13,35 +12,30 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) { eachVariant(t, resizeUnderLoad) }
-
-func resizeUnderLoad(t *testing.T, v dataplane.Variant) {
-	flows := backendtest.NewFlows(t, testns.Enter(t))
-	r := newKernelRig(t, v)
-	flows.Describe(&r.model, 3)
-	r.set(neighbours()...)
-	r.sync()
-	flows.NoneIsLostDuring(func(round int) error {
-		flows.Resize(&r.model, round)
-		_, err := r.model.Flush(r.backend)
-		return errors.Join(err, r.backend.Sync(t.Context()))
-	}, 36)
+func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		r, loaded := newLoaded(t, v)
+		r.set(neighbours()...)
+		r.sync()
+		loaded.Resized()
+	})
 }
 
-func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) { eachVariant(t, restartUnderLoad) }
+func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		r, loaded := newLoaded(t, v)
+		r.set(neighbours()...)
+		r.sync()
+		loaded.Restarted(r.restart)
+	})
+}
 
-func restartUnderLoad(t *testing.T, v dataplane.Variant) {
+// newLoaded makes a rig on the kernel, and describes the service that is to be under load to it.
+func newLoaded(t *testing.T, v dataplane.Variant) (*rig, backendtest.Loaded) {
 	flows := backendtest.NewFlows(t, testns.Enter(t))
 	r := newKernelRig(t, v)
 	flows.Describe(&r.model, 3)
-	r.set(neighbours()...)
-	r.sync()
-	flows.NoneIsLostDuring(func(round int) error {
-		r.restart()
-		flows.Replace(&r.model, round) // something was missed in between
-		_, err := r.model.Flush(r.backend)
-		return errors.Join(err, r.backend.Sync(t.Context()))
-	}, 6)
+	return r, backendtest.Loaded{Flows: flows, Model: &r.model, Backend: func() backendtest.Backend { return r.backend }}
 }
 
 // newKernelRig is a rig on the kernel, in the namespace of the test.
@@ -52,26 +46,38 @@ func newKernelRig(t testing.TB, v dataplane.Variant) *rig {
 	return r
 }
 
-func TestNoNewFlowIsLostWhileChainsAreDividedAndMerged(t *testing.T) { eachVariant(t, divideUnderLoad) }
-
-func divideUnderLoad(t *testing.T, v dataplane.Variant) {
-	flows := backendtest.NewFlows(t, testns.Enter(t))
-	r := newKernelRig(t, v)
-	flows.Describe(&r.model, 3)
-	r.sync()
-	flows.NoneIsLostDuring(func(round int) error {
-		for i := range 120 { // more than fit into one chain
-			name := model.ServiceName{Namespace: "default", Name: fmt.Sprint("m", i)}
-			if round%2 == 0 {
-				r.set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.", i)).UDPPort("dns", 80).Build(),
-					fm.Endpoint(name.String()+":dns/UDP", "10.1.0.1:8080").Build())
-			} else {
-				r.model.DeleteService(name)
+func TestNoNewFlowIsLostWhileChainsAreDividedAndMerged(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		r, loaded := newLoaded(t, v)
+		r.sync()
+		loaded.During(func(round int) {
+			for i := range 120 { // more than fit into one chain
+				name := model.ServiceName{Namespace: "default", Name: fmt.Sprint("m", i)}
+				if round%2 == 0 {
+					r.set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.", i)).UDPPort("dns", 80).Build(),
+						fm.Endpoint(name.String()+":dns/UDP", "10.1.0.1:8080").Build())
+				} else {
+					r.model.DeleteService(name)
+				}
 			}
-		}
-		_, err := r.model.Flush(r.backend)
-		return errors.Join(err, r.backend.Sync(t.Context()))
-	}, 6)
+		}, 6)
+	})
+}
+
+func TestNoNewFlowIsLostWhileGroupsComeAndGo(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		r, loaded := newLoaded(t, v)
+		r.sync()
+		loaded.During(func(round int) {
+			if round%2 == 0 {
+				r.set(neighbours()...)
+			} else {
+				for i := range 12 {
+					r.model.DeleteService(model.ServiceName{Namespace: "default", Name: fmt.Sprint("n", i)})
+				}
+			}
+		}, 10)
+	})
 }
 
 // neighbours are services with the port and the number of endpoints that the one under test has at first: all together are
@@ -84,24 +90,4 @@ func neighbours() (values []any) {
 			fm.Endpoint(name+":dns/UDP", "10.1.0.3:8080").Build())
 	}
 	return values
-}
-
-func TestNoNewFlowIsLostWhileGroupsComeAndGo(t *testing.T) { eachVariant(t, regroupUnderLoad) }
-
-func regroupUnderLoad(t *testing.T, v dataplane.Variant) {
-	flows := backendtest.NewFlows(t, testns.Enter(t))
-	r := newKernelRig(t, v)
-	flows.Describe(&r.model, 3)
-	r.sync()
-	flows.NoneIsLostDuring(func(round int) error {
-		if round%2 == 0 {
-			r.set(neighbours()...)
-		} else {
-			for i := range 12 {
-				r.model.DeleteService(model.ServiceName{Namespace: "default", Name: fmt.Sprint("n", i)})
-			}
-		}
-		_, err := r.model.Flush(r.backend)
-		return errors.Join(err, r.backend.Sync(t.Context()))
-	}, 10)
 }

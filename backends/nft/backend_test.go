@@ -19,47 +19,9 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-var node = backendtest.Node()
-
-// everyFeature is a cluster in which every kind of rule is needed.
-func everyFeature() []any {
-	return []any{
-		node,
-		fm.Service("default/web").DetectsLocalPods().ClusterIP("10.96.0.10", "fd00:96::10").Port("http", 80).Build(),
-		fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Local().Build(),
-		fm.Endpoint("default/web:http/TCP", "10.244.2.5:8080").Build(),
-		fm.Endpoint("default/web:http/TCP", "[fd00:244:1::5]:8080").Local().Build(),
-
-		fm.Service("default/dns").DetectsLocalPods().ClusterIP("10.96.0.53").UDPPort("dns", 53).InternalLocal().Build(),
-		fm.Endpoint("default/dns:dns/UDP", "10.244.1.53:53").Local().Build(),
-
-		fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80).NoEndpoints().Build(),
-		fm.Service("default/elsewhere").DetectsLocalPods().ClusterIP("10.96.0.12").Port("http", 80).InternalLocal().Build(),
-
-		fm.Service("shop/front").DetectsLocalPods().ClusterIP("10.96.1.1").Port("https", 443).NodePort(30443).
-			ExternalIP("198.51.100.1").LoadBalancerIP("203.0.113.1").SourceRange("203.0.113.0/25", "203.0.113.64/26", "198.51.100.0/24").Build(),
-		fm.Endpoint("shop/front:https/TCP", "10.244.2.7:8443").Build(),
-		fm.Endpoint("shop/front:https/TCP", "10.244.3.7:8443").Build(),
-
-		fm.Service("shop/local").DetectsLocalPods().ClusterIP("10.96.1.2").Port("http", 80).NodePort(30080).
-			LoadBalancerIP("203.0.113.2").ExternalLocal().Build(),
-		fm.Endpoint("shop/local:http/TCP", "10.244.1.8:80").Local().Build(),
-		fm.Endpoint("shop/local:http/TCP", "10.244.2.8:80").Build(),
-
-		fm.Service("shop/sticky").DetectsLocalPods().ClusterIP("10.96.1.3", "fd00:96::3").Port("http", 80).NodePort(30081).
-			ExternalLocal().Affinity(3 * time.Hour).Build(),
-		fm.Endpoint("shop/sticky:http/TCP", "10.244.1.9:80").Local().Build(),
-		fm.Endpoint("shop/sticky:http/TCP", "10.244.2.9:80").Build(),
-		fm.Endpoint("shop/sticky:http/TCP", "[fd00:244:2::9]:80").Build(),
-
-		fm.Service("voip/sip").DetectsLocalPods().ClusterIP("10.96.2.1").SCTPPort("sip", 5060).Build(),
-		fm.Endpoint("voip/sip:sip/SCTP", "10.244.2.20:5060").Build(),
-	}
-}
-
 func TestTheRulesetReadsWell(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	fm.Golden(t, "testdata/every-feature-ipv4.nft", r.dump(model.IPv4))
 	fm.Golden(t, "testdata/every-feature-ipv6.nft", r.dump(model.IPv6))
@@ -68,7 +30,7 @@ func TestTheRulesetReadsWell(t *testing.T) {
 func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, nft.Options{MasqueradeMark: 1 << 20, Families: []model.Family{model.IPv4},
 		NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
 	r.sync()
 	fm.Golden(t, "testdata/options-ipv4.nft", r.dump(model.IPv4))
@@ -77,7 +39,7 @@ func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
 
 func TestARestartChangesNothingThatIsRight(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	before := r.dumps()
 	r.restart()
@@ -88,7 +50,7 @@ func TestARestartChangesNothingThatIsRight(t *testing.T) {
 
 func TestARestartCorrectsTheDifferenceAlone(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.restart()
 	r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build().Key())
@@ -100,7 +62,7 @@ func TestARestartCorrectsTheDifferenceAlone(t *testing.T) {
 
 func TestAnEndpointThatIsReplacedIsOneElement(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.2.5:8080").Build().Key())
 	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
@@ -115,7 +77,7 @@ func TestAnEndpointThatIsReplacedIsOneElement(t *testing.T) {
 
 func TestAServiceThatShrinksKeepsItsLastSlotUntilNobodyIsLedThere(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.model.DeleteEndpoint(fm.Endpoint("shop/front:https/TCP", "10.244.2.7:8443").Build().Key())
 	r.sync()
@@ -124,7 +86,7 @@ func TestAServiceThatShrinksKeepsItsLastSlotUntilNobodyIsLedThere(t *testing.T) 
 
 func TestTheFirstEndpointComesWithTheEndOfTheRefusal(t *testing.T) { // hard case 23
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.set(fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80).Build(),
 		fm.Endpoint("default/gone:http/TCP", "10.244.2.30:80").Build())
@@ -134,7 +96,7 @@ func TestTheFirstEndpointComesWithTheEndOfTheRefusal(t *testing.T) { // hard cas
 
 func TestAMapThatBecomesTooSmallIsReplacedByABiggerOne(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	for _, n := range []int{16 << 10, 40 << 10} { // there is room for 16 Ki, then for 64 Ki
 		ip := netip.MustParseAddr("10.128.0.0")
@@ -172,7 +134,7 @@ func TestATableOfAnotherLayoutIsReplacedInOneTransaction(t *testing.T) {
 			tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
 			old(tx)
 			require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
-			r.set(everyFeature()...)
+			r.set(backendtest.EveryFeature()...)
 			r.sync()
 			assert.Equal(t, []string{"delete table ip kube-proxy-lib", "add table ip kube-proxy-lib"}, r.commands(model.IPv4)[:2])
 			assert.Len(t, r.applied, 1)
@@ -186,7 +148,7 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 	other.AddTable("somebody else's")
 	require.NoError(t, r.fake.ApplyAsSomebodyElse(other))
 	before := r.dump(model.IPv4)
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	require.NoError(t, r.backend.CleanUp(t.Context()))
 	assert.Equal(t, before, r.dump(model.IPv4))
@@ -197,7 +159,7 @@ func TestOtherTablesAreLeftAlone(t *testing.T) {
 
 func TestAFailedSyncNamesTheFamilyAndLosesNothing(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	calls := 0
 	r.fail = func() error {
 		if calls++; calls == 2 {
@@ -211,7 +173,7 @@ func TestAFailedSyncNamesTheFamilyAndLosesNothing(t *testing.T) {
 	assert.Equal(t, [2]bool{false, true}, [2]bool{v4, v6})
 	r.sync()
 	same := newRig(t, nft.Options{})
-	same.set(everyFeature()...)
+	same.set(backendtest.EveryFeature()...)
 	same.sync()
 	assert.Equal(t, same.dumps(), r.dumps())
 }
@@ -220,7 +182,7 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigThat(t, nft.Options{}, true)
 		defer r.backend.Close()
-		r.set(everyFeature()...)
+		r.set(backendtest.EveryFeature()...)
 		r.sync()
 		before := r.dumps()
 		for _, harm := range []func(tx *dataplane.Transaction){
@@ -245,7 +207,7 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 
 func TestAForcedResyncTrustsNothing(t *testing.T) {
 	r := newRig(t, nft.Options{})
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	before := r.dumps()
 	tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv6, Name: nft.DefaultTableName})
@@ -263,7 +225,7 @@ func TestAfterACleanUpNothingIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigThat(t, nft.Options{}, true)
 		defer r.backend.Close()
-		r.set(everyFeature()...)
+		r.set(backendtest.EveryFeature()...)
 		r.sync()
 		require.NoError(t, r.backend.CleanUp(t.Context()))
 		tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
@@ -286,7 +248,7 @@ func TestTheSecondServiceThatWantsAnAddressGetsItWhenTheFirstOneGoes(t *testing.
 		t.Helper()
 		assert.Contains(t, r.dump(model.IPv4), `198.51.100.1 . tcp . 80 comment "default/`+owner+`:http/TCP" : goto`)
 	}
-	r.set(node)
+	r.set(backendtest.Node())
 	r.set(service("b", "10.96.0.2")...)
 	r.sync()
 	has("b")

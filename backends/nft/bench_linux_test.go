@@ -38,96 +38,47 @@ func newBackend(tb testing.TB, o nft.Options) *nft.Backend {
 	return b
 }
 
-func eachSize(b *testing.B, f func(b *testing.B, c backendtest.ClusterSize)) {
+func eachSize(b *testing.B, f func(*testing.B, backendtest.Bench)) {
 	for _, c := range clusterSizes {
 		b.Run(c.String(), func(b *testing.B) {
 			testns.Enter(b)
 			b.ReportAllocs()
-			f(b, c)
+			f(b, backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, nft.Options{}) }, Settle: settle})
 		})
 	}
-}
-
-func BenchmarkFullLoad(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
-		watch := backendtest.NewStopwatch(b)
-		for b.Loop() {
-			b.StopTimer()
-			backend := newBackend(b, nft.Options{})
-			c.Describe(backend)
-			runtime.GC()
-			watch.Alone(func() { require.NoError(b, backend.Sync(b.Context())) })
-			require.NoError(b, backend.CleanUp(b.Context()))
-			require.NoError(b, backend.Close())
-			settle()
-			b.StartTimer()
-		}
-	})
 }
 
 // settle lets the kernel free what was deleted, which it does in the background, so that it does not count for what is
 // measured next.
 func settle() { time.Sleep(200 * time.Millisecond) }
 
+func BenchmarkFullLoad(b *testing.B) {
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.FullLoad(b) })
+}
+
 func BenchmarkRestart(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
-		first := newBackend(b, nft.Options{})
-		c.Describe(first)
-		require.NoError(b, first.Sync(b.Context()))
-		require.NoError(b, first.Close())
-		watch := backendtest.NewStopwatch(b)
-		for b.Loop() {
-			b.StopTimer()
-			backend := newBackend(b, nft.Options{})
-			c.Describe(backend)
-			runtime.GC()
-			watch.Alone(func() { require.NoError(b, backend.Sync(b.Context())) })
-			require.NoError(b, backend.Close())
-			b.StartTimer()
-		}
-	})
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.Restart(b) })
 }
 
-// benchChange measures waves of one change each, on a cluster that is in force.
-func benchChange(b *testing.B, describe func(c backendtest.ClusterSize, backend *nft.Backend, n int)) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
-		backend := newBackend(b, nft.Options{})
-		defer func() { require.NoError(b, backend.Close()) }()
-		c.Describe(backend)
-		require.NoError(b, backend.Sync(b.Context()))
-		runtime.GC()
-		watch, n := backendtest.NewStopwatch(b), 0
-		for b.Loop() {
-			watch.Time(func() {
-				describe(c, backend, n)
-				if err := backend.Sync(b.Context()); err != nil {
-					b.Fatal(err)
-				}
-			})
-			n++
-		}
-	})
-}
-
-// One endpoint goes and another one comes, as when a pod is replaced.
 func BenchmarkOneEndpointChanged(b *testing.B) {
-	benchChange(b, func(c backendtest.ClusterSize, backend *nft.Backend, n int) { c.ReplaceEndpoint(backend, n) })
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.OneEndpointChanged(b) })
+}
+
+func BenchmarkAddOrDeleteService(b *testing.B) {
+	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.AddOrDeleteService(b) })
 }
 
 func BenchmarkResizeService(b *testing.B) {
-	benchChange(b, func(c backendtest.ClusterSize, backend *nft.Backend, n int) {
-		ep := c.Endpoint(n/2*7%c.Services, 3)
-		if n%2 == 0 {
-			backend.DeleteEndpoint(ep.Key())
-		} else {
-			backend.SetEndpoint(ep)
-		}
+	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+		m.Waves(b, func(d backendtest.Describer, n int) {
+			ep := m.Size.Endpoint(n/2*7%m.Size.Services, 3)
+			if n%2 == 0 {
+				d.DeleteEndpoint(ep.Key())
+			} else {
+				d.SetEndpoint(ep)
+			}
+		})
 	})
-}
-
-// A service comes, and in the next wave goes.
-func BenchmarkAddOrDeleteService(b *testing.B) {
-	benchChange(b, func(c backendtest.ClusterSize, backend *nft.Backend, n int) { c.AddOrDeleteService(backend, n) })
 }
 
 // floorTable is a table with the maps that matter, empty.
@@ -218,7 +169,8 @@ func rawConn(b *testing.B) *netlink.Conn {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
+	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+		c := m.Size
 		conn := rawConn(b)
 		batch := rawBatch(c, 0, c.Services, c.Endpoints, false)
 		watch := backendtest.NewStopwatch(b)
@@ -240,7 +192,8 @@ func BenchmarkFloor(b *testing.B) {
 }
 
 func BenchmarkFloorOneEndpoint(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
+	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+		c := m.Size
 		conn := rawConn(b)
 		floorTable(b, c)
 		_, err := conn.SendMessages(rawBatch(c, 0, c.Services, c.Endpoints, false))
@@ -259,7 +212,8 @@ func BenchmarkFloorOneEndpoint(b *testing.B) {
 
 // BenchmarkMemory reports what the process holds and held at most, above what it had before there was a cluster.
 func BenchmarkMemory(b *testing.B) {
-	eachSize(b, func(b *testing.B, c backendtest.ClusterSize) {
+	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+		c := m.Size
 		for b.Loop() {
 			debug.FreeOSMemory()
 			before := memory(b, "VmRSS")

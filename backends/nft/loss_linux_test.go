@@ -2,7 +2,6 @@ package nft_test
 
 import (
 	"context"
-	"errors"
 	"os/exec"
 	"strings"
 	"testing"
@@ -21,35 +20,29 @@ import (
 )
 
 func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) {
-	flows := backendtest.NewFlows(t, testns.Enter(t))
-	r := newKernelRig(t)
-	flows.Describe(&r.model, 3)
-	r.sync()
-	flows.NoneIsLostDuring(func(round int) error {
-		flows.Resize(&r.model, round)
-		_, err := r.model.Flush(r.backend)
-		return errors.Join(err, r.backend.Sync(t.Context()))
-	}, 36)
+	_, loaded := newLoaded(t)
+	loaded.Resized()
 }
 
 func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
+	r, loaded := newLoaded(t)
+	loaded.Restarted(r.restart)
+}
+
+// newLoaded makes a rig on the kernel in which the service that is to be under load is in force.
+func newLoaded(t *testing.T) (*rig, backendtest.Loaded) {
 	flows := backendtest.NewFlows(t, testns.Enter(t))
 	r := newKernelRig(t)
 	flows.Describe(&r.model, 3)
 	r.sync()
-	flows.NoneIsLostDuring(func(round int) error {
-		r.restart()
-		flows.Replace(&r.model, round) // something was missed in between
-		_, err := r.model.Flush(r.backend)
-		return errors.Join(err, r.backend.Sync(t.Context()))
-	}, 6)
+	return r, backendtest.Loaded{Flows: flows, Model: &r.model, Backend: func() backendtest.Backend { return r.backend }}
 }
 
 func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 	nftPath := need.Program(t, "nft")
 	testns.Enter(t)
 	r := newKernelRig(t)
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
@@ -77,7 +70,7 @@ func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 			r.model.DeleteEndpoint(fm.Endpoint("shop/sticky:http/TCP", "10.244.2.9:80").Build().Key())
 			r.model.DeleteService(model.ServiceName{Namespace: "shop", Name: "front"})
 		} else {
-			r.set(everyFeature()...)
+			r.set(backendtest.EveryFeature()...)
 		}
 		r.sync()
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -25,7 +26,7 @@ func strange() []any {
 		return &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, ip})}, SessionAffinityTimeout: timeout,
 			Ports: []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80, RoutesIPv4: routes}}}
 	}
-	values := []any{node}
+	values := []any{backendtest.Node()}
 	for i, s := range []*model.Service{service("x", 1, 0), service("y", 2, time.Hour), service("z", 3, time.Hour)} {
 		values = append(values, s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet,
 			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 1, byte(i)}), 80)})
@@ -77,11 +78,11 @@ func TestATransactionThatIsTooBigForTheSocketIsDivided(t *testing.T) {
 		return nil
 	}
 	r.fake.FailApply = limit
-	r.set(everyFeature()...)
+	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	assert.Positive(t, tooBig)
 	same := newRig(t, nft.Options{})
-	same.set(everyFeature()...)
+	same.set(backendtest.EveryFeature()...)
 	same.sync()
 	assert.Equal(t, same.dumps(), r.dumps())
 }

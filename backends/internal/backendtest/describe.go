@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"strconv"
@@ -16,6 +17,14 @@ type Describer interface {
 	DeleteService(model.ServiceName)
 	SetEndpoint(*model.Endpoint)
 	DeleteEndpoint(model.EndpointKey)
+}
+
+// Backend is a backend to test.
+type Backend interface {
+	Describer
+	Sync(context.Context) error
+	CleanUp(context.Context) error
+	Close() error
 }
 
 // Set describes nodes, services and endpoints.

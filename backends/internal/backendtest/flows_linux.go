@@ -142,7 +142,7 @@ func (f *Flows) Open(i int, use func(fd int)) {
 	defer unix.Close(fd)
 	source := &unix.SockaddrInet4{Port: 10000 + i%20000, Addr: [4]byte{10, 1, 1, byte(1 + i/20000%250)}}
 	check(f.t, unix.Bind(fd, source))
-	check(f.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}))
+	check(f.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
 	use(fd)
 }
 
@@ -156,7 +156,8 @@ func isAnswered(fd int) bool {
 }
 
 // NoneIsLostDuring does something in a loop, on a thread in the namespace, while it makes new flows, one after the other, each
-// from a port of its own: 10,000, and on until the loop has been gone through often enough. No flow may be lost.
+// from a port of its own: 10,000, and on until the loop has been gone through often enough. No flow may be lost; one that is
+// not answered within 10 s is.
 //
 // KPL_FLOWS=200000 makes as many as a backend is meant to bear; that takes half a minute on two cores that have nothing else
 // to do.
@@ -182,7 +183,7 @@ func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 		}()
 	}()
 	made, lost := 0, 0
-	for n := Number(f.t, "KPL_FLOWS", 10000); ctx.Err() == nil && (made < n || rounds.Load() < enough && made < 100*n); made++ {
+	for n := Number(f.t, "KPL_FLOWS", 10000); ctx.Err() == nil && lost < 3 && (made < n || rounds.Load() < enough && made < 100*n); made++ {
 		if !f.Flow(made, f.VIP()) {
 			lost++
 		}
@@ -193,7 +194,7 @@ func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 	if lost > 0 {
 		f.t.Errorf("%d of %d new flows were lost", lost, made)
 	}
-	if rounds.Load() < enough {
+	if lost == 0 && rounds.Load() < enough {
 		f.t.Errorf("%d rounds, not %d", rounds.Load(), enough)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
 const (
@@ -103,7 +105,7 @@ func seeds(t testing.TB, byDefault uint64) (first, end uint64) {
 func testSeeds(t *testing.T, malformed bool, byDefault uint64) {
 	first, end := seeds(t, byDefault)
 	for seed := first; seed < end; seed++ {
-		check(t, randomScript(diceOf(seed), malformed), fmt.Sprintf("%s=%d go test -run '^%s$' .", envSeed, seed, t.Name()))
+		check(t, randomScript(testdice.Seeded(seed), malformed), fmt.Sprintf("%s=%d go test -run '^%s$' .", envSeed, seed, t.Name()))
 	}
 }
 

@@ -2,57 +2,18 @@ package differential
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// dice make the choices of a random script. There are few names, addresses and ports to choose from, so that things
-// collide.
-type dice interface {
-	roll(n int) int // 0 to n-1
-}
-
-type randomDice struct{ *rand.Rand }
-
-func (d randomDice) roll(n int) int { return d.IntN(n) }
-
-func diceOf(seed uint64) dice { return randomDice{rand.New(rand.NewPCG(seed, 0))} }
-
-// byteDice take their choices from the input of a fuzz test. When it is used up, every choice is the first.
-type byteDice struct{ input []byte }
-
-func (d *byteDice) roll(n int) int {
-	if len(d.input) == 0 {
-		return 0
-	}
-	b := d.input[0]
-	d.input = d.input[1:]
-	return int(b) % n
-}
-
-func pick[T any](d dice, list ...T) T { return list[d.roll(len(list))] }
-
-// some returns a part of a list, in its order.
-func some[T any](d dice, list ...T) []T {
-	var out []T
-	for _, v := range list {
-		if d.roll(2) == 0 {
-			out = append(out, v)
-		}
-	}
-	return out
-}
-
-func half(d dice) bool   { return d.roll(2) == 1 }
-func rarely(d dice) bool { return d.roll(8) == 7 }
-func hardly(d dice) bool { return d.roll(32) == 31 }
-
-// generator makes a script. It knows the objects that exist, so that its updates are what the API allows.
+// generator makes a script. It knows the objects that exist, so that its updates are what the API allows. There are few names,
+// addresses and ports to choose from, so that things collide.
 type generator struct {
-	dice
+	testdice.Dice
 	malformed bool
 	hinted    bool // as a rule every endpoint has hints, so that topology is in force
 	objects   cluster
@@ -63,41 +24,41 @@ type generator struct {
 const maxWaves = 6
 
 // randomScript makes a script. Objects that no API server lets through are in it only if asked for.
-func randomScript(d dice, malformed bool) script {
-	g := &generator{dice: d, malformed: malformed, hinted: d.roll(3) == 2, objects: cluster{}}
+func randomScript(d testdice.Dice, malformed bool) script {
+	g := &generator{Dice: d, malformed: malformed, hinted: d.Roll(3) == 2, objects: cluster{}}
 	sc := script{setup: setup{
-		Detector:      pick(d, detectNothing, detectNothing, detectClusterCIDR4, detectBridge, detectNodeCIDR),
-		MasqueradeAll: rarely(d),
-		Unfiltered:    half(d),
+		Detector:      testdice.Pick(d, detectNothing, detectNothing, detectClusterCIDR4, detectBridge, detectNodeCIDR),
+		MasqueradeAll: testdice.OneIn(d, 8),
+		Unfiltered:    testdice.OneIn(d, 2),
 		Malformed:     malformed,
 	}}
-	switch d.roll(10) {
+	switch d.Roll(10) {
 	case 8:
 		sc.setup.Families = []corev1.IPFamily{corev1.IPv4Protocol}
 	case 9:
 		sc.setup.Families = []corev1.IPFamily{corev1.IPv6Protocol}
 	}
-	for i := range 1 + d.roll(maxWaves) {
+	for i := range 1 + d.Roll(maxWaves) {
 		var w wave
-		events := 1 + d.roll(4)
+		events := 1 + d.Roll(4)
 		if i == 0 {
 			events += 3 // what is there when the watches begin
 			if g.hinted {
 				node := g.newNode(nodeName)
-				node.Labels = map[string]string{corev1.LabelTopologyZone: pick(d, "za", "zb")}
+				node.Labels = map[string]string{corev1.LabelTopologyZone: testdice.Pick(d, "za", "zb")}
 				w = g.set(node)
 			}
-			if g.roll(4) > 0 { // so that the rest is about something
+			if g.Roll(4) > 0 { // so that the rest is about something
 				w = append(w, g.set(g.newService(types.NamespacedName{Namespace: "ns", Name: "a"}))...)
 				w = append(w, g.set(g.newSlice(types.NamespacedName{Namespace: "ns", Name: "s1"}))...)
 			}
 		}
-		if i > 0 && g.hinted && g.roll(3) == 0 { // the node's zone alone
+		if i > 0 && g.hinted && g.Roll(3) == 0 { // the node's zone alone
 			node := g.newNode(nodeName)
 			if old, ok := g.objects[keyOf(node)].(*corev1.Node); ok {
 				node = old.DeepCopy()
 			}
-			node.Labels = map[string]string{corev1.LabelTopologyZone: pick(d, "za", "zb", "")}
+			node.Labels = map[string]string{corev1.LabelTopologyZone: testdice.Pick(d, "za", "zb", "")}
 			w, events = g.set(node), 0
 		}
 		for range events {
@@ -110,10 +71,10 @@ func randomScript(d dice, malformed bool) script {
 
 // events lets one thing happen: as a rule to one object, now and then to two at once.
 func (g *generator) events() []event {
-	if g.hinted && rarely(g) {
+	if g.hinted && testdice.OneIn(g, 8) {
 		return g.set(g.node())
 	}
-	switch g.roll(24) {
+	switch g.Roll(24) {
 	case 0, 1, 2, 3, 4, 5:
 		return g.set(g.service())
 	case 6, 7:
@@ -141,14 +102,14 @@ func (g *generator) set(o object) []event {
 func (g *generator) remove(anew bool) []event {
 	all := []object{}
 	for _, o := range of[object](g.objects) {
-		if _, isNode := o.(*corev1.Node); !isNode || rarely(g) {
+		if _, isNode := o.(*corev1.Node); !isNode || testdice.OneIn(g, 8) {
 			all = append(all, o)
 		}
 	}
 	if len(all) == 0 {
 		return []event{{object: g.newSlice(g.sliceName()), deleted: true}}
 	}
-	e := event{object: pick(g, all...), deleted: true}
+	e := event{object: testdice.Pick(g, all...), deleted: true}
 	g.objects.apply(e)
 	if !anew {
 		return []event{e}
@@ -173,7 +134,7 @@ func (g *generator) again() []event {
 	if len(all) == 0 {
 		return nil
 	}
-	return []event{{object: pick(g, all...)}}
+	return []event{{object: testdice.Pick(g, all...)}}
 }
 
 // meta begins an object that is new.
@@ -184,28 +145,28 @@ func (g *generator) meta(namespace, name string) (types.UID, string, string) {
 
 // name returns the name of a service; most are the same.
 func (g *generator) serviceName() types.NamespacedName {
-	return types.NamespacedName{Namespace: g.namespace(), Name: pick(g, "a", "a", "a", "b")}
+	return types.NamespacedName{Namespace: g.namespace(), Name: testdice.Pick(g, "a", "a", "a", "b")}
 }
 
 func (g *generator) namespace() string {
-	if hardly(g) {
+	if testdice.OneIn(g, 32) {
 		return "other"
 	}
 	return "ns"
 }
 
 func (g *generator) sliceName() types.NamespacedName {
-	return types.NamespacedName{Namespace: g.namespace(), Name: pick(g, "s1", "s1", "s2", "s2", "s3", "s4")}
+	return types.NamespacedName{Namespace: g.namespace(), Name: testdice.Pick(g, "s1", "s1", "s2", "s2", "s3", "s4")}
 }
 
 // protocol returns a protocol, TCP as a rule, so that services and slices agree often.
 func (g *generator) protocol() corev1.Protocol {
-	return pick(g, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.ProtocolSCTP)
+	return testdice.Pick(g, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.ProtocolSCTP)
 }
 
 // label sets or takes a label now and then.
 func (g *generator) label(labels map[string]string, name string, values ...string) map[string]string {
-	if !rarely(g) {
+	if !testdice.OneIn(g, 8) {
 		return labels
 	}
 	if _, has := labels[name]; has {
@@ -215,7 +176,7 @@ func (g *generator) label(labels map[string]string, name string, values ...strin
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[name] = pick(g, values...)
+	labels[name] = testdice.Pick(g, values...)
 	return labels
 }
 

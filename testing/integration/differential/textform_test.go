@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
 // TestText: a script that is pasted is the script that was printed.
 func TestText(t *testing.T) {
 	for seed := range uint64(60) {
 		for _, malformed := range []bool{false, true} {
-			text := randomScript(diceOf(seed), malformed).String()
+			text := randomScript(testdice.Seeded(seed), malformed).String()
 			again, err := parseScript(text)
 			require.NoError(t, err, "seed %d:\n%s", seed, text)
 			require.Equal(t, text, again.String(), "seed %d", seed)

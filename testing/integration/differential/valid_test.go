@@ -14,6 +14,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/discovery"
 	discoveryv1conversion "k8s.io/kubernetes/pkg/apis/discovery/v1"
 	discoveryvalidation "k8s.io/kubernetes/pkg/apis/discovery/validation"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
 // invalid tells why an API server would not let a script happen, by upstream's own validation of every object as one that
@@ -131,7 +133,7 @@ func validateNode(old, node *corev1.Node) (field.ErrorList, error) {
 // TestGeneratedObjectsAreValid: what the generator makes is what an API server lets through.
 func TestGeneratedObjectsAreValid(t *testing.T) {
 	for seed := range uint64(validSeeds) {
-		sc := randomScript(diceOf(seed), false)
+		sc := randomScript(testdice.Seeded(seed), false)
 		require.NoError(t, invalid(sc), "seed %d:\n%v", seed, sc)
 	}
 }
@@ -140,7 +142,7 @@ func TestGeneratedObjectsAreValid(t *testing.T) {
 func TestMalformedObjectsAreNotValid(t *testing.T) {
 	refused := 0
 	for seed := range uint64(100) {
-		if invalid(randomScript(diceOf(seed), true)) != nil {
+		if invalid(randomScript(testdice.Seeded(seed), true)) != nil {
 			refused++
 		}
 	}

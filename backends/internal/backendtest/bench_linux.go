@@ -1,0 +1,76 @@
+package backendtest
+
+import (
+	"runtime"
+	"testing"
+)
+
+// Bench is what backends are measured with: a cluster, and how to make a backend, on the dataplane as it is.
+type Bench struct {
+	Size ClusterSize
+	New  func() Backend
+	// Settle waits until the dataplane has done what it does in the background after a clean-up, so that it does not count for
+	// what is measured next; nil if there is no such thing.
+	Settle func()
+}
+
+// FullLoad measures the first Sync of a backend that finds nothing.
+func (m Bench) FullLoad(b *testing.B) {
+	watch := NewStopwatch(b)
+	for b.Loop() {
+		b.StopTimer()
+		backend := m.described()
+		runtime.GC()
+		watch.Alone(func() { check(b, backend.Sync(b.Context())) })
+		check(b, backend.CleanUp(b.Context()))
+		check(b, backend.Close())
+		if m.Settle != nil {
+			m.Settle()
+		}
+		b.StartTimer()
+	}
+}
+
+// Restart measures the first Sync of a backend that finds everything as it should be.
+func (m Bench) Restart(b *testing.B) {
+	first := m.described()
+	check(b, first.Sync(b.Context()))
+	check(b, first.Close())
+	watch := NewStopwatch(b)
+	for b.Loop() {
+		b.StopTimer()
+		backend := m.described()
+		runtime.GC()
+		watch.Alone(func() { check(b, backend.Sync(b.Context())) })
+		check(b, backend.Close())
+		b.StartTimer()
+	}
+}
+
+// Waves measures waves of one change each, on a cluster that is in force.
+func (m Bench) Waves(b *testing.B, describe func(d Describer, n int)) {
+	backend := m.described()
+	defer func() { check(b, backend.Close()) }()
+	check(b, backend.Sync(b.Context()))
+	runtime.GC()
+	watch, n := NewStopwatch(b), 0
+	for b.Loop() {
+		watch.Time(func() {
+			describe(backend, n)
+			check(b, backend.Sync(b.Context()))
+		})
+		n++
+	}
+}
+
+// OneEndpointChanged measures waves in which one endpoint goes and another one comes, as when a pod is replaced.
+func (m Bench) OneEndpointChanged(b *testing.B) { m.Waves(b, m.Size.ReplaceEndpoint) }
+
+// AddOrDeleteService measures waves in which a service comes, and in the next one goes.
+func (m Bench) AddOrDeleteService(b *testing.B) { m.Waves(b, m.Size.AddOrDeleteService) }
+
+func (m Bench) described() Backend {
+	backend := m.New()
+	m.Size.Describe(backend)
+	return backend
+}
