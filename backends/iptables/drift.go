@@ -39,8 +39,8 @@ func (b *Backend) watch(ctx context.Context) {
 				continue
 			}
 		}
-		began := time.Now()
-		if err := b.lookForDrift(ctx); err == nil || ctx.Err() != nil {
+		began, err := b.lookForDrift(ctx)
+		if err == nil || ctx.Err() != nil {
 			pause = 0
 		} else {
 			pause = min(max(2*pause, minRepairPause), maxRepairPause)
@@ -50,12 +50,13 @@ func (b *Backend) watch(ctx context.Context) {
 	}
 }
 
-// lookForDrift looks once, and repairs.
-func (b *Backend) lookForDrift(ctx context.Context) error {
+// lookForDrift looks once, and repairs. It returns when it began to, which is after it has waited for a Sync.
+func (b *Backend) lookForDrift(ctx context.Context) (began time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	began = time.Now()
 	if !b.started {
-		return nil // nothing is ours yet, or any more
+		return began, nil // nothing is ours yet, or any more
 	}
 	var errs []error
 	for _, f := range b.families {
@@ -70,7 +71,7 @@ func (b *Backend) lookForDrift(ctx context.Context) error {
 			klog.FromContext(ctx).Info("Repaired rules that somebody else had changed", "family", f.features.Family)
 		}
 	}
-	return errors.Join(errs...)
+	return began, errors.Join(errs...)
 }
 
 func (f *family) mayHaveDrifted(ctx context.Context) bool {
