@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -153,4 +154,50 @@ func TestThePeakIsThatOfTheProcessAndOfItsBiggestChild(t *testing.T) {
 	own, child := p.kib()
 	assert.Greater(t, own, child)
 	assert.Less(t, child, 10<<10, "the child has its own memory, not that of its parent")
+	assert.True(t, p.hasChild())
+	id, err := childNamed(os.Getpid(), "cat")
+	require.NoError(t, err)
+	assert.Equal(t, cmd.Process.Pid, id)
+
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+	require.Eventually(t, func() bool { return !p.hasChild() }, time.Minute, 10*time.Millisecond)
+	_, after := p.kib()
+	assert.GreaterOrEqual(t, after, child, "a peak stays")
+	_, err = childNamed(os.Getpid(), "cat")
+	require.Error(t, err)
+}
+
+func TestTheControlPlaneIsAwaited(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
+	require.NoError(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	c := controlPlane{cmd.Process.Pid}
+	settled, err := c.settle(0)
+	require.NoError(t, err)
+	assert.False(t, settled, "it works all the time")
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	settled, err = c.settle(time.Minute)
+	require.NoError(t, err)
+	assert.True(t, settled)
+
+	_, err = controlPlane{os.Getpid(), -1}.settle(time.Minute)
+	require.Error(t, err, "it has ended")
+}
+
+func TestTheProxiesTakeTurnsAndTheTableSaysSo(t *testing.T) {
+	assert.Equal(t, []string{upstream, ours}, order(0))
+	assert.Equal(t, []string{ours, upstream}, order(1))
+	assert.Equal(t, order(0), order(2))
+	var out bytes.Buffer
+	printTable(&out, comparison{rounds: 1}, "v1", nil)
+	assert.Contains(t, out.String(), "One round only, upstream first\n")
+	out.Reset()
+	printTable(&out, comparison{rounds: 2}, "v1", map[string][]*result{ours: {{unsettled: true}}})
+	assert.Contains(t, out.String(), "mean of 2 rounds, first in turn: upstream, kube-proxy-lib; all else: one round, upstream first\n")
+	assert.Contains(t, out.String(), "kube-proxy-lib, round 1: the control plane did not come to rest")
 }

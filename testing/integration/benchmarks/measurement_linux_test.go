@@ -54,6 +54,7 @@ type measurement struct {
 	b *testing.B
 	comparison
 	cluster *cluster.Cluster
+	control controlPlane
 	objects *objects
 	program string
 	brief   bool // start and changes only
@@ -67,6 +68,11 @@ type measurement struct {
 // is in the result.
 func (m *measurement) run() error {
 	m.network = newNetwork(m.b)
+	settled, err := m.control.settle(restLimit)
+	if err != nil {
+		return err
+	}
+	m.result.unsettled = !settled
 	for _, step := range []struct {
 		name string
 		do   func() error
@@ -319,7 +325,7 @@ func (m *measurement) quiet() error {
 		if err != nil {
 			return errors.Join(err, m.proxy.running())
 		}
-		still := now-last < 2*time.Millisecond
+		still := now-last < 2*time.Millisecond && !m.proxy.peak.hasChild() // whose processor time shows when it has ended
 		last = now
 		if still && time.Since(began) > minSyncPeriod+quietFor {
 			return nil

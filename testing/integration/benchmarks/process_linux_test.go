@@ -43,6 +43,7 @@ func ticks(pid int) (int, error) {
 }
 
 type stat struct {
+	name          string // the first 15 bytes of the program's
 	parent        int
 	own, children time.Duration
 }
@@ -52,7 +53,8 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	_, rest, _ := strings.Cut(string(b), ") ") // the name before may contain spaces
+	before, rest, _ := strings.Cut(string(b), ") ") // the name may contain spaces
+	_, name, _ := strings.Cut(before, "(")
 	fields := strings.Fields(rest)
 	if len(fields) < 15 {
 		return stat{}, fmt.Errorf("process %d: stat is %q", pid, b)
@@ -63,7 +65,28 @@ func readStat(pid int) (stat, error) {
 			return stat{}, err
 		}
 	}
-	return stat{parent: n[0], own: time.Duration(n[1]+n[2]) * clockTick, children: time.Duration(n[3]+n[4]) * clockTick}, nil
+	return stat{name: name, parent: n[0], own: time.Duration(n[1]+n[2]) * clockTick, children: time.Duration(n[3]+n[4]) * clockTick}, nil
+}
+
+// processIDs returns those of all processes.
+func processIDs() (ids []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if id, err := strconv.Atoi(e.Name()); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// childNamed returns the process that another one has started from a program of that name.
+func childNamed(parent int, name string) (int, error) {
+	for _, id := range processIDs() {
+		if s, err := readStat(id); err == nil && s.parent == parent && s.name == name {
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no child %s", parent, name)
 }
 
 // peakMemory is the most memory that a process has had resident, in KiB.
@@ -85,6 +108,8 @@ func peakMemory(pid int) int {
 type peak struct {
 	mu           sync.Mutex
 	own, biggest int // KiB; of the process, and of its biggest child
+	child        bool
+	strangers    map[int]bool // processes that are no children, so that they are not read every time
 	end          chan struct{}
 	ended        sync.WaitGroup
 	once         sync.Once
@@ -108,26 +133,39 @@ func watchPeak(pid int) *peak {
 }
 
 func (p *peak) look(pid int) {
-	own, biggest := peakMemory(pid), 0
+	own, biggest, child := peakMemory(pid), 0, false
 	program, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		child, err := strconv.Atoi(e.Name())
-		if err != nil || child <= pid {
+	strangers := map[int]bool{} // without those that have ended: a child may get their number
+	for _, id := range processIDs() {
+		if p.strangers[id] {
+			strangers[id] = true
 			continue
 		}
-		s, err := readStat(child)
-		if err != nil || s.parent != pid {
+		s, err := readStat(id)
+		if err != nil {
 			continue
 		}
+		if s.parent != pid {
+			strangers[id] = true
+			continue
+		}
+		child = true
 		// Until it executes another program, a child has the memory of its parent.
-		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", child)); err == nil && exe != program {
-			biggest = max(biggest, peakMemory(child))
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id)); err == nil && exe != program {
+			biggest = max(biggest, peakMemory(id))
 		}
 	}
+	p.strangers = strangers
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.own, p.biggest = max(p.own, own), max(p.biggest, biggest)
+	p.own, p.biggest, p.child = max(p.own, own), max(p.biggest, biggest), child
+}
+
+// hasChild says whether there was a child at the last look.
+func (p *peak) hasChild() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child
 }
 
 // kib returns the peaks so far.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,8 +63,12 @@ func BenchmarkSideBySide(b *testing.B) {
 	need.Root(b)
 	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: buildOurs(b)}
 	c := cluster.Start(b, cluster.Options{})
+	control, err := findControlPlane()
+	require.NoError(b, err)
 	createNode(b, c.Client)
 	objects := &objects{client: c.Client}
+	setting := setting{c, control, objects, programs}
+	warmed := map[string]bool{}
 	summary := &summary{version: c.Version}
 	defer summary.print(os.Stdout)
 	for all := comparisons(); len(all) > 0; {
@@ -74,8 +79,12 @@ func BenchmarkSideBySide(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%d", services, endpointsPerService), func(b *testing.B) {
 			for _, cmp := range all[:n] {
 				b.Run(cmp.mode.name, func(b *testing.B) {
+					if !warmed[cmp.mode.name] {
+						setting.warm(b, cmp)
+						warmed[cmp.mode.name] = true
+					}
 					objects.grow(b, services)
-					results := compare(b, cmp, c, objects, programs)
+					results := setting.compare(b, cmp)
 					summary.lines = append(summary.lines, summaryLine{cmp, results})
 				})
 			}
@@ -84,15 +93,64 @@ func BenchmarkSideBySide(b *testing.B) {
 	}
 }
 
+// order is that of the proxies in a round. It alternates: the first one meets a machine that has just done something else.
+func order(round int) []string {
+	if round%2 == 1 {
+		return []string{ours, upstream}
+	}
+	return []string{upstream, ours}
+}
+
+// sequence says what was measured when.
+func (c comparison) sequence() string {
+	if c.rounds == 1 {
+		return fmt.Sprintf("One round only, %s first", order(0)[0])
+	}
+	var first []string
+	for round := range c.rounds {
+		first = append(first, order(round)[0])
+	}
+	return fmt.Sprintf("Start, changes of one endpoint and memory: mean of %d rounds, first in turn: %s; all else: one round, %s first",
+		c.rounds, strings.Join(first, ", "), order(0)[0])
+}
+
+// setting is what all comparisons share.
+type setting struct {
+	cluster  *cluster.Cluster
+	control  controlPlane
+	objects  *objects
+	programs map[string]string
+}
+
+func (s *setting) measurement(b *testing.B, c comparison, proxy string) *measurement {
+	return &measurement{b: b, comparison: c, cluster: s.cluster, control: s.control, objects: s.objects, program: s.programs[proxy], result: &result{}}
+}
+
+// warm starts both proxies once before anything is measured in a mode, with the objects that there are: or the first one alone
+// would wait for programs that come from the disk, and for modules of the kernel.
+func (s *setting) warm(b *testing.B, c comparison) {
+	s.objects.grow(b, 2)
+	c.services = 2 // it may know of more; these are asked
+	for _, proxy := range order(0) {
+		m := s.measurement(b, c, proxy)
+		m.network = newNetwork(b)
+		if err := m.start(); err != nil {
+			b.Logf("%s, before it is measured: %v", proxy, err) // if that is no accident, the measurement fails, too
+		}
+		m.proxy.stop()
+	}
+}
+
 // compare measures one proxy and the other in turn, so that noise concerns both.
-func compare(b *testing.B, cmp comparison, c *cluster.Cluster, objects *objects, programs map[string]string) map[string][]*result {
+func (s *setting) compare(b *testing.B, c comparison) map[string][]*result {
 	results := map[string][]*result{}
-	for round := range cmp.rounds {
-		for _, proxy := range []string{upstream, ours} {
-			r := &result{}
+	for round := range c.rounds {
+		for _, proxy := range order(round) {
+			m := s.measurement(b, c, proxy)
+			r := m.result
 			results[proxy] = append(results[proxy], r)
 			b.Run(proxy, func(b *testing.B) {
-				m := &measurement{b: b, comparison: cmp, cluster: c, objects: objects, program: programs[proxy], brief: round > 0, result: r}
+				m.b, m.brief = b, round > 0
 				if r.failed = m.run(); r.failed != nil {
 					b.Error(r.failed)
 				}
@@ -100,7 +158,7 @@ func compare(b *testing.B, cmp comparison, c *cluster.Cluster, objects *objects,
 			})
 		}
 	}
-	demand(b, printTable(os.Stdout, cmp, c.Version, results))
+	demand(b, printTable(os.Stdout, c, s.cluster.Version, results))
 	return results
 }
 
