@@ -150,10 +150,11 @@ func (b *Backend) repairOnce(ctx context.Context) error {
 	}
 	var errs []error
 	for _, f := range b.families {
-		if !b.dataplane.Drifted(f.key) {
+		if !b.dataplane.Drifted(f.key) && !(f.unrepaired && f.inForce == nil) {
 			continue
 		}
-		if err := f.sync(ctx, b.latest); err != nil {
+		err := f.sync(ctx, b.latest)
+		if f.unrepaired = err != nil; err != nil {
 			errs = append(errs, err)
 			continue
 		}

@@ -205,6 +205,29 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
+func TestARepairThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRigThat(t, nft.Options{}, true)
+		defer r.backend.Close()
+		r.set(backendtest.EveryFeature()...)
+		r.sync()
+		before, tries := r.dumps(), 0
+		r.fail = func() error {
+			if tries++; tries < 4 {
+				return errors.New("made to fail")
+			}
+			return nil
+		}
+		tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv6, Name: nft.DefaultTableName})
+		tx.DeleteTable()
+		require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, before, r.dumps())
+		assert.Equal(t, 4, tries)
+	})
+}
+
 func TestAForcedResyncTrustsNothing(t *testing.T) {
 	r := newRig(t, nft.Options{})
 	r.set(backendtest.EveryFeature()...)

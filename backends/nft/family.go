@@ -26,6 +26,8 @@ type family struct {
 	inForce *sink.Snapshot
 	// grow: a map was too small, take no chances with its size.
 	grow bool
+	// unrepaired: a repair has failed. That the table has drifted is not known any more once it has been read.
+	unrepaired bool
 	state
 }
 
