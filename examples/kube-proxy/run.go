@@ -53,16 +53,28 @@ func run(ctx context.Context, args []string, m *machine) error {
 	if f.initOnly {
 		return m.prepare(ctx, s.KubeProxyConfiguration)
 	}
-	err = proxy(ctx, s, mode, m)
+	err = runProxy(ctx, s, mode, m)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil // asked to end while it was starting
 	}
 	return err
 }
 
-// proxy finds out what has to be known of the node, wires everything up, and runs it until ctx ends or something fails that
-// cannot be mended.
-func proxy(ctx context.Context, s *settings, mode *mode, m *machine) error {
+// proxy is what can be had before anything is known of the node.
+type proxy struct {
+	*settings
+	mode     *mode
+	machine  *machine
+	nodeName string
+	client   kubernetes.Interface
+	events   *events
+	health   *kubeproxy.Health
+	healthy  *healthcheck.Proxy
+	registry *prometheus.Registry
+}
+
+// runProxy runs a proxy until asked ends or something fails that cannot be mended. All that it started has ended when it returns.
+func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error {
 	hostname, err := m.hostname()
 	if err != nil {
 		return fmt.Errorf("name of the host: %w", err)
@@ -75,70 +87,29 @@ func proxy(ctx context.Context, s *settings, mode *mode, m *machine) error {
 	if err != nil {
 		return err
 	}
-	ips, err := waitForNode(ctx, client, nodeName, s.DetectLocalMode == v1alpha2.LocalModeNodeCIDR)
-	if err != nil {
-		return err
-	}
-	node, warnings, err := config.DetectNodeIPs(s.KubeProxyConfiguration, ips, m.families())
-	if err != nil {
-		return err
-	}
-	opts, more, err := config.RunOptions(s.KubeProxyConfiguration, nodeName, node)
-	if err != nil {
-		return err
-	}
-	logWarnings(ctx, append(warnings, more...))
-	// Not before all of the above has turned out to be right: these parameters are the whole machine's.
-	if err := m.prepare(ctx, s.KubeProxyConfiguration); err != nil {
-		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
-	}
-	m.setOOMScore(ctx, *s.Linux.OOMScoreAdj)
-	klog.FromContext(ctx).Info("Starting", "mode", mode.name, "node", nodeName, "families", fmt.Sprint(node.Families), "primaryIP", node.IPs[node.Primary])
 
-	if opts.Source, err = watch.NewClientset(client, watch.ClientsetOptions{}); err != nil {
-		return err
-	}
-	return serve(ctx, s, mode, m, client, opts)
-}
-
-// serve runs a proxy with the options given, which have no sink yet. All that it started has ended when it returns.
-func serve(asked context.Context, s *settings, mode *mode, m *machine, client kubernetes.Interface, opts kubeproxy.Options) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, end := context.WithCancelCause(asked)
 	defer end(nil)
-	events, err := newEvents(ctx, client, opts.State.NodeName)
+	events, err := newEvents(ctx, client, nodeName)
 	if err != nil {
 		return err
 	}
 	defer events.close()
-
-	// The chain of sinks, from the kernel outwards: rules; stale UDP flows, after the rules; health checks, after both.
-	families := opts.State.EnabledFamilies()
-	backend, err := mode.start(ctx, s.KubeProxyConfiguration, families, m)
-	if err != nil {
-		return fmt.Errorf("mode %s: %w", mode.name, err)
-	}
-	defer func() { _ = backend.Close() }()
-	flows := conntrack.Wrap(ctx, backend, conntrack.Options{Table: m.flows, Families: families})
-	resync := make(chan struct{}, 1)
-	addresses, err := nodePortAddresses(s.KubeProxyConfiguration, m, resync)
-	if err != nil {
-		return err
-	}
 	health := &kubeproxy.Health{}
-	healthy := healthcheck.NewProxy(healthcheck.ProxyOptions{
-		Family:   func(f model.Family) healthcheck.FamilyHealth { return healthcheck.FamilyHealth(health.Family(f)) },
-		Families: families,
-		Limit:    2 * s.SyncPeriod.Duration,
-	})
-	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
-		Healthy: healthy.Healthy, Addresses: addresses.Addresses, Events: events, NodeName: opts.State.NodeName, Listen: m.listen,
-	})
+	p := &proxy{
+		settings: s, mode: mode, machine: m, nodeName: nodeName, client: client, events: events, health: health,
+		healthy: healthcheck.NewProxy(healthcheck.ProxyOptions{
+			Family: func(f model.Family) healthcheck.FamilyHealth { return healthcheck.FamilyHealth(health.Family(f)) },
+			Limit:  2 * s.SyncPeriod.Duration,
+		}),
+		registry: prometheus.NewRegistry(),
+	}
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.healthy)
 
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), flows, healthy)
-	servers, err := newServers(s, m, healthy, registry)
+	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
+	servers, err := newServers(s, m, p.healthy, p.registry)
 	if err != nil {
 		return err
 	}
@@ -150,19 +121,78 @@ func serve(asked context.Context, s *settings, mode *mode, m *machine, client ku
 			}
 		})
 	}
+	opts, err := p.options(ctx)
+	if err == nil {
+		err = p.serve(ctx, opts)
+	}
+	if ctx.Err() != nil && asked.Err() == nil {
+		return context.Cause(ctx) // a server that had to be there is not
+	}
+	return err
+}
+
+// options finds out what has to be known of the node, and returns the options that this comes to. They have no sink yet.
+func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
+	p.healthy.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
+	ips, err := waitForNode(ctx, p.client, p.nodeName, p.DetectLocalMode == v1alpha2.LocalModeNodeCIDR)
+	if err != nil {
+		return kubeproxy.Options{}, err
+	}
+	p.healthy.SetNode(nil)
+	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, p.machine.families())
+	if err != nil {
+		return kubeproxy.Options{}, err
+	}
+	opts, more, err := config.RunOptions(p.KubeProxyConfiguration, p.nodeName, node)
+	if err != nil {
+		return opts, err
+	}
+	logWarnings(ctx, append(warnings, more...))
+	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName, "families", fmt.Sprint(node.Families), "primaryIP", node.IPs[node.Primary])
+	opts.Source, err = watch.NewClientset(p.client, watch.ClientsetOptions{})
+	return opts, err
+}
+
+// serve keeps the rules in step with the cluster until ctx ends.
+func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+
+	// Not before the configuration and the node have turned out to be right: these parameters are the whole machine's.
+	if err := p.machine.prepare(ctx, p.KubeProxyConfiguration); err != nil {
+		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
+	}
+	p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
+
+	// The chain of sinks, from the kernel outwards: rules; stale UDP flows, after the rules; health checks, after both.
+	families := opts.State.EnabledFamilies()
+	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, families, p.machine)
+	if err != nil {
+		return fmt.Errorf("mode %s: %w", p.mode.name, err)
+	}
+	defer func() { _ = backend.Close() }()
+	flows := conntrack.Wrap(ctx, backend, conntrack.Options{Table: p.machine.flows, Families: families})
+	p.registry.MustRegister(flows)
+	resync := make(chan struct{}, 1)
+	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, resync)
+	if err != nil {
+		return err
+	}
+	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
+		Healthy: p.healthy.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName, Listen: p.machine.listen,
+	})
 	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
-	events.started()
+	p.events.started()
 
 	opts.Sink = &sinks{
-		TeeSink:        sink.Tee(addressSink{sink.Tee(), addresses, resync}, services, healthy.Sink()),
-		afterFirstSync: func(ctx context.Context) { mode.cleanUpOthers(ctx, m) },
+		TeeSink:        sink.Tee(addressSink{sink.Tee(), addresses, resync}, services, p.healthy.Sink()),
+		afterFirstSync: func(ctx context.Context) { p.mode.cleanUpOthers(ctx, p.machine) },
 	}
-	opts.Metrics, opts.Health, opts.Resync = registry, health, resync
+	opts.Metrics, opts.Health, opts.Resync = p.registry, p.health, resync
 	err = kubeproxy.Run(ctx, opts)
-	if err == nil && asked.Err() == nil {
-		err = context.Cause(ctx) // a server that had to be there is not
-	}
-	end(nil)
+	end()
 	services.Close()
 	flows.Wait()
 	return err // the rules stay

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -334,6 +335,12 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 		assert.ErrorIs(t, err, taken)
 		assert.ErrorContains(t, err, "metrics server on 127.0.0.1:10249")
 	})
+	t.Run("does so while it waits for the node, too", func(t *testing.T) {
+		r := rigWith()
+		require.NoError(t, r.client.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
+		err := r.run("--proxy-mode=nftables", "--detect-local-mode=NodeCIDR", "--bind-address-hard-fail")
+		assert.ErrorIs(t, err, taken)
+	})
 	t.Run("is logged otherwise", func(t *testing.T) {
 		r := rigWith()
 		stop := r.start(t, arguments...)
@@ -437,6 +444,27 @@ func TestItEndsWhileItWaitsForTheNode(t *testing.T) {
 	<-listed
 	assert.NoError(t, stop())
 	assert.Zero(t, r.nft.Applied())
+}
+
+// A liveness probe must not end a program that waits for the node.
+func TestItIsAliveWhileItWaitsForTheNode(t *testing.T) {
+	r := newRig(t, cluster()[1:]...)
+	stop := r.start(t, "--proxy-mode=nftables", "--iptables-min-sync-period=0", "--detect-local-mode=NodeCIDR")
+	health := r.url(t, "0.0.0.0:10256")
+	code, _ := get(t, health+"/livez")
+	assert.Equal(t, http.StatusOK, code)
+	code, _ = get(t, health+"/healthz")
+	assert.Equal(t, http.StatusServiceUnavailable, code, "no traffic for a node that is not known")
+	_, body := get(t, r.url(t, "127.0.0.1:10249")+"/proxyMode")
+	assert.Equal(t, "nftables", body)
+	assert.Zero(t, r.nft.Applied())
+
+	_, err := r.client.CoreV1().Nodes().Create(t.Context(), cluster()[0].(*corev1.Node), metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	code, _ = get(t, health+"/healthz")
+	assert.Equal(t, http.StatusOK, code)
+	require.NoError(t, stop())
 }
 
 func TestABackendThatCannotStartIsAnError(t *testing.T) {
