@@ -254,3 +254,47 @@ func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-SERVICES -d 192.0.2.11/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
 	assert.NotContains(t, r.dump(model.IPv4), "192.0.2.10")
 }
+
+// A hundred services whose node ports alone lead to all endpoints.
+func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
+	for _, protocol := range []model.Protocol{model.TCP, model.SCTP} {
+		r := newRig(t, iptables.Options{})
+		r.set(backendtest.Node())
+		for i := range 200 {
+			b := fm.Service(fmt.Sprint("default/n", i)).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.3.", i)).InternalLocal()
+			if protocol == model.TCP {
+				b.Port("p", 80)
+			} else {
+				b.SCTPPort("p", 80)
+			}
+			r.set(b.NodePort(uint16(30304 + i)).Build())
+			for j := range 10 {
+				r.set(fm.Endpoint(fmt.Sprintf("default/n%d:p/%v", i, protocol), fmt.Sprintf("10.244.%d.%d:8080", 2+j, i)).Build())
+			}
+		}
+		r.sync()
+		assert.Contains(t, r.dump(model.IPv4), "--to-destination 10.244.11.199:8080")
+	}
+}
+
+// What says that a source is a pod of this node may be anything that a user gives (S30).
+func TestUnusualDetectorsOfLocalPods(t *testing.T) {
+	for name, pods := range map[string]model.LocalPods{
+		"all addresses": {CIDRs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+		"bridge br-j":   {Bridge: "br-j"},
+		"prefix x-g":    {InterfacePrefix: "x-g"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, iptables.Options{})
+			r.set(backendtest.EveryFeature()...)
+			node := backendtest.Node()
+			node.LocalPods = pods
+			r.set(node)
+			r.sync()
+			assert.Contains(t, r.dump(model.IPv4), "shop/local")
+			r.restart()
+			r.sync()
+			assert.Empty(t, r.batches(model.IPv4), "what is in force reads as it was written")
+		})
+	}
+}

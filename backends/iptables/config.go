@@ -79,7 +79,7 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 // equal tells whether the rules of service ports are the same.
 func (c *config) equal(o *config) bool { return c.localPods.Equal(o.localPods) }
 
-// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30).
+// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30). "" matches all.
 func (c *config) isLocalPod() []string {
 	switch l := c.localPods; {
 	case l.Bridge != "":
@@ -89,16 +89,22 @@ func (c *config) isLocalPod() []string {
 	default:
 		var matches []string
 		for _, p := range l.CIDRs {
+			if p.Bits() == 0 {
+				return []string{""} // iptables-save does not print it
+			}
 			matches = append(matches, "-s "+prefixText(p))
 		}
 		return matches
 	}
 }
 
-// markUnlessLocalPod returns rules that set the mark on what does not come from a pod of this node.
+// markUnlessLocalPod returns rules that set the mark on what does not come from a pod of this node; none if all does.
 func (c *config) markUnlessLocalPod() []string {
 	matches := c.isLocalPod()
-	if len(matches) == 1 && !strings.HasSuffix(matches[0], "/0") {
+	if len(matches) == 1 && matches[0] == "" {
+		return nil
+	}
+	if len(matches) == 1 {
 		return []string{"! " + matches[0] + comment("pods of this node excepted") + " " + markText(c.mark, true)}
 	}
 	rules := []string{strings.TrimSpace(comment("pods of this node excepted") + " " + markText(c.mark, true))}
@@ -110,12 +116,11 @@ func (c *config) markUnlessLocalPod() []string {
 
 // insertComment puts a comment before the target of a rule.
 func insertComment(rule, text string) string {
-	for _, target := range []string{"-j ", "-g "} {
-		if i := strings.LastIndex(rule, target); i >= 0 {
-			return strings.TrimSpace(rule[:i] + comment(text)[1:] + " " + rule[i:])
-		}
+	i := max(strings.LastIndex(" "+rule, " -j "), strings.LastIndex(" "+rule, " -g "))
+	if i < 0 {
+		return rule
 	}
-	return rule
+	return strings.TrimSpace(rule[:i] + comment(text)[1:] + " " + rule[i:])
 }
 
 // protocols are those that there are trees for.

@@ -45,13 +45,13 @@
 //	                    KPL-NODEPORTS, if the address is one of the host's that serves node ports (S35)
 //	                 4. take the mark away: not ours
 //
-//	 KPL-P-TCP ──► KPL-P-TCP-0-4095 ──► ... ──► KPL-P-TCP-80 ──► KPL-P-TCP-80-2 ──► KPL-P-TCP-80-21
+//	 KPL-P-TCP ──► KPL-P-TCP-0-4095 ──► ... ──► KPL-P-TCP-80 ──► KPL-P-TCP-80.2 ──► KPL-P-TCP-80.21
 //	               by ports, if there are many destinations       by the lowest bits of the address
 //
 //	 and in the last of these chains, for each destination one of
 //
 //	 -d 10.96.0.10/32 -p tcp ... -j DNAT --to-destination     for each endpoint, with a chance of 1 in N, 1 in N-1 ...
-//	 -j KPL-P-TCP-80-21/10                                    a group: destinations that have 10 endpoints draw together
+//	 -j KPL-P-TCP-80.21/10                                    a group: destinations that have 10 endpoints draw together
 //	 -d 10.96.0.10/32 -p tcp -g KPL-CLUSTER-...               one of the cluster set, by a chain of the port's own
 //	 -d 10.96.0.10/32 -p tcp -g KPL-EXT-...                   a set that depends on where the packet comes from (S27)
 //	 -d 10.96.0.10/32 -p tcp -g KPL-ALLOW-...                 only if the source is in a range (S26)

@@ -12,8 +12,8 @@ import (
 // chain with a rule for each number leads on to a chain that has one endpoint of each destination. A rule that need not draw
 // itself costs the kernel about half, with each change of the table.
 //
-//	KPL-P-TCP-80-03/10      a chance of 1 in 10 -> KPL-P-TCP-80-03/10/0, of 1 in 9 -> KPL-P-TCP-80-03/10/1, ...
-//	KPL-P-TCP-80-03/10/0    the first endpoint of each destination that has 10
+//	KPL-P-TCP-80.03/10      a chance of 1 in 10 -> KPL-P-TCP-80.03/10/0, of 1 in 9 -> KPL-P-TCP-80.03/10/1, ...
+//	KPL-P-TCP-80.03/10/0    the first endpoint of each destination that has 10
 type group struct {
 	leaf    *node
 	size    int // endpoints of each

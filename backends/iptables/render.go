@@ -71,7 +71,8 @@ func (r *renderer) render() {
 		r.renderNAT(&p.fronts[i], p.Destinations[i].Restricted)
 		r.renderRefusal(&p.fronts[i], p.Destinations[i].Restricted)
 	}
-	// A set that only one front leads to, and directly, needs no chain of its own.
+	// A set that only one front leads to, and directly, needs no chain of its own. Node ports have one all the same: with a group
+	// below them the names of their chains would be too long.
 	for i, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
 		endpoints := p.Endpoints(set)
 		if r.users[i] == 0 {
@@ -79,7 +80,7 @@ func (r *renderer) render() {
 		}
 		chain := r.setChain(set)
 		if r.users[i] == 1 && p.AffinityTimeout == 0 && len(endpoints) <= maxInline {
-			if fr := p.frontTo("-g " + chain); fr != nil {
+			if fr := p.frontTo("-g " + chain); fr != nil && fr.key.addr.IsValid() {
 				fr.to = target{endpoints: endpoints}
 				continue
 			}

@@ -184,7 +184,7 @@ func (n *node) childFor(k key) *node {
 		c.levels++
 		c.name = n.name
 		if n.levels == 0 {
-			c.name += "-"
+			c.name += "." // "-" would make of port 16 and the digits 31 the name of the chain of ports 16 to 31
 		}
 		c.name += strconv.Itoa(int(d))
 	}

@@ -49,11 +49,11 @@ func TestATreeIsDividedByPortsAndThenByTheBitsThatDiffer(t *testing.T) {
 		tr.set(testEntry("10.0.0.1", uint16(20000+i)))
 	}
 	names, _ := chainsOn(tr, testEntry("10.0.7.1", 80).key)
-	assert.Equal(t, []string{"T", "T-0-4095", "T-0-255", "T-80-95", "T-80", "T-80-3"}, names)
+	assert.Equal(t, []string{"T", "T-0-4095", "T-0-255", "T-80-95", "T-80", "T-80.3"}, names)
 	assert.Equal(t, []string{"-p tcp -m tcp --dport 0:4095 -g T-0-4095", "-p tcp -m tcp --dport 16384:20479 -g T-16384-20479"}, tr.top.rules())
-	assert.Equal(t, []string{"-d 0.0.0.0/0.0.3.0 -g T-80-0", "-d 0.0.1.0/0.0.3.0 -g T-80-1", "-d 0.0.2.0/0.0.3.0 -g T-80-2", "-d 0.0.3.0/0.0.3.0 -g T-80-3"},
+	assert.Equal(t, []string{"-d 0.0.0.0/0.0.3.0 -g T-80.0", "-d 0.0.1.0/0.0.3.0 -g T-80.1", "-d 0.0.2.0/0.0.3.0 -g T-80.2", "-d 0.0.3.0/0.0.3.0 -g T-80.3"},
 		c.wanted["T-80"].rules())
-	assert.Contains(t, c.wanted["T-80-3"].rules()[0], "-d 10.0.3.1/32 -p tcp -m comment", "the port is certain already")
+	assert.Contains(t, c.wanted["T-80.3"].rules()[0], "-d 10.0.3.1/32 -p tcp -m comment", "the port is certain already")
 }
 
 func TestChainsThatHaveBecomeSmallAreTakenTogether(t *testing.T) {
@@ -158,4 +158,28 @@ func TestTheDeepestTreeHasRoomForWhatIsBeforeAndAfterIt(t *testing.T) {
 	// The kernel follows 15 jumps: to SERVICES first, to ALLOW, EXT and CLUSTER, or a group and a slot, last.
 	assert.LessOrEqual(t, 1+len(deepest)+3, 15, strings.Join(deepest, " "))
 	assert.LessOrEqual(t, len(deepest[len(deepest)-1]+"/16/15"), 28)
+}
+
+// Chains by port ranges and chains by addresses must not have names in common, whatever the numbers are.
+func TestNoTwoChainsHaveOneName(t *testing.T) {
+	for _, port := range []uint16{16, 96, 208, 288, 768, 2048, 3088, 10208, 30208} {
+		c := newChains(dp.NAT)
+		tr := newTree(c, "T", model.TCP)
+		for i := range 2000 {
+			tr.set(testEntry(fmt.Sprintf("10.0.%d.%d", i/256, i%256), port))
+		}
+		for i := range uint16(300) {
+			tr.set(testEntry("10.0.0.1", port+i))
+		}
+		names := map[string]bool{}
+		var visit func(n *node)
+		visit = func(n *node) {
+			require.False(t, names[n.name], n.name)
+			names[n.name] = true
+			for _, c := range n.children {
+				visit(c.node)
+			}
+		}
+		visit(tr.top)
+	}
 }
