@@ -85,6 +85,28 @@ func TestTheManifestFitsTogether(t *testing.T) {
 	}
 }
 
+// TestTheContainerMayDoWhatItNeedsTo: iptables-legacy needs more than NET_ADMIN, be it only to see that it has no rules.
+func TestTheContainerMayDoWhatItNeedsTo(t *testing.T) {
+	pod := readManifest(t).daemons.Spec.Template.Spec
+	c := pod.Containers[0]
+	assert.ElementsMatch(t, []corev1.Capability{"NET_ADMIN", "NET_RAW"}, c.SecurityContext.Capabilities.Add)
+	assert.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
+	const lock = "/run/xtables.lock"
+	mounted := map[string]string{}
+	for _, m := range c.VolumeMounts {
+		mounted[m.MountPath] = m.Name
+		assert.False(t, m.MountPath == lock && m.ReadOnly)
+	}
+	for _, v := range pod.Volumes {
+		if v.Name == mounted[lock] {
+			assert.Equal(t, lock, v.HostPath.Path)
+			assert.Equal(t, corev1.HostPathFileOrCreate, *v.HostPath.Type)
+			return
+		}
+	}
+	t.Error("the lock of iptables-legacy is not the host's")
+}
+
 // TestTheClusterRoleIsExactlyWhatIsAskedFor: one permission less, and the program does not work; one more is one too many.
 func TestTheClusterRoleIsExactlyWhatIsAskedFor(t *testing.T) {
 	granted := sets.New[string]()

@@ -41,9 +41,28 @@ func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
 	return err == nil && slices.ContainsFunc(prefixes, loopback.Overlaps)
 }
 
-// cleanUpIPTables does so in both variants: the node may have switched from one to the other.
+// iptablesInUse returns where there may be something to clean up, in both variants: the node may have switched from one to the
+// other. The error is about what cannot be looked into; the rest is returned all the same. Call done in any case.
+func (m *machine) iptablesInUse(ctx context.Context) (found []dataplane.Interface, done func(), err error) {
+	if m.iptables != nil {
+		return m.iptables, func() {}, nil
+	}
+	found, err = dataplane.OpenInUse(ctx, nil, "")
+	return found, func() {
+		for _, d := range found {
+			_ = d.Close()
+		}
+	}, err
+}
+
 func cleanUpIPTables(ctx context.Context, m *machine) error {
-	return iptables.CleanUp(ctx, iptables.Options{Dataplanes: m.iptables})
+	found, done, err := m.iptablesInUse(ctx)
+	defer done()
+	errs := []error{err}
+	for _, d := range found {
+		errs = append(errs, iptables.CleanUp(ctx, iptables.Options{Dataplanes: []dataplane.Interface{d}}))
+	}
+	return errors.Join(errs...)
 }
 
 // upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables. The kubelet has chains of that
@@ -62,20 +81,9 @@ func upstreamChain(name string) bool {
 }
 
 func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
-	found := m.iptables
-	if found == nil {
-		opened, err := dataplane.OpenInUse(ctx, nil, "")
-		if err != nil {
-			return err
-		}
-		defer func() {
-			for _, d := range opened {
-				_ = d.Close()
-			}
-		}()
-		found = opened
-	}
-	var errs []error
+	found, done, err := m.iptablesInUse(ctx)
+	defer done()
+	errs := []error{err}
 	for _, d := range found {
 		for _, table := range []dataplane.Table{dataplane.NAT, dataplane.Filter, dataplane.Mangle} {
 			if err := removeUpstreamChains(ctx, d, table); err != nil {

@@ -70,16 +70,17 @@ func cleanUpAll(ctx context.Context, m *machine) error {
 }
 
 // cleanUpOthers removes what a switch of modes, or from Kubernetes' own kube-proxy, has left (S50). It does what it can.
-func (current *mode) cleanUpOthers(ctx context.Context, m *machine) {
-	log := klog.FromContext(ctx)
+func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
+	var errs []error
 	for _, mode := range modes {
 		if mode.name != current.name {
 			if err := mode.cleanUp(ctx, m); err != nil {
-				log.Error(err, "Rules of another mode may be left", "mode", mode.name)
+				errs = append(errs, fmt.Errorf("rules of mode %s may be left: %w", mode.name, err))
 			}
 		}
 		if err := mode.cleanUpUpstream(ctx, m); err != nil {
-			log.Error(err, "Rules of Kubernetes' own kube-proxy may be left", "mode", mode.name)
+			errs = append(errs, fmt.Errorf("rules of Kubernetes' own kube-proxy in mode %s may be left: %w", mode.name, err))
 		}
 	}
+	return errors.Join(errs...)
 }

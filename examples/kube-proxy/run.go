@@ -188,7 +188,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 
 	opts.Sink = &sinks{
 		TeeSink:        sink.Tee(addressSink{sink.Tee(), addresses, resync}, services, p.healthy.Sink()),
-		afterFirstSync: func(ctx context.Context) { p.mode.cleanUpOthers(ctx, p.machine) },
+		afterFirstSync: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
 	}
 	opts.Metrics, opts.Health, opts.Resync = p.registry, p.health, resync
 	err = kubeproxy.Run(ctx, opts)

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
@@ -15,17 +18,28 @@ import (
 // there is no moment without rules when modes are switched.
 type sinks struct {
 	*sink.TeeSink
-	afterFirstSync func(context.Context) // nil when it has been called
+	// afterFirstSync is called after the first Sync that succeeded and, until it has succeeded itself, after a later one
+	// again, when cleanUpPause is over. It is nil when that is done.
+	afterFirstSync func(context.Context) error
+	tried          time.Time // when it was called last
 }
+
+// cleanUpPause is as long as the time between full resyncs, so that there is a Sync when it is over.
+const cleanUpPause = time.Hour
 
 // Sync implements sink.Sink.
 func (s *sinks) Sync(ctx context.Context) error {
 	err := s.TeeSink.Sync(ctx)
-	if err == nil && s.afterFirstSync != nil {
-		s.afterFirstSync(ctx)
-		s.afterFirstSync = nil
+	if err != nil || s.afterFirstSync == nil || !s.tried.IsZero() && time.Since(s.tried) < cleanUpPause {
+		return err
 	}
-	return err
+	s.tried = time.Now()
+	if err := s.afterFirstSync(ctx); err == nil {
+		s.afterFirstSync = nil
+	} else if ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Not everything that was in force before is cleaned up; trying again", "retryIn", cleanUpPause)
+	}
+	return nil
 }
 
 // nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When

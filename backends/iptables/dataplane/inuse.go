@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -10,37 +11,44 @@ import (
 
 // OpenInUse opens what there may be something to clean up in: of the families, nil for all, and of both variants, or of
 // one, those that have any rule. The others are left alone, because to look at a table of iptables-legacy makes it. That there is nothing, or
-// no iptables at all, is no error. Close what it returns.
+// no iptables at all, is no error.
+//
+// What it cannot look into keeps nothing else from being cleaned up: the error joins one for each of those, and what it could open
+// it returns all the same. Close that in any case.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
 		all := model.Families()
 		families = all[:]
 	}
 	var found []Interface
-	fail := func(err error) ([]Interface, error) {
-		for _, d := range found {
-			err = errors.Join(err, d.Close())
-		}
-		return nil, err
-	}
+	var errs []error
 	for _, f := range families {
-		variants, err := Survey(ctx, f)
-		if err != nil && !isAbsent(err) {
-			return fail(err)
-		}
-		for _, v := range variants {
-			if v.Rules == 0 || only != "" && v.Variant != only {
+		for _, v := range []Variant{NFT, Legacy} {
+			if only != "" && v != only {
 				continue
 			}
-			d, err := New(ctx, Options{Family: f, Variant: v.Variant})
-			if err == nil {
+			d, err := openInUse(ctx, f, v)
+			if err != nil && !isAbsent(err) {
+				errs = append(errs, fmt.Errorf("%v, iptables-%s: %w", f, v, err))
+			} else if d != nil {
 				found = append(found, d)
-			} else if !isAbsent(err) {
-				return fail(err)
 			}
 		}
 	}
-	return found, nil
+	return found, errors.Join(errs...)
+}
+
+// openInUse returns nil if there are no rules.
+func openInUse(ctx context.Context, f model.Family, v Variant) (Interface, error) {
+	used, err := surveyVariant(ctx, f, v)
+	if err != nil || used.Rules == 0 {
+		return nil, err
+	}
+	d, err := New(ctx, Options{Family: f, Variant: v})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // isAbsent tells whether an error says that this machine has no such iptables.

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// installOnly makes programs the only ones that are found; those in broken say that they have no permission.
+func installOnly(t *testing.T, programs, broken []string) {
+	dir := t.TempDir()
+	for _, name := range programs {
+		need.Program(t, name)
+		path, err := exec.LookPath(name)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
+	}
+	for _, name := range broken {
+		script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = --version ] && { echo '%s v1.8.9 (legacy)'; exit 0; }\necho 'Cannot initialize: Permission denied' >&2\nexit 1\n", name)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
+	}
+	t.Setenv("PATH", dir)
+}
+
+// A container that may not use iptables-legacy can still clean up iptables-nft.
+func TestWhatCannotBeLookedIntoKeepsNothingElseFromBeingCleanedUp(t *testing.T) {
+	nft := []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"}
+	installOnly(t, nft, []string{"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"})
+	node := testns.New(t)
+	saved := func() string {
+		var out []byte
+		node.Do(func() (err error) {
+			out, err = exec.Command("iptables-nft-save").Output()
+			return err
+		})
+		return string(out)
+	}
+	node.Do(func() error {
+		for _, args := range [][]string{{"-N", "KUBE-SERVICES"}, {"-A", "PREROUTING", "-j", "KUBE-SERVICES"}, {"-N", "OTHER"}} {
+			if out, err := exec.Command("iptables-nft", append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("%v: %w: %s", args, err, out)
+			}
+		}
+		return nil
+	})
+	require.Contains(t, saved(), "-A PREROUTING -j KUBE-SERVICES")
+	for name, cleanUp := range map[string]func() error{
+		"of Kubernetes' kube-proxy": func() error { return cleanUpUpstreamIPTables(t.Context(), &machine{}) },
+		"of this program":           func() error { return cleanUpIPTables(t.Context(), &machine{}) },
+	} {
+		node.Do(func() error {
+			assert.ErrorIs(t, cleanUp(), fs.ErrPermission, name)
+			return nil
+		})
+	}
+	assert.NotContains(t, saved(), "KUBE-")
+	assert.Contains(t, saved(), ":OTHER")
+}
