@@ -65,7 +65,7 @@ var layers = []struct {
 	{"watch", []string{"k8s.io/", "sigs.k8s.io/yaml", "github.com/fsnotify/fsnotify"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/", module + "/nodeaddr", module + "/sysctl",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/mdlayher/netlink", "github.com/coreos/go-iptables/", "github.com/vishvananda/",
-		"golang.org/x/sys/", "github.com/tidwall/btree"}},
+		"golang.org/x/sys/", "github.com/tidwall/btree", "github.com/prometheus/client_golang/"}},
 	{"conntrack", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/mdlayher/netlink", "github.com/ti-mo/",
 		"github.com/vishvananda/", "golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",

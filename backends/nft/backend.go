@@ -57,7 +57,18 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := b.chooseFamilies(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
 	}
-	b.close = sync.OnceValue(b.closeDataplane)
+	metrics := newMetrics(b.families)
+	for _, f := range b.families {
+		f.metrics = metrics
+	}
+	unregister, err := metrics.register(o.Metrics)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
+	}
+	b.close = sync.OnceValue(func() error {
+		unregister()
+		return b.closeDataplane()
+	})
 	b.FullState = sink.NewFullState(b.sync)
 	ctx, b.stop = context.WithCancel(ctx)
 	go b.repair(ctx)
@@ -196,6 +207,7 @@ func (b *Backend) closeDataplane() error {
 // CleanUp deletes the tables of a backend that is not running, whatever is in them: of o only TableName, Families and
 // Dataplane matter. That there are none is no error.
 func CleanUp(ctx context.Context, o Options) error {
+	o.Metrics = nil
 	b, err := New(ctx, o)
 	if err != nil {
 		return err

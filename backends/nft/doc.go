@@ -92,6 +92,19 @@
 // would pass the rules of both families. With two tables a failure in one family leaves the other in force, the kernel
 // validates half as much for each change, and a kernel without IPv6 needs no special case.
 //
+// # Metrics
+//
+// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels; ip_family is "IPv4" or "IPv6".
+//
+//	kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family}
+//	kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family}
+//
+// The first counts attempts of Syncs and repairs that failed: a transaction of what is wanted was refused, or the table could
+// not be read. An attempt for changes alone that fails is followed by a full comparison within the same Sync, so that the
+// Sync may succeed all the same. The second counts transactions that were to remove what is no longer needed, and failed:
+// new flows do as they should then, and the next comparison tries again. What is done again because somebody else has
+// changed rules meanwhile counts only if the Sync gives up on it.
+//
 // # How it is measured
 //
 // See docs/nft.md in the repository for the layouts that were compared, the figures, and what to expect of affinity.

@@ -20,6 +20,7 @@ import (
 type family struct {
 	dataplane dp.Interface
 	options   *Options
+	metrics   *metrics
 	key       dp.TableKey
 
 	// inForce is what the table does, nil if that is not known: then everything is read and compared.
@@ -74,14 +75,32 @@ func (f *family) sync(ctx context.Context, s *sink.Snapshot) error {
 			f.inForce = nil
 			return err
 		}
+		if !isToBeDoneAgain(err) && !errors.Is(err, errNodeChanged) {
+			f.countFailure(err)
+		}
 		klog.FromContext(ctx).Info("Comparing the whole table", "table", f.key, "reason", err)
 	}
 	for range 5 {
-		if err = f.compare(ctx, s); !errors.Is(err, dp.ErrStale) && !errors.Is(err, errFull) {
+		if err = f.compare(ctx, s); !isToBeDoneAgain(err) {
 			break
 		}
 	}
+	if err != nil && ctx.Err() == nil {
+		f.countFailure(err)
+	}
 	return err
+}
+
+// isToBeDoneAgain tells whether an attempt came to nothing only because somebody else was faster or a map has to be bigger.
+func isToBeDoneAgain(err error) bool { return errors.Is(err, dp.ErrStale) || errors.Is(err, errFull) }
+
+// countFailure notes an attempt that has failed.
+func (f *family) countFailure(err error) {
+	failures := f.metrics.syncFailures
+	if errors.Is(err, errCleanUp) {
+		failures = f.metrics.cleanUpFailures
+	}
+	failures.WithLabelValues(f.key.Family.String()).Inc()
 }
 
 // chainFor returns the name of the chain that does what d says, and sees to it that it is there.
@@ -100,11 +119,14 @@ func (f *family) chainFor(p *plan, d dispatch) string {
 	return name
 }
 
+// errNodeChanged: the node has changed so much that all services may change.
+var errNodeChanged = errors.New("the way to detect local pods changed")
+
 // update puts in force what changed since the last time.
 func (f *family) update(ctx context.Context, s *sink.Snapshot) error {
 	cfg := newConfig(f.key.Family, f.options, s.Node())
 	if !cfg.localPods.Equal(f.config.localPods) {
-		return errors.New("the way to detect local pods changed")
+		return errNodeChanged
 	}
 	before := f.inForce
 	f.inForce = nil // until it is known again
@@ -233,6 +255,9 @@ func (f *family) replacePort(old, new *port) {
 // errFull: a map that has a size is full.
 var errFull = errors.New("a map has become too small")
 
+// errCleanUp: what is wanted is in force, and what is no longer needed is there, too.
+var errCleanUp = errors.New("remove what is no longer needed")
+
 // apply puts a plan in force.
 func (f *family) apply(ctx context.Context, p *plan) error {
 	f.clusterIPs.settle(p.of(f.sets.clusterIPs), addrElement)
@@ -255,7 +280,7 @@ func (f *family) apply(ctx context.Context, p *plan) error {
 		letPacketsPass(ctx)
 	}
 	if err := f.commit(ctx, second); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errCleanUp, err)
 	}
 	f.there, f.replaceTable = true, false
 	return nil

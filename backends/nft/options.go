@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -36,6 +38,9 @@ type Options struct {
 	// Dataplane is where rules go. Default: the kernel, in the network namespace of the thread that calls New. The
 	// backend does not close one that it is given.
 	Dataplane dataplane.Interface
+	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation for the
+	// list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
+	Metrics prometheus.Registerer
 }
 
 // tableName is what nft can read back. The kernel would take more.
