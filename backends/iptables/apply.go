@@ -46,11 +46,14 @@ func (f *family) restore(ctx context.Context) error {
 		t.Delete, t.Insert = jumpChanges(f.jumps[c.table], wanted[c.table])
 		b.Tables = append(b.Tables, t)
 	}
+	wasKnown := f.known
 	f.known = false
 	before, err := f.dataplane.Generation(ctx)
 	if err != nil {
 		return err
 	}
+	// What others change while everything is read and much is written is not seen: it is looked at once more.
+	f.suspect = f.suspect || !wasKnown || before != f.generation
 	if err := f.dataplane.Restore(ctx, b); err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (f *family) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.generation, f.suspect = generation, false
+	f.known, f.generation, f.suspect = false, generation, false
 	for _, c := range []*chains{f.nat, f.filter} {
 		state, err := f.dataplane.Read(ctx, c.table, chainPrefix)
 		if err != nil {

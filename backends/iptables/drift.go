@@ -11,7 +11,8 @@ import (
 
 // Nobody tells when somebody else changes rules, and reading them all is dear. So the kernel's generation is asked for, which
 // costs microseconds; only if that is not as it was left everything is read and compared. It may be another one for
-// reasons that are none of ours: then the next reading waits for a hundred times as long as the last one took.
+// reasons that are none of ours: when everything was read for nothing, the next look waits for a hundred times as long as that
+// took.
 const restAfterReading = 100
 
 // The pauses between attempts to repair what cannot be repaired.
@@ -39,39 +40,42 @@ func (b *Backend) watch(ctx context.Context) {
 				continue
 			}
 		}
-		began, err := b.lookForDrift(ctx)
+		rest, err := b.lookForDrift(ctx)
 		if err == nil || ctx.Err() != nil {
 			pause = 0
 		} else {
 			pause = min(max(2*pause, minRepairPause), maxRepairPause)
 			klog.FromContext(ctx).Error(err, "Repairing what was changed by somebody else; it will be tried again", "pause", pause)
 		}
-		notBefore = began.Add(max(restAfterReading*time.Since(began), pause))
+		notBefore = time.Now().Add(max(rest, pause))
 	}
 }
 
-// lookForDrift looks once, and repairs. It returns when it began to, which is after it has waited for a Sync.
-func (b *Backend) lookForDrift(ctx context.Context) (began time.Time, err error) {
+// lookForDrift looks once, and repairs. It returns for how long nobody need look again.
+func (b *Backend) lookForDrift(ctx context.Context) (rest time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	began = time.Now()
 	if !b.started {
-		return began, nil // nothing is ours yet, or any more
+		return 0, nil // nothing is ours yet, or any more
 	}
 	var errs []error
 	for _, f := range b.families {
 		if !f.mayHaveDrifted(ctx) {
 			continue
 		}
+		began := time.Now()
 		repaired, err := f.repair(ctx)
 		f.unrepaired = err != nil
-		if err != nil {
+		switch {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("%v: %w", f.features.Family, err))
-		} else if repaired {
+		case repaired:
 			klog.FromContext(ctx).Info("Repaired rules that somebody else had changed", "family", f.features.Family)
+		default:
+			rest += restAfterReading * time.Since(began) // for nothing
 		}
 	}
-	return began, errors.Join(errs...)
+	return rest, errors.Join(errs...)
 }
 
 func (f *family) mayHaveDrifted(ctx context.Context) bool {
