@@ -22,16 +22,16 @@ type NodeIPs struct {
 }
 
 // DetectNodeIPs works out the IP families and the node's primary IPs (S49) from a configuration that Check found valid; from
-// the IPs that the node is known by, the best first, as in model.Node.IPs; and from the IP families that the kernel, or
-// whatever else the rules go to, can do.
+// the IPs that the node is known by, the best first, as in model.Node.IPs; and from the IP families that the machine supports:
+// those that the kernel, and whatever the rules go to, can do.
 //
 // The primary family is that of the first nodeIPOverride, else that of the first of the node's IPs, else IPv4. Both
-// families are served where the kernel has both, even if the node has no IP of one of them: ipFamilyPolicy SingleStack limits
+// families are served where the machine has both, even if the node has no IP of one of them: ipFamilyPolicy SingleStack limits
 // that to the primary family, and RequireDualStack makes it a condition to have both, families and IPs.
 //
 // It is an error if the primary family is not there. If RequireDualStack is not fulfilled, that is an error or a warning as
 // configHardFail says.
-func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, kernel []model.Family) (NodeIPs, []Warning, error) {
+func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, supported []model.Family) (NodeIPs, []Warning, error) {
 	var overrides []netip.Addr
 	for i, text := range c.NodeIPOverride {
 		ip, ok := parseIP(text)
@@ -50,8 +50,8 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, ker
 	if len(known) > 0 {
 		n.Primary = model.FamilyOf(known[0])
 	}
-	if !slices.Contains(kernel, n.Primary) {
-		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, in the kernel; to change it, set nodeIPOverride (bindAddress in v1alpha1)", n.Primary)
+	if !slices.Contains(supported, n.Primary) {
+		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, on this machine; to change it, set nodeIPOverride (bindAddress in v1alpha1)", n.Primary)
 	}
 
 	n.Families = []model.Family{n.Primary}
@@ -59,7 +59,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, ker
 	detect := []model.Family{n.Primary}
 	if c.IPFamilyPolicy != v1alpha2.IPFamilyPolicySingleStack {
 		detect = append(detect, secondary)
-		if slices.Contains(kernel, secondary) {
+		if slices.Contains(supported, secondary) {
 			n.Families = append(n.Families, secondary)
 		}
 	}
@@ -81,10 +81,10 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, ker
 			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this field (bindAddress in v1alpha1)", n.IPs[f])
 		}
 	}
-	if !slices.Contains(kernel, secondary) {
-		missing = append(missing, fmt.Errorf("the kernel has no %v", secondary))
+	if !slices.Contains(supported, secondary) {
+		missing = append(missing, fmt.Errorf("this machine has no %v", secondary))
 		if i := slices.IndexFunc(overrides, func(ip netip.Addr) bool { return model.FamilyOf(ip) == secondary }); i >= 0 {
-			w.add(elementOf("nodeIPOverride", i), "%v is of no use: the kernel has no %v", overrides[i], secondary)
+			w.add(elementOf("nodeIPOverride", i), "%v is of no use: this machine has no %v", overrides[i], secondary)
 		}
 	}
 	if c.IPFamilyPolicy == v1alpha2.IPFamilyPolicyRequireDualStack && len(missing) > 0 {

@@ -48,13 +48,13 @@ func TestDetectNodeIPs(t *testing.T) {
 		"a kernel without IPv6 serves IPv4": {node: []string{"192.0.2.1", "2001:db8::1"}, kernel: only4, families: only4, ips: []string{"192.0.2.1", "2001:db8::1"}},
 		"a kernel without IPv4 serves IPv6": {node: []string{"2001:db8::1"}, kernel: only6, families: only6, ips: []string{"2001:db8::1", "127.0.0.1"}},
 		"the kernel has to have the primary family": {node: []string{"192.0.2.1", "2001:db8::1"}, kernel: only6,
-			err: "no support for the primary IP family, IPv4, in the kernel; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
+			err: "no support for the primary IP family, IPv4, on this machine; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
 		"that does not depend on configHardFail": {node: []string{"2001:db8::1"}, kernel: only4, soft: true,
-			err: "no support for the primary IP family, IPv6, in the kernel; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
+			err: "no support for the primary IP family, IPv6, on this machine; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
 		"a kernel with nothing is no use": {node: []string{"192.0.2.1"}, kernel: []model.Family{},
-			err: "no support for the primary IP family, IPv4, in the kernel; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
+			err: "no support for the primary IP family, IPv4, on this machine; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
 		"an override for a family that the kernel has not": {override: []string{"192.0.2.9", "2001:db8::9"}, kernel: only4, families: only4, ips: []string{"192.0.2.9", "2001:db8::9"},
-			warnings: []string{"nodeIPOverride[1]: 2001:db8::9 is of no use: the kernel has no IPv6"}},
+			warnings: []string{"nodeIPOverride[1]: 2001:db8::9 is of no use: this machine has no IPv6"}},
 		"an override that is no IP": {override: []string{"192.0.2.9", "node-1"}, err: `nodeIPOverride[1]: "node-1" is not an IP address that the node can have`},
 		"an override that is none":  {override: []string{"::"}, err: `nodeIPOverride[0]: "::" is not an IP address that the node can have`},
 
@@ -62,7 +62,7 @@ func TestDetectNodeIPs(t *testing.T) {
 		"SingleStack with an override":            {policy: single, override: []string{"2001:db8::9"}, node: []string{"192.0.2.1", "2001:db8::1"}, families: only6, ips: []string{"2001:db8::9"}},
 		"SingleStack does not need both families": {policy: single, node: []string{"192.0.2.1"}, kernel: only4, families: only4, ips: []string{"192.0.2.1"}},
 		"SingleStack needs the primary one": {policy: single, node: []string{"192.0.2.1"}, kernel: only6,
-			err: "no support for the primary IP family, IPv4, in the kernel; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
+			err: "no support for the primary IP family, IPv4, on this machine; to change it, set nodeIPOverride (bindAddress in v1alpha1)"},
 
 		"PreferDualStack has both":         {policy: prefer, node: []string{"192.0.2.1", "2001:db8::1"}, families: both, ips: []string{"192.0.2.1", "2001:db8::1"}},
 		"PreferDualStack can do with one":  {policy: prefer, node: []string{"192.0.2.1"}, kernel: only4, families: only4, ips: []string{"192.0.2.1", "::1"}},
@@ -72,13 +72,13 @@ func TestDetectNodeIPs(t *testing.T) {
 		"RequireDualStack can have an override": {policy: require, override: []string{"2001:db8::9"}, node: []string{"192.0.2.1"}, families: []model.Family{6, 4}, ips: []string{"2001:db8::9", "192.0.2.1"}},
 		"RequireDualStack needs IPs of both":    {policy: require, node: []string{"192.0.2.1"}, err: "ipFamilyPolicy is RequireDualStack: the node has no IPv6 address"},
 		"RequireDualStack needs both in the kernel": {policy: require, node: []string{"192.0.2.1", "2001:db8::1"}, kernel: only4,
-			err: "ipFamilyPolicy is RequireDualStack: the kernel has no IPv6"},
+			err: "ipFamilyPolicy is RequireDualStack: this machine has no IPv6"},
 		"RequireDualStack names all that is missing": {policy: require, kernel: only4,
-			err: "ipFamilyPolicy is RequireDualStack: the node has no IPv4 address\nthe node has no IPv6 address\nthe kernel has no IPv6"},
+			err: "ipFamilyPolicy is RequireDualStack: the node has no IPv4 address\nthe node has no IPv6 address\nthis machine has no IPv6"},
 		"RequireDualStack without configHardFail warns": {policy: require, soft: true, node: []string{"192.0.2.1"}, kernel: only4, families: only4, ips: []string{"192.0.2.1", "::1"},
 			warnings: []string{
 				"ipFamilyPolicy: RequireDualStack: the node has no IPv6 address; going on without",
-				"ipFamilyPolicy: RequireDualStack: the kernel has no IPv6; going on without",
+				"ipFamilyPolicy: RequireDualStack: this machine has no IPv6; going on without",
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
@@ -15,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error) {
+func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, _ prometheus.Registerer) (backend, error) {
 	choice, err := nodePortChoice(c)
 	if err != nil {
 		return nil, err
@@ -28,6 +31,24 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
 	})
+}
+
+// usableIPTables: without ip6tables, or its kernel modules, there is IPv4 all the same, and the other way round.
+func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
+	if m.iptables != nil {
+		if slices.ContainsFunc(m.iptables, func(d dataplane.Interface) bool { return d.Features().Family == f }) {
+			return nil
+		}
+		return fmt.Errorf("%v: %w", f, exec.ErrNotFound)
+	}
+	d, err := dataplane.New(ctx, dataplane.Options{Family: f})
+	if errors.Is(err, dataplane.ErrLocked) {
+		return nil // it is there
+	}
+	if err != nil {
+		return err
+	}
+	return d.Close()
 }
 
 // servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36). As with kube-proxy they are not if nodePortAddresses

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -64,4 +65,12 @@ func TestWhatCannotBeLookedIntoKeepsNothingElseFromBeingCleanedUp(t *testing.T) 
 	}
 	assert.NotContains(t, saved(), "KUBE-")
 	assert.Contains(t, saved(), ":OTHER")
+}
+
+func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {
+	installOnly(t, []string{"iptables", "iptables-save", "iptables-restore"}, nil)
+	testns.New(t).Do(func() error {
+		assert.ErrorIs(t, usableIPTables(t.Context(), model.IPv6, &machine{}), exec.ErrNotFound)
+		return usableIPTables(t.Context(), model.IPv4, &machine{})
+	})
 }

@@ -89,6 +89,35 @@ func TestWithoutAModeItIsIPTables(t *testing.T) {
 	assert.Empty(t, r.nft.Dump(tableIPv4))
 }
 
+func TestWithoutIPTablesOfAFamily(t *testing.T) {
+	rigWith := func(d *notifyingIPTables) *rig {
+		r := newRig(t, cluster()...)
+		r.machine.iptables = []dataplane.Interface{d}
+		return r
+	}
+	const missing = `this machine has no IPv6 (IPv6: executable file not found in $PATH)`
+	t.Run("the other one is served", func(t *testing.T) {
+		r := rigWith(newIPTables()[0])
+		stop := r.start(t, "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16")
+		r.waitForIPTables(t, r.machine.iptables[0].(*notifyingIPTables), contains("--to-destination 10.244.1.5:"))
+		require.NoError(t, stop())
+		assert.Contains(t, r.logged(), `"family"="IPv6"`)
+		assert.Contains(t, r.logged(), `"families"="[IPv4]"`)
+	})
+	t.Run("it is an error if both are required", func(t *testing.T) {
+		err := rigWith(newIPTables()[0]).run("--config=" + writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nmode: iptables\nipFamilyPolicy: RequireDualStack\n"))
+		assert.EqualError(t, err, "ipFamilyPolicy is RequireDualStack: "+missing)
+	})
+	t.Run("it is an error if it is the primary one", func(t *testing.T) {
+		assert.ErrorContains(t, rigWith(newIPTables()[1]).run("--proxy-mode=iptables"), "no support for the primary IP family, IPv4")
+	})
+	t.Run("it does not matter in mode nftables", func(t *testing.T) {
+		r := rigWith(newIPTables()[0])
+		r.start(t, arguments...)
+		r.waitFor(t, tableIPv6, contains("table"))
+	})
+}
+
 func TestASwitchOfModesRemovesWhatTheOthersLeft(t *testing.T) {
 	for _, tc := range []struct {
 		name, from, to string

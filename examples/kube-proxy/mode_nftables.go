@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error) {
+func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error) {
 	prefixes, err := config.NodePortPrefixes(c)
 	if err != nil {
 		return nil, err
@@ -19,6 +21,7 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 		NodePortAddresses: prefixes,
 		Families:          families,
 		Dataplane:         m.nftables,
+		Metrics:           metrics,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
@@ -17,8 +18,10 @@ import (
 // mode is a choice for --proxy-mode. A new mode is a new element of modes.
 type mode struct {
 	name v1alpha2.ProxyMode
+	// usable says why the mode cannot serve a family, which the kernel has; nil if it can. Without it, it can.
+	usable func(ctx context.Context, f model.Family, m *machine) error
 	// start returns the backend. It changes nothing before its first Sync.
-	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine) (backend, error)
+	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error)
 	// cleanUp removes all that this program has ever put in force in the mode. That there is nothing is no error.
 	cleanUp func(ctx context.Context, m *machine) error
 	// cleanUpUpstream removes what Kubernetes' own kube-proxy has put in force in the mode.
@@ -34,7 +37,7 @@ type backend interface {
 
 // modes are those that there are, the default first: it is kube-proxy's on Linux.
 var modes = []mode{
-	{name: v1alpha2.ProxyModeIPTables, start: startIPTables, cleanUp: cleanUpIPTables, cleanUpUpstream: cleanUpUpstreamIPTables},
+	{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables, cleanUpUpstream: cleanUpUpstreamIPTables},
 	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables, cleanUpUpstream: cleanUpUpstreamNFTables},
 }
 
@@ -56,6 +59,23 @@ func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode,
 		names = append(names, string(modes[i].name))
 	}
 	return nil, fmt.Errorf("proxy mode %q is not there yet; there is: %s", c.Mode, strings.Join(names, ", "))
+}
+
+// families returns the IP families that the mode can serve on this machine, and what is wrong with others that the kernel has.
+func (current *mode) families(ctx context.Context, m *machine) (families []model.Family, missing error) {
+	for _, f := range m.families() {
+		var err error
+		if current.usable != nil {
+			err = current.usable(ctx, f, m)
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The kernel has an IP family that this mode cannot serve here", "mode", current.name, "family", f)
+			missing = errors.Join(missing, err)
+			continue
+		}
+		families = append(families, f)
+	}
+	return families, missing
 }
 
 // cleanUpAll does what --cleanup asks for (S50).

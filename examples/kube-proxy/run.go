@@ -139,7 +139,11 @@ func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 		return kubeproxy.Options{}, err
 	}
 	p.healthy.SetNode(nil)
-	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, p.machine.families())
+	families, missing := p.mode.families(ctx, p.machine)
+	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, families)
+	if err != nil && missing != nil {
+		err = fmt.Errorf("%w (%w)", err, missing)
+	}
 	if err != nil {
 		return kubeproxy.Options{}, err
 	}
@@ -168,7 +172,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 
 	// The chain of sinks, from the kernel outwards: rules; stale UDP flows, after the rules; health checks, after both.
 	families := opts.State.EnabledFamilies()
-	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, families, p.machine)
+	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, families, p.machine, p.registry)
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
