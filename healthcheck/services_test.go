@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -337,37 +336,6 @@ func TestEverythingEndsWithTheContextOrWithClose(t *testing.T) {
 	require.NoError(t, s.Sync(t.Context()))
 	require.Empty(t, l.addresses(), "closed is closed")
 }
-
-// By default the sockets are the kernel's, and the two families do not get in each other's way.
-func TestRealSockets(t *testing.T) {
-	probe, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := uint16(probe.Addr().(*net.TCPAddr).Port)
-	require.NoError(t, probe.Close())
-	var warned atomic.Bool
-	s := NewServices(nil, ServicesOptions{Events: eventFunc(func(note string) { t.Log(note); warned.Store(true) })})
-	defer s.Close()
-	s.SetService(service("web", port, 1, 0))
-	require.NoError(t, s.Sync(t.Context()))
-	require.False(t, warned.Load())
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for address, code := range map[string]int{"127.0.0.1": 200, "[::1]": 503} {
-		response, err := client.Get(fmt.Sprintf("http://%s:%d/", address, port))
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, code, response.StatusCode, address)
-	}
-
-	other := NewServices(nil, ServicesOptions{Events: eventFunc(func(string) { warned.Store(true) })})
-	defer other.Close()
-	other.SetService(service("web", port, 1, -1))
-	require.NoError(t, other.Sync(t.Context()))
-	require.True(t, warned.Load(), "the port is taken")
-}
-
-type eventFunc func(note string)
-
-func (f eventFunc) ServiceWarning(_ model.ServiceName, _, _, note string) { f(note) }
 
 func TestBadCallsDoNoHarm(t *testing.T) {
 	s := NewServices(nil, ServicesOptions{})
