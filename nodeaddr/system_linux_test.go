@@ -24,7 +24,7 @@ func TestSystemFollowsTheKernel(t *testing.T) {
 	<-changed // that every address is chosen
 	waitFor := func(want ...string) {
 		t.Helper()
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(2 * time.Minute)
 		for {
 			select {
 			case a := <-changed:
