@@ -146,11 +146,16 @@ type arrivals struct {
 }
 
 // arrived takes a datagram that was sent when wave k was in force and the next one perhaps on its way: it must be at an
-// endpoint that is alive in one of them.
+// endpoint that is alive in one of them. Nothing arrives in a wave without endpoints, so nobody waits for it to: the datagram
+// may then be on its way until the wave after that one.
 func (a *arrivals) arrived(flow, wave, endpoint int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.alive[wave][endpoint] && !(wave+1 < len(a.alive) && a.alive[wave+1][endpoint]) {
+	next := wave + 1
+	for next < len(a.alive)-1 && len(a.alive[next]) == 0 {
+		next++
+	}
+	if !a.alive[wave][endpoint] && !(next < len(a.alive) && a.alive[next][endpoint]) {
 		a.wrong = append(a.wrong, fmt.Sprintf("flow %d, sent in wave %d, is at endpoint %d", flow, wave, endpoint))
 	}
 	if wave > a.latest[flow] {
@@ -165,7 +170,7 @@ func (a *arrivals) arrived(flow, wave, endpoint int) {
 // waitFor waits until every flow has got through in a wave.
 func (a *arrivals) waitFor(t *testing.T, wave int) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(5 * time.Minute)
 	for {
 		a.mu.Lock()
 		late := slices.IndexFunc(a.latest, func(latest int) bool { return latest < wave })
