@@ -16,7 +16,7 @@ import (
 )
 
 // caseTimeout bounds each case. None comes near it.
-const caseTimeout = 60 * time.Second
+const caseTimeout = 10 * time.Minute
 
 // Test runs the suite against a backend, each case as a subtest. Cases that need what the backend lacks are skipped, and
 // named once more at the end.

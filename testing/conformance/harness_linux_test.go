@@ -109,6 +109,7 @@ func TestChildWaitsToBeKilled(t *testing.T) {
 func TestAFailingCaseTellsEverything(t *testing.T) {
 	need.Program(t, "nft")
 	s := testSession(t, simpleFactory(rejectsInsteadOfDrops))
+	s.patience.quiet = 500 * time.Millisecond // the refusal has to come within it
 	err := s.runCase(t.Context(), caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
 	require.Error(t, err)
 	for _, want := range []string{

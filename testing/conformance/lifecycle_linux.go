@@ -317,9 +317,9 @@ func driftIsRepaired(ctx context.Context, s *session) error {
 	return s.traffic(ctx, st)
 }
 
-// trafficSoon tries the traffic of a step until all of it gets through, or for too long.
+// trafficSoon tries the traffic of a step until all of it gets through, or for longer than a repair may take.
 func (s *session) trafficSoon(ctx context.Context, st step) error {
-	deadline := time.Now().Add(s.patience.answer)
+	deadline := time.Now().Add(s.patience.repair)
 	for {
 		err := s.traffic(ctx, st)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {

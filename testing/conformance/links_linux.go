@@ -51,7 +51,7 @@ func addAddr(link string, addr netip.Prefix) error {
 // awaitLocal waits until an address works: the kernel adds the route to an IPv6 address after the address.
 func awaitLocal(addr netip.Addr) error {
 	var err error
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		var routes []netlink.Route
 		routes, err = netlink.RouteGet(addr.AsSlice())
 		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
@@ -61,12 +61,16 @@ func awaitLocal(addr netip.Addr) error {
 	return fmt.Errorf("address %v does not become local: %w", addr, err)
 }
 
+// rtoMin is after how many milliseconds TCP repeats a segment at the earliest. By default it is 200, and when the machine stands
+// still for so long a segment is repeated that was not lost.
+const rtoMin = 2000
+
 func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Src: source.AsSlice()}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Src: source.AsSlice(), RtoMin: rtoMin, RtoMinLock: true}
 	if via.IsValid() {
 		r.Gw = via.AsSlice()
 	} else {

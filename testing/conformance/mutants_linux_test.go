@@ -144,6 +144,8 @@ func TestEveryMutantIsCaught(t *testing.T) {
 			s := testSession(t, simpleFactory(m))
 			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
 			s.patience.answer = time.Second
+			// What is wrongly answered is an error only where the answer comes within this time.
+			s.patience.quiet = 500 * time.Millisecond
 			for name, sign := range catchers {
 				c, ok := byName[name]
 				require.True(t, ok, "there is no case %q", name)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -76,6 +77,33 @@ func TestWhatNobodyAnswersIsTold(t *testing.T) {
 				s := n.try(service, defaultPatience)
 				assert.Equal(t, oracle.NotOurs, s.Verdict, "%v, which nothing translates: %v", service, s)
 				assert.Less(t, time.Since(start), defaultPatience.answer, "the ICMP error is not waited for")
+			}
+		}
+	}
+}
+
+// A machine that stands still for a moment does not look like one that loses packets.
+func TestTCPRepeatsNothingSoon(t *testing.T) {
+	n := testNetwork(t)
+	for _, from := range places() {
+		for _, to := range []string{remotePod1, localPod1} {
+			// From the node to its pods the kernel made the route; to services it did not.
+			if from.name == theNode && to == localPod1 || n.namespaceOf(from) == n.namespaceOf(placeNamed(to)) {
+				continue
+			}
+			for _, f := range model.Families() {
+				a := directFlow(from.name, netip.AddrPortFrom(placeNamed(to).addr(f), serverPort), model.TCP)
+				c, err := n.open(a.flow, time.Now().Add(defaultPatience.answer))
+				require.NoError(t, err, "%v", a)
+				_, err = c.ask(time.Now().Add(defaultPatience.answer))
+				assert.NoError(t, err, "%v", a)
+				assert.NoError(t, c.sock.raw.Control(func(fd uintptr) {
+					info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+					if assert.NoError(t, err) {
+						assert.GreaterOrEqual(t, info.Rto, uint32(rtoMin*1000), "%v", a)
+					}
+				}))
+				c.close()
 			}
 		}
 	}

@@ -60,11 +60,15 @@ type patience struct {
 	answer time.Duration
 	// quiet is how long nothing must come where a drop is right.
 	quiet time.Duration
+	// repair is how long a backend that repairs itself may take.
+	repair time.Duration
 	// shrink is how long the course of events that led to a failure may be made shorter.
 	shrink time.Duration
 }
 
-var defaultPatience = patience{answer: 3 * time.Second, quiet: 100 * time.Millisecond, shrink: 45 * time.Second}
+var defaultPatience = patience{
+	answer: 10 * time.Second, quiet: 100 * time.Millisecond, repair: 30 * time.Second, shrink: 45 * time.Second,
+}
 
 // connection is a client's side of a connection.
 type connection struct {

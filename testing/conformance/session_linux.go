@@ -12,7 +12,7 @@ import (
 )
 
 // callTimeout bounds every call of the factory and every Sync.
-const callTimeout = 30 * time.Second
+const callTimeout = 3 * time.Minute
 
 // session is one backend at a time on the test network.
 type session struct {
