@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,6 +99,53 @@ func TestAServiceThatIsRefusedHoldsUpNoOther(t *testing.T) {
 			fake.FailRule, fake.FailRestore = nil, nil
 			r.sync()
 			assert.Contains(t, r.dump(model.IPv4), "voip/sip")
+		})
+	}
+}
+
+// While what was refused is looked for, something fails that has nothing to do with rules: nobody is left out for that.
+func TestWhatHoldsUpASearchIsNobodysFault(t *testing.T) {
+	for name, at := range map[string]struct {
+		first, last int // of the restores: the second one is the first try, and each try is undone by the next one
+		fault       error
+	}{
+		"the lock, when all rules are tried":    {6, 6, dataplane.ErrLocked},
+		"the lock, when half of them are tried": {8, 8, dataplane.ErrLocked},
+		"no program can be started any more":    {8, 99, syscall.EAGAIN},
+		"the lock, when the match bpf is tried": {4, 4, dataplane.ErrLocked},
+		"the table cannot be read any more":     {8, 99, dataplane.ErrIncompatible},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, iptables.Options{})
+			fake := r.fakes[model.IPv4]
+			r.set(backendtest.EveryFeature()...)
+			r.sync()
+			before := r.dump(model.IPv4)
+			restores := 0
+			fake.FailRestore = func(*dataplane.Batch) error {
+				restores++
+				switch {
+				case restores == 1 || restores == 6 && at.first > 6:
+					return errors.New("refused")
+				case at.first <= restores && restores <= at.last:
+					return at.fault
+				}
+				return nil
+			}
+			r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+			err := r.trySync()
+			require.ErrorContains(t, err, "refused")
+			var left *iptables.RefusedError
+			assert.False(t, errors.As(err, &left), err)
+			assert.Contains(t, r.dump(model.IPv4), "default/web:http")
+
+			fake.FailRestore = nil
+			r.sync()
+			assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
+			assert.Contains(t, r.dump(model.IPv4), "-m bpf")
+			r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build().Key())
+			r.sync()
+			assert.Equal(t, before, r.dump(model.IPv4))
 		})
 	}
 }

@@ -1,13 +1,16 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 
 	"k8s.io/klog/v2"
 
@@ -39,24 +42,41 @@ const maxProbes = 40
 type search struct {
 	*family
 	left int
+	// failed is why the search has to end: what was said of a try was nothing about its rules.
+	failed error
+}
+
+// isAboutRules tells whether an error of a restore may go away with a rule.
+func isAboutRules(err error) bool {
+	var refused *dp.RestoreError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	var errno syscall.Errno   // the program could not be started
+	var ended *exec.ExitError // killed, if it has no exit code
+	if errors.As(err, &errno) || errors.As(err, &ended) && ended.ExitCode() < 0 {
+		return false
+	}
+	return !slices.ContainsFunc([]error{dp.ErrLocked, dp.ErrNoTable, dp.ErrIncompatible, fs.ErrPermission, exec.ErrNotFound,
+		context.Canceled, context.DeadlineExceeded}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // leaveOut finds out what was refused and puts all the rest in force. It returns an error in any case, unless it is only
 // that the kernel has no match bpf.
 func (f *family) leaveOut(ctx context.Context, err error) error {
 	var refused *dp.RestoreError
-	if !errors.As(err, &refused) || errors.Is(err, dp.ErrLocked) || errors.Is(err, dp.ErrIncompatible) || errors.Is(err, fs.ErrPermission) {
+	if !isAboutRules(err) || !errors.As(err, &refused) {
 		return err
 	}
 	suspects := f.suspects()
-	s := search{f, maxProbes}
+	s := search{family: f, left: maxProbes}
 	plain := []string{"-j RETURN"}
 	if s.try(ctx, plain, nil) != nil {
 		return err // whatever it is, it is nobody's rules
 	}
 	lost := false
 	if !f.noBPF && s.try(ctx, []string{sameSource(f.features.Family) + " -j RETURN"}, nil) != nil {
-		if s.try(ctx, plain, nil) != nil {
+		if s.try(ctx, plain, nil) != nil || s.failed != nil {
 			return err
 		}
 		klog.FromContext(ctx).Info("The kernel has no match bpf: there are rules for single endpoints instead", "family", f.features.Family)
@@ -75,7 +95,7 @@ func (f *family) leaveOut(ctx context.Context, err error) error {
 	} else {
 		bad = s.refused(ctx, suspects)
 	}
-	if len(bad) == 0 && !lost || ctx.Err() != nil {
+	if len(bad) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
 		return err
 	}
 	var errs []error
@@ -148,7 +168,7 @@ func (p *port) rules(filter bool) []string {
 
 // refused returns those of the service ports whose rules are refused.
 func (s *search) refused(ctx context.Context, ports []*port) []*RefusedError {
-	if len(ports) == 0 || ctx.Err() != nil {
+	if len(ports) == 0 || s.failed != nil || ctx.Err() != nil {
 		return nil
 	}
 	var nat, filter []string
@@ -157,7 +177,7 @@ func (s *search) refused(ctx context.Context, ports []*port) []*RefusedError {
 		filter = append(filter, p.rules(true)...)
 	}
 	err := s.try(ctx, nat, filter)
-	if err == nil {
+	if err == nil || s.failed != nil {
 		return nil
 	}
 	if len(ports) == 1 || s.left <= 0 {
@@ -187,6 +207,9 @@ func (s *search) try(ctx context.Context, nat, filter []string) error {
 		undo.Tables = append(undo.Tables, dp.TableBatch{Table: t.table, Remove: []string{probeChain}})
 	}
 	err := s.dataplane.Restore(ctx, try)
+	if err != nil && !isAboutRules(err) {
+		s.failed = cmp.Or(s.failed, err)
+	}
 	if undoErr := s.dataplane.Restore(ctx, undo); undoErr != nil {
 		klog.FromContext(ctx).V(2).Info("A chain for trying out rules is left until the next resync", "reason", undoErr)
 	}
