@@ -217,12 +217,17 @@ func BenchmarkMemory(b *testing.B) {
 		for b.Loop() {
 			debug.FreeOSMemory()
 			before := memory(b, "VmRSS")
-			require.NoError(b, os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)) // sets the peak back
+			cleared := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // sets the peak back
+			if cleared != nil {
+				b.Logf("NO FIGURE OF THE PEAK: this kernel cannot set it back: %v", cleared)
+			}
 			backend := newBackend(b, nft.Options{})
 			c.Describe(backend)
 			described := memory(b, "VmRSS")
 			require.NoError(b, backend.Sync(b.Context()))
-			b.ReportMetric((memory(b, "VmHWM")-before)/1024, "MiB-peak")
+			if cleared == nil {
+				b.ReportMetric((memory(b, "VmHWM")-before)/1024, "MiB-peak")
+			}
 			b.ReportMetric((described-before)/1024, "MiB-described")
 			require.NoError(b, backend.CleanUp(b.Context()))
 			require.NoError(b, backend.Close())
