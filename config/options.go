@@ -59,11 +59,10 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node Node
 	}
 	allowed, set := c.FeatureGates[allowExternalIPs]
 	var override []netip.Addr // only these: others are the Node object's to change
-	if len(c.NodeIPOverride) > 0 {
-		for _, f := range node.Families {
-			if ip := node.IPs[f]; ip.IsValid() && !ip.IsLoopback() { // loopback stands for "not known"
-				override = append(override, ip)
-			}
+	for _, text := range c.NodeIPOverride {
+		// Loopback stands for "not known".
+		if ip, ok := parseIP(text); ok && !ip.IsLoopback() && slices.Contains(node.Families, model.FamilyOf(ip)) {
+			override = append(override, ip)
 		}
 	}
 	return localstate.Options{

@@ -95,6 +95,31 @@ func TestExternalIPsAreProgrammedUnlessTheirGateIsOff(t *testing.T) {
 	}
 }
 
+func TestOnlyNodeIPsThatAreOverriddenAreFixed(t *testing.T) {
+	both, only4 := []model.Family{4, 6}, []model.Family{4}
+	for name, tc := range map[string]struct {
+		override []string
+		families []model.Family
+		want     []string
+	}{
+		"none":                         {nil, both, nil},
+		"of one family":                {[]string{"192.0.2.9"}, both, []string{"192.0.2.9"}},
+		"of both":                      {[]string{"2001:db8::9", "192.0.2.9"}, both, []string{"2001:db8::9", "192.0.2.9"}},
+		"of a family that is not here": {[]string{"192.0.2.9", "2001:db8::9"}, only4, []string{"192.0.2.9"}},
+		"loopback is no node IP":       {[]string{"127.0.0.1"}, both, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha2.Default()
+			c.NodeIPOverride = tc.override
+			node, _, err := config.DetectNodeIPs(c, addrs([]string{"192.0.2.1", "2001:db8::1"}), tc.families)
+			require.NoError(t, err)
+			got, _, err := config.StateOptions(c, "node-1", node)
+			require.NoError(t, err)
+			assert.Equal(t, addrs(tc.want), got.NodeIPs)
+		})
+	}
+}
+
 func TestDetectLocal(t *testing.T) {
 	const none4 = "detectLocal.clusterCIDRs: no CIDR of the primary IP family, IPv4; local traffic of that family is not detected"
 	detect := v1alpha2.DetectLocalConfiguration{BridgeInterface: "cbr0", InterfaceNamePrefix: "veth"}

@@ -59,8 +59,12 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	for _, taint := range obj.Spec.Taints {
 		node.NotEligible = node.NotEligible || taint.Key == taintToBeDeleted
 	}
-	if node.IPs = slices.Clone(s.opts.NodeIPs); node.IPs == nil {
-		node.IPs = nodeIPs(obj, bad)
+	node.IPs = slices.Clone(s.opts.NodeIPs)
+	for _, ip := range nodeIPs(obj, bad) {
+		given := func(a netip.Addr) bool { return model.FamilyOf(a) == model.FamilyOf(ip) }
+		if !slices.ContainsFunc(s.opts.NodeIPs, given) {
+			node.IPs = append(node.IPs, ip)
+		}
 	}
 	cidrs := obj.Spec.PodCIDRs
 	if len(cidrs) == 0 && obj.Spec.PodCIDR != "" {

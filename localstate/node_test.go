@@ -49,7 +49,7 @@ func TestNode(t *testing.T) {
 		})
 	}
 
-	t.Run("S48 node IPs that are given take the place of the Node object's, with and without it", func(t *testing.T) {
+	t.Run("S48 node IPs that are given take the place of the Node object's of their family, with and without it", func(t *testing.T) {
 		given := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
 		state, err := New(t.Context(), Options{NodeName: me, NodeIPs: given})
 		require.NoError(t, err)
@@ -57,7 +57,16 @@ func TestNode(t *testing.T) {
 		state.Flush(&got)
 		state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
 		state.Flush(&got)
-		require.Equal(t, []string{"node me ips=192.0.2.7", "node me zone=zone-a ips=192.0.2.7"}, got.list)
+		state.SetNode(aNode(inZone("zone-a"), internalIPs("2001:db8::1", "192.0.2.1", "2001:db8::2")))
+		state.Flush(&got)
+		state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.2", "2001:db8::3")))
+		state.Flush(&got)
+		require.Equal(t, []string{
+			"node me ips=192.0.2.7",
+			"node me zone=zone-a ips=192.0.2.7",
+			"node me zone=zone-a ips=192.0.2.7,2001:db8::1,2001:db8::2",
+			"node me zone=zone-a ips=192.0.2.7,2001:db8::3",
+		}, got.list)
 	})
 
 	t.Run("S39a a node that is gone is not eligible until it comes back", func(t *testing.T) {

@@ -18,7 +18,8 @@ type Options struct {
 	// ServiceProxyName takes the services whose label service.kubernetes.io/service-proxy-name has this value, instead
 	// of those that do not have the label (S1).
 	ServiceProxyName string
-	// NodeIPs are the node's addresses, the primary one of each family first, instead of those of the Node object.
+	// NodeIPs are the node's addresses of the families that they have one of, the primary one of each first. Of the other
+	// families those of the Node object count, and are followed.
 	NodeIPs []netip.Addr
 	// NoExternalIPs programs no spec.externalIPs, for clusters that do not trust who may write them (S6).
 	NoExternalIPs bool
