@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	eventsclient "k8s.io/client-go/tools/events"
@@ -42,7 +43,9 @@ func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string
 		client:      client,
 		broadcaster: b,
 		recorder:    b.NewRecorder(scheme.Scheme, component),
-		node:        &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName},
+		// "kubectl describe node" looks for events by UID: by the Node's, and by its name in place of one. Without, it shows none:
+		// https://issues.k8s.io/138524.
+		node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)},
 	}, nil
 }
 

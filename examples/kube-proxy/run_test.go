@@ -397,14 +397,14 @@ func TestEventsAreWritten(t *testing.T) {
 	for len(got) < 2 {
 		select {
 		case e := <-written:
-			got[e.Reason] = e.Regarding.Kind + " " + e.Regarding.Name + " " + e.Type + " " + e.Action + " " + e.ReportingController
+			got[e.Reason] = e.Regarding.Kind + " " + e.Regarding.Name + " " + string(e.Regarding.UID) + " " + e.Type + " " + e.Action + " " + e.ReportingController
 		case <-r.ended:
 			t.Fatal("events are missing: ", got, r.logged())
 		}
 	}
 	assert.Equal(t, map[string]string{
-		"Starting":                        "Node n1 Normal StartKubeProxy kube-proxy",
-		"FailedToStartServiceHealthcheck": "Service lb Warning Listen kube-proxy",
+		"Starting":                        "Node n1 n1 Normal StartKubeProxy kube-proxy",
+		"FailedToStartServiceHealthcheck": "Service lb  Warning Listen kube-proxy",
 	}, got)
 }
 

@@ -25,7 +25,7 @@ var healthCheckFailure = eventsv1.Event{
 func nodeEvent(kind, reason string) eventsv1.Event {
 	return eventsv1.Event{
 		Type: kind, Reason: reason, Action: "StartKubeProxy",
-		Regarding: corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: nodeName},
+		Regarding: corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: nodeName, UID: nodeName},
 	}
 }
 
