@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func (c *Cluster) StartAPIServer() {
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority", "--event-ttl=1h",
 		"--endpoint-reconciler-type=none") // a loopback address is no endpoint: it would say so all the time
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Minute)
 	defer cancel()
 	for {
 		if c.ready(ctx) {
@@ -184,12 +185,20 @@ func (c *Cluster) writeServiceAccountKey() {
 	require.NoError(c.t, os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
 }
 
-// freePort returns a port that nobody listens on at this moment.
+// givenPorts are those that freePort has returned. Not all of them are open all the time, and the kernel hands out a port again.
+var givenPorts sync.Map
+
+// freePort returns a port that nobody listens on at this moment, and no port twice.
 func freePort(t testing.TB) int {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		port := l.Addr().(*net.TCPAddr).Port
+		require.NoError(t, l.Close())
+		if _, given := givenPorts.LoadOrStore(port, true); !given {
+			return port
+		}
+	}
 }
 
 // Version returns the Kubernetes version to test with.

@@ -24,7 +24,7 @@ import (
 const theNode = "n1"
 
 // patience is how long to wait for what must come. The longest pause of a source between two attempts is a minute.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 // proxy is a running kubeproxy.Run with a sink that records.
 type proxy struct {
