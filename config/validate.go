@@ -55,7 +55,7 @@ func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
 	v.nodePortAddresses("nodePortAddresses", c.NodePortAddresses)
 	v.detectLocal(c)
 
-	gates, err := loggingGates(c.FeatureGates)
+	gates, err := LoggingGates(c)
 	if err != nil {
 		v.errs = append(v.errs, field.InternalError(field.NewPath("featureGates"), err))
 	}
@@ -246,15 +246,16 @@ func (v *validator) version(path, version string) {
 	}
 }
 
-// loggingGates are the feature gates that the logging section depends on.
-func loggingGates(set map[string]bool) (featuregate.FeatureGate, error) {
+// LoggingGates returns the feature gates that section logging depends on, set as in the configuration. Programs give it to
+// ValidateAndApply of k8s.io/component-base/logs/api/v1.
+func LoggingGates(c *v1alpha2.KubeProxyConfiguration) (featuregate.MutableFeatureGate, error) {
 	gates := featuregate.NewFeatureGate()
 	if err := logsapi.AddFeatureGates(gates); err != nil {
 		return nil, err
 	}
 	known := map[string]bool{}
 	for gate := range gates.GetAll() {
-		if on, ok := set[string(gate)]; ok {
+		if on, ok := c.FeatureGates[string(gate)]; ok {
 			known[string(gate)] = on
 		}
 	}

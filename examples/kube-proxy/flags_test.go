@@ -11,7 +11,10 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -143,12 +146,31 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 		require.NoError(t, err, arg)
 		assert.Equal(t, []string{want}, warnings, arg)
 	}
-	_, warnings, err := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1", "--feature-gates=AllowServiceExternalIPs=true")
+	_, warnings, err := fromArgs(t, "--proxy-mode=nftables", "--iptables-sync-period=20s", "--conntrack-min=1",
+		"--feature-gates=AllowServiceExternalIPs=true,LoggingAlphaOptions=true,LoggingBetaOptions=true,ContextualLogging=true")
 	require.NoError(t, err)
 	assert.Empty(t, warnings, "these have an effect")
 	_, warnings, err = fromArgs(t, "--iptables-localhost-nodeports=false", "--iptables-masquerade-bit=3")
 	require.NoError(t, err)
 	assert.Empty(t, warnings, "so have these in the default mode")
+}
+
+// startsLogging runs the program up to where it would begin, with its real logging.
+func startsLogging(t *testing.T, args ...string) error {
+	gates, err := config.LoggingGates(v1alpha2.Default())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		klog.StopFlushDaemon()
+		require.NoError(t, logsapi.ResetForTest(gates))
+	})
+	r := newRig(t)
+	r.logging = logsapi.ValidateAndApply
+	return r.run(append(args, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))...)
+}
+
+func TestLoggingOptionsThatNeedAFeatureGate(t *testing.T) {
+	assert.ErrorContains(t, startsLogging(t, "--log-text-split-stream"), "LoggingAlphaOptions is disabled")
+	assert.NoError(t, startsLogging(t, "--log-text-split-stream", "--feature-gates=LoggingAlphaOptions=true"))
 }
 
 // writeFile writes a file for a test, and returns its path.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -95,7 +96,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 			return r.client, nil
 		},
 		hostname: func() (string, error) { return "N1", nil },
-		logging:  func(*logsapi.LoggingConfiguration) error { return nil },
+		logging:  func(*logsapi.LoggingConfiguration, featuregate.FeatureGate) error { return nil },
 		listen:   r.bound.listen,
 		root:     sysctl.Root(r.root),
 		nftables: r.nft,

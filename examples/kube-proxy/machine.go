@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	componentbasev1alpha1 "k8s.io/component-base/config/v1alpha1"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
@@ -28,7 +29,7 @@ type machine struct {
 	out       io.Writer // for what a flag asks to be printed
 	newClient func(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error)
 	hostname  func() (string, error)
-	logging   func(*logsapi.LoggingConfiguration) error
+	logging   func(*logsapi.LoggingConfiguration, featuregate.FeatureGate) error
 	listen    func(ctx context.Context, network, address string) (net.Listener, error)
 
 	root     sysctl.Root                   // where proc and sys are
@@ -44,7 +45,7 @@ func theMachine() *machine {
 		out:       os.Stdout,
 		newClient: newClient,
 		hostname:  os.Hostname,
-		logging:   func(c *logsapi.LoggingConfiguration) error { return logsapi.ValidateAndApply(c, nil) },
+		logging:   logsapi.ValidateAndApply,
 		listen:    (&net.ListenConfig{}).Listen,
 	}
 }

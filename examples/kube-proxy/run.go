@@ -36,7 +36,11 @@ func run(ctx context.Context, args []string, m *machine) error {
 	if err != nil {
 		return err
 	}
-	if err := m.logging(&s.Logging); err != nil {
+	gates, err := config.LoggingGates(s.KubeProxyConfiguration)
+	if err != nil {
+		return fmt.Errorf("feature gates: %w", err)
+	}
+	if err := m.logging(&s.Logging, gates); err != nil {
 		return fmt.Errorf("logging: %w", err)
 	}
 	logWarnings(ctx, warnings)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	netutils "k8s.io/utils/net"
 
@@ -147,8 +148,13 @@ func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	if c.Windows.RunAsService {
 		w = append(w, config.Warning{Field: "windows.runAsService", Message: "accepted, but without effect: there is no mode for Windows yet"})
 	}
+	used := map[featuregate.Feature]featuregate.FeatureSpec{}
+	if gates, err := config.LoggingGates(c); err == nil {
+		used = gates.GetAll()
+	}
+	used["AllowServiceExternalIPs"] = featuregate.FeatureSpec{}
 	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
-		if gate != "AllowServiceExternalIPs" {
+		if _, ok := used[featuregate.Feature(gate)]; !ok {
 			w = append(w, config.Warning{Field: "featureGates", Message: fmt.Sprintf("%s is accepted, but without effect: there is no such feature here", gate)})
 		}
 	}
