@@ -18,6 +18,8 @@ func (f *family) apply(ctx context.Context) error {
 	}
 	if !f.isDifferent() {
 		f.known = true
+		f.countRules()
+		f.metrics.written(f.features.Family, nil)
 		return nil
 	}
 	return f.restore(ctx)
@@ -55,21 +57,33 @@ func (f *family) restore(ctx context.Context) error {
 	// What others change while everything is read and much is written is not seen: it is looked at once more.
 	f.suspect = f.suspect || !wasKnown || before != f.generation
 	if err := f.dataplane.Restore(ctx, b); err != nil {
+		if ctx.Err() == nil {
+			f.metrics.failed(f.features.Family, wasKnown)
+		}
 		return err
 	}
+	f.metrics.written(f.features.Family, b)
 	after, err := f.dataplane.Generation(ctx)
 	if err != nil {
 		return err
 	}
-	f.nat.done()
-	f.filter.done()
+	f.nat.done(b.Tables[0])
+	f.filter.done(b.Tables[1])
 	f.jumps, f.known, f.generation = wanted, true, after
+	f.countRules()
 	for _, o := range f.all { // iptables-nft has one generation for both families
 		if o.features.Variant == dp.NFT && o.generation == before {
 			o.generation = after
 		}
 	}
 	return nil
+}
+
+// countRules notes how many rules are ours, with those in built-in chains.
+func (f *family) countRules() {
+	for _, c := range []*chains{f.nat, f.filter} {
+		f.metrics.inForce(f.features.Family, c.table, c.rules+len(f.jumps[c.table]))
+	}
 }
 
 // read finds out what is in force.

@@ -62,10 +62,18 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	for _, d := range given {
 		b.families = append(b.families, newFamily(d, b))
 	}
+	metrics := newMetrics(b.families)
 	for _, f := range b.families {
-		f.all = b.families
+		f.all, f.metrics = b.families, metrics
 	}
-	b.close = sync.OnceValue(func() error { return closeAll(b.dataplanes) })
+	unregister, err := metrics.register(o.Metrics)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(b.dataplanes))
+	}
+	b.close = sync.OnceValue(func() error {
+		unregister()
+		return closeAll(b.dataplanes)
+	})
 	ctx, b.stop = context.WithCancel(ctx)
 	go b.watch(ctx)
 	return b, nil
@@ -209,6 +217,10 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 		f.known = false
 		if err := cleanUp(ctx, f.dataplane); err != nil {
 			errs = append(errs, fmt.Errorf("iptables: cleaning up: %w", err))
+			continue
+		}
+		for _, table := range []dp.Table{dp.NAT, dp.Filter} {
+			f.metrics.inForce(f.features.Family, table, 0)
 		}
 	}
 	return errors.Join(errs...)

@@ -12,7 +12,8 @@ import (
 type chains struct {
 	table   dp.Table
 	wanted  map[string]content
-	there   map[string]bool // chains that the table has
+	there   map[string]int  // chains that the table has, with the number of their rules
+	rules   int             // in all of these
 	touched map[string]bool // chains that may be different in the table
 }
 
@@ -33,7 +34,7 @@ func (f fixed) rules() []string { return f.lines }
 func (f fixed) origin() string  { return f.owner }
 
 func newChains(t dp.Table) *chains {
-	return &chains{table: t, wanted: map[string]content{}, there: map[string]bool{}, touched: map[string]bool{}}
+	return &chains{table: t, wanted: map[string]content{}, there: map[string]int{}, touched: map[string]bool{}}
 }
 
 // put says that a chain is wanted, with new content.
@@ -62,21 +63,21 @@ func (c *chains) changes() dp.TableBatch {
 	for _, name := range slices.Sorted(maps.Keys(c.touched)) {
 		if content, ok := c.wanted[name]; ok {
 			b.Chains = append(b.Chains, dp.Chain{Name: name, Rules: content.rules(), Origin: content.origin()})
-		} else if c.there[name] {
+		} else if _, ok := c.there[name]; ok {
 			b.Remove = append(b.Remove, name)
 		}
 	}
 	return b
 }
 
-// done notes that the table has followed.
-func (c *chains) done() {
-	for name := range c.touched {
-		if _, ok := c.wanted[name]; ok {
-			c.there[name] = true
-		} else {
-			delete(c.there, name)
-		}
+// done notes that the table has followed the changes.
+func (c *chains) done(b dp.TableBatch) {
+	for _, chain := range b.Chains {
+		c.setThere(chain.Name, len(chain.Rules))
+	}
+	for _, name := range b.Remove {
+		c.setThere(name, 0)
+		delete(c.there, name)
 	}
 	if len(c.touched) > 64 {
 		c.touched = map[string]bool{} // clearing costs as much as the map ever held
@@ -85,11 +86,17 @@ func (c *chains) done() {
 	}
 }
 
+// setThere notes how many rules a chain of the table has.
+func (c *chains) setThere(name string, rules int) {
+	c.rules += rules - c.there[name]
+	c.there[name] = rules
+}
+
 // compare notes what of the chains is different in the table, now that it has been read.
 func (c *chains) compare(s *dp.State) {
-	c.there, c.touched = map[string]bool{}, map[string]bool{}
-	for name := range s.Chains {
-		c.there[name] = true
+	c.there, c.rules, c.touched = map[string]int{}, 0, map[string]bool{}
+	for name, rules := range s.Chains {
+		c.setThere(name, len(rules))
 		if _, ok := c.wanted[name]; !ok {
 			c.touched[name] = true
 		}

@@ -69,6 +69,20 @@
 // affinity (S32): then with a list in /proc/net/xt_recent for each endpoint, where its clients are noted. The kernel notes 100
 // clients of each, unless it was told otherwise, and forgets the one that was not there for longest.
 //
+// # Metrics
+//
+// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels. table is "nat" or "filter",
+// ip_family "IPv4" or "IPv6".
+//
+//	kubeproxy_sync_proxy_rules_iptables_total{table,ip_family}                        rules that are ours, now
+//	kubeproxy_sync_proxy_rules_iptables_last{table,ip_family}                         those that the last Sync or repair wrote
+//	kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family}             runs of iptables-restore that failed
+//	kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family}     those of changes alone among them
+//
+// Rules are counted with those in built-in chains that lead to ours, which kube-proxy leaves out. A Sync that has nothing to
+// write writes 0; a restore that fails leaves both gauges as they were. A full comparison follows a restore of changes that
+// has failed. What [RefusedError] is about fails one restore of each Sync; the runs that find out what it is do not count.
+//
 // # What was measured
 //
 // See docs/iptables.md in the repository for the layouts that were compared, and the figures.

@@ -19,6 +19,7 @@ type family struct {
 	features  dp.Features
 	options   *Options
 	machine   *machine
+	metrics   *metrics
 	config    *config
 
 	nat, filter  *chains

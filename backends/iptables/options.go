@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -43,6 +45,9 @@ type Options struct {
 	// Dataplanes are where rules go, one for each family to serve; Families and Variant are ignored then. The backend does
 	// not close those that it is given. Default: the programs, in the network namespace of the thread that calls New.
 	Dataplanes []dataplane.Interface
+	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation for the
+	// list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
+	Metrics prometheus.Registerer
 }
 
 // Validate returns everything that is wrong.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
@@ -211,7 +212,8 @@ func (w *randomWorld) check() {
 func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)), r: newRig(t, iptables.Options{}), names: 5 + 15*int(seed%5),
+			reg := prometheus.NewRegistry()
+			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)), r: newRig(t, iptables.Options{Metrics: reg}), names: 5 + 15*int(seed%5),
 				services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
 			w.setNode()
 			for range 20 {
@@ -239,6 +241,7 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 					continue
 				}
 				w.check()
+				w.r.checkCounts(reg)
 			}
 		})
 	}

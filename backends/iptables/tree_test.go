@@ -90,12 +90,12 @@ func TestAChangeTouchesFewChains(t *testing.T) {
 	}
 	total := 0
 	for range 1000 {
-		c.done()
+		c.done(c.changes())
 		e := random()
 		tr.set(e)
 		require.LessOrEqual(t, len(c.touched), 10)
 		total += len(c.touched)
-		c.done()
+		c.done(c.changes())
 		tr.remove(e.key)
 		require.LessOrEqual(t, len(c.touched), 10)
 	}

@@ -1,0 +1,254 @@
+package iptables_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// rulesIn counts rules of ours by table, in a dump or in what iptables-restore reads.
+func rulesIn(text string) map[string]float64 {
+	rules := map[string]float64{"nat": 0, "filter": 0}
+	table := ""
+	for line := range strings.Lines(text) {
+		if line[0] == '*' {
+			table = strings.TrimSpace(line[1:])
+		}
+		if (strings.HasPrefix(line, "-A ") || strings.HasPrefix(line, "-I ")) && strings.Contains(line, "KPL-") {
+			rules[table]++
+		}
+	}
+	return rules
+}
+
+// checkCounts compares the counts of rules with what is in force, and with what the last Sync did.
+func (r *rig) checkCounts(reg prometheus.Gatherer) {
+	r.t.Helper()
+	have, want := map[string]float64{}, map[string]float64{}
+	for key, n := range backendtest.Metrics(r.t, reg, "kubeproxy_sync_proxy_rules_iptables_") {
+		if !strings.Contains(key, "failures") {
+			have[key] = n
+		}
+	}
+	for _, f := range model.Families() {
+		for table, n := range rulesIn(r.dump(f)) {
+			want["total "+f.String()+" "+table] = n
+		}
+		written := ""
+		for _, b := range r.fakes[f].Batches() {
+			if text := b.String(); !strings.Contains(text, "-A KPL-PROBE") {
+				written = text
+			}
+		}
+		for table, n := range rulesIn(written) {
+			want["last "+f.String()+" "+table] = n
+		}
+	}
+	require.Equal(r.t, want, have)
+}
+
+// failures returns the counts of failures of one family: all, and those of restores of changes alone.
+func (r *rig) failures(reg prometheus.Gatherer, f model.Family) (all, partial float64) {
+	values := backendtest.Metrics(r.t, reg, "kubeproxy_sync_proxy_rules_iptables_")
+	return values["restore_failures_total "+f.String()], values["partial_restore_failures_total "+f.String()]
+}
+
+func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r := newRig(t, iptables.Options{Metrics: reg})
+	r.set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(), fm.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())
+	r.sync()
+	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP kubeproxy_sync_proxy_rules_iptables_last Rules that the last Sync or repair wrote to the table
+# TYPE kubeproxy_sync_proxy_rules_iptables_last gauge
+kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="filter"} 8
+kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv4",table="nat"} 9
+kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv6",table="filter"} 8
+kubeproxy_sync_proxy_rules_iptables_last{ip_family="IPv6",table="nat"} 7
+# HELP kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total Runs of iptables-restore for changes alone that failed: a full comparison follows
+# TYPE kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total counter
+kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv4"} 0
+kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family="IPv6"} 0
+# HELP kubeproxy_sync_proxy_rules_iptables_restore_failures_total Runs of iptables-restore that failed
+# TYPE kubeproxy_sync_proxy_rules_iptables_restore_failures_total counter
+kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv4"} 0
+kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family="IPv6"} 0
+# HELP kubeproxy_sync_proxy_rules_iptables_total Rules of the proxy in the table
+# TYPE kubeproxy_sync_proxy_rules_iptables_total gauge
+kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="filter"} 8
+kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv4",table="nat"} 9
+kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv6",table="filter"} 8
+kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv6",table="nat"} 7
+`)))
+	require.NoError(t, r.backend.Close())
+	n, err := testutil.GatherAndCount(reg)
+	require.NoError(t, err)
+	assert.Zero(t, n, "the metrics go with the backend")
+}
+
+func TestRulesAreCounted(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r := newRig(t, iptables.Options{Metrics: reg})
+	assert.Empty(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total"), "nothing is known before the first Sync")
+	r.set(backendtest.EveryFeature()...)
+	r.sync()
+	r.checkCounts(reg)
+
+	r.set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
+	r.sync()
+	r.checkCounts(reg)
+	assert.Zero(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")["last IPv4 nat"], "nothing to do")
+
+	r.set(manyServices(300, 3)...)
+	r.sync()
+	r.checkCounts(reg)
+	for _, v := range manyServices(300, 3) {
+		if s, ok := v.(*model.Service); ok && s.Name.Name != "s7" {
+			r.model.DeleteService(s.Name)
+		}
+	}
+	r.sync()
+	r.checkCounts(reg)
+
+	r.restart()
+	r.sync()
+	r.checkCounts(reg)
+
+	require.NoError(t, r.fakes[model.IPv4].Load("*nat\nCOMMIT\n"))
+	r.backend.ForceResync()
+	r.sync()
+	r.checkCounts(reg)
+
+	require.NoError(t, r.backend.CleanUp(t.Context()))
+	for key, n := range backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total") {
+		assert.Zero(t, n, key)
+	}
+	r.sync()
+	r.checkCounts(reg)
+}
+
+func TestRestoresThatFailAreCounted(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r := newRig(t, iptables.Options{Metrics: reg})
+	fake := r.fakes[model.IPv6]
+	check := func(all, partial float64) {
+		t.Helper()
+		haveAll, havePartial := r.failures(reg, model.IPv6)
+		assert.Equal(t, [2]float64{all, partial}, [2]float64{haveAll, havePartial})
+		haveAll, havePartial = r.failures(reg, model.IPv4)
+		assert.Equal(t, [2]float64{}, [2]float64{haveAll, havePartial}, "nothing failed")
+	}
+	fail := func(*dataplane.Batch) error { return errors.New("made to fail") }
+	fake.FailRestore = fail
+	r.set(backendtest.EveryFeature()...)
+	require.Error(t, r.trySync())
+	check(1, 0)
+	assert.NotContains(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_"), "total IPv6 nat")
+	fake.FailRestore = nil
+	r.sync()
+	check(1, 0)
+	r.checkCounts(reg)
+	before := backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")
+
+	fake.FailRestore = fail
+	r.set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
+	require.Error(t, r.trySync())
+	check(2, 1)
+	for _, key := range []string{"total IPv6 nat", "last IPv6 nat"} {
+		assert.Equal(t, before[key], backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")[key])
+	}
+	require.Error(t, r.trySync())
+	check(3, 1) // that was a full one
+	fake.FailRestore = nil
+	r.sync()
+	check(3, 1)
+	r.checkCounts(reg)
+}
+
+func TestAServiceThatIsRefusedFailsOneRestoreOfASync(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r := newRig(t, iptables.Options{Metrics: reg})
+	r.set(backendtest.EveryFeature()...)
+	r.sync()
+	fake := r.fakes[model.IPv4]
+	fake.FailRule = func(_ dataplane.Table, _, rule string) error {
+		if strings.Contains(rule, "10.244.9.9:1") {
+			return errors.New("no such match")
+		}
+		return nil
+	}
+	r.set(fm.Service("default/bad").ClusterIP("10.96.0.99").Port("http", 80).Build(), fm.Endpoint("default/bad:http/TCP", "10.244.9.9:1").Build())
+	for i := range 2 {
+		var refused *iptables.RefusedError
+		require.ErrorAs(t, r.trySync(), &refused)
+		all, partial := r.failures(reg, model.IPv4)
+		assert.Equal(t, [2]float64{float64(i + 1), 1}, [2]float64{all, partial}, "the Sync after a failure is a full one")
+		values := backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")
+		assert.Equal(t, rulesIn(r.dump(model.IPv4))["nat"], values["total IPv4 nat"])
+	}
+}
+
+func TestRepairsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		r := newRig(t, iptables.Options{DriftInterval: time.Second, Metrics: reg})
+		r.set(backendtest.EveryFeature()...)
+		r.sync()
+		fake := r.fakes[model.IPv4]
+		failures := 3
+		fake.FailRestore = func(*dataplane.Batch) error {
+			if failures == 0 {
+				return nil
+			}
+			failures--
+			return errors.New("made to fail")
+		}
+		for _, fake := range r.fakes {
+			fake.ResetBatches()
+			require.NoError(t, fake.Load("*nat\nCOMMIT\n"))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		all, partial := r.failures(reg, model.IPv4)
+		assert.Equal(t, [2]float64{3, 0}, [2]float64{all, partial}, "a repair compares everything")
+		r.checkCounts(reg)
+	})
+}
+
+func TestWhatCtxEndsIsNoFailure(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	r := newRig(t, iptables.Options{Metrics: reg})
+	ctx, cancel := context.WithCancel(t.Context())
+	r.fakes[model.IPv4].FailRestore = func(*dataplane.Batch) error { cancel(); return ctx.Err() }
+	r.set(backendtest.EveryFeature()...)
+	_, err := r.model.Flush(r.backend)
+	require.NoError(t, err)
+	require.Error(t, r.backend.Sync(ctx))
+	all, _ := r.failures(reg, model.IPv4)
+	assert.Zero(t, all)
+}
+
+func TestMetricsThatAreTakenAreReported(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	r := newRig(t, iptables.Options{Metrics: prometheus.WrapRegistererWith(prometheus.Labels{"node": "one"}, reg)})
+	_, err := iptables.New(t.Context(), r.options)
+	require.ErrorContains(t, err, "metrics: ")
+	r.options.Metrics = prometheus.WrapRegistererWith(prometheus.Labels{"node": "other"}, reg)
+	other, err := iptables.New(t.Context(), r.options)
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+}
