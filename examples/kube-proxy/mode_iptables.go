@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, _ prometheus.Registerer) (backend, error) {
+func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error) {
 	choice, err := nodePortChoice(c)
 	if err != nil {
 		return nil, err
@@ -30,6 +30,7 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 		Families:           families,
 		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
+		Metrics:            metrics,
 	})
 }
 
