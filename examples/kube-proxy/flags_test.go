@@ -44,7 +44,7 @@ var kubeProxyFlags = map[string]string{
 	"conntrack-udp-timeout-stream": "0s",
 
 	"logging-format": "text", "log-flush-frequency": "5s", "v": "0", "vmodule": "", "log-text-split-stream": "false",
-	"log-text-info-buffer-size": "0", "boot-id-file": "/proc/sys/kernel/random/boot_id",
+	"log-text-info-buffer-size": "0", "log-json-split-stream": "false", "log-json-info-buffer-size": "0", "boot-id-file": "/proc/sys/kernel/random/boot_id",
 	"machine-id-file": "/etc/machine-id,/var/lib/dbus/machine-id",
 }
 
@@ -159,10 +159,10 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 func startsLogging(t *testing.T, args ...string) error {
 	gates, err := config.LoggingGates(v1alpha2.Default())
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	defer func() {
 		klog.StopFlushDaemon()
 		require.NoError(t, logsapi.ResetForTest(gates))
-	})
+	}()
 	r := newRig(t)
 	r.logging = logsapi.ValidateAndApply
 	return r.run(append(args, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml"))...)
@@ -171,6 +171,12 @@ func startsLogging(t *testing.T, args ...string) error {
 func TestLoggingOptionsThatNeedAFeatureGate(t *testing.T) {
 	assert.ErrorContains(t, startsLogging(t, "--log-text-split-stream"), "LoggingAlphaOptions is disabled")
 	assert.NoError(t, startsLogging(t, "--log-text-split-stream", "--feature-gates=LoggingAlphaOptions=true"))
+}
+
+func TestLoggingInJSON(t *testing.T) {
+	assert.NoError(t, startsLogging(t, "--logging-format=json"))
+	assert.NoError(t, startsLogging(t, "--config="+writeFile(t, kubeadmFile[:strings.Index(kubeadmFile, "logging:")]+"logging: {format: json}\n")))
+	assert.ErrorContains(t, startsLogging(t, "--logging-format=xml"), "Unsupported log format")
 }
 
 // writeFile writes a file for a test, and returns its path.

@@ -20,6 +20,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/klog/v2"
 )
 
