@@ -22,7 +22,7 @@ type flags struct {
 	configFile, writeConfigTo string
 	master, hostnameOverride  string
 	cleanup, initOnly         bool
-	version                   bool
+	version                   versionValue
 
 	// These have no field of their own.
 	healthzPort, metricsPort              int32
@@ -50,8 +50,10 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 	if err := f.set.Parse(args); err != nil {
 		return nil, err
 	}
-	if f.set.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", f.set.Arg(0))
+	for _, arg := range f.set.Args() {
+		if arg != "" { // as kube-proxy takes it: of a variable in a manifest, say, that is empty
+			return nil, fmt.Errorf("unexpected argument %q", arg)
+		}
 	}
 	return f, nil
 }
@@ -61,7 +63,8 @@ func (f *flags) addProgram() {
 	f.set.StringVar(&f.writeConfigTo, "write-config-to", "", "write the configuration to this `path`, as v1alpha2, and end")
 	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and end")
 	f.set.BoolVar(&f.initOnly, "init-only", false, "set the kernel parameters, for which a container has to be privileged, and end; it is an error if one cannot be set")
-	f.set.BoolVar(&f.version, "version", false, "print the version, and end")
+	f.set.Var(&f.version, "version", "print the version, and end; with =raw all that is known of the build")
+	f.set.Lookup("version").NoOptDefVal = "true"
 	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates", "features to turn on or off, as `name=bool,...`; there is AllowServiceExternalIPs")
 }
 

@@ -110,6 +110,7 @@ func TestFlagsBecomeTheConfiguration(t *testing.T) {
 
 func TestWrongFlagsAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ arg, want string }{
+		"no version":         {"--version=x", "invalid syntax"},
 		"an argument":        {"now", `unexpected argument "now"`},
 		"an unknown flag":    {"--twice", "unknown flag: --twice"},
 		"no IP":              {"--bind-address=here", `"here" is not an IP address`},
@@ -128,6 +129,12 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 			assert.ErrorContains(t, newRig(t).run(tc.arg), tc.want)
 		})
 	}
+}
+
+func TestArgumentsThatAreEmptyAreIgnored(t *testing.T) {
+	r := newRig(t)
+	assert.ErrorContains(t, r.run("", "--proxy-mode=ipvs", ""), "not there yet")
+	assert.ErrorContains(t, r.run("", "now"), `unexpected argument "now"`)
 }
 
 func TestFlagsWithoutEffectAreNamed(t *testing.T) {
@@ -248,7 +255,16 @@ func TestWriteConfigTo(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--version":      `^kube-proxy-lib \S+\n$`,
+		"--version=true": `^kube-proxy-lib \S+\n$`,
+		"--version=raw":  `^kube-proxy-lib \ngo\t(.*\n)+$`,
+	} {
+		r := newRig(t)
+		require.NoError(t, r.run(arg))
+		assert.Regexp(t, want, r.out.String(), arg)
+	}
 	r := newRig(t)
-	require.NoError(t, r.run("--version"))
-	assert.Regexp(t, `^kube-proxy-lib \S+\n$`, r.out.String())
+	require.ErrorContains(t, r.run("--version=false", "--proxy-mode=ipvs"), "ipvs")
+	assert.Empty(t, r.out.String())
 }

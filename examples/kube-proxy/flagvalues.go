@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"strconv"
 
 	netutils "k8s.io/utils/net"
 )
@@ -51,3 +53,19 @@ func (v ipPortValue) Set(s string) error {
 }
 func (v ipPortValue) String() string { return *v.address }
 func (v ipPortValue) Type() string   { return "ipport" }
+
+// versionValue is a flag that is true, false or raw.
+type versionValue string
+
+const versionRaw versionValue = "raw"
+
+func (v *versionValue) Set(s string) error {
+	if *v = versionRaw; s == string(versionRaw) {
+		return nil
+	}
+	b, err := strconv.ParseBool(s)
+	*v = versionValue(strconv.FormatBool(b))
+	return err
+}
+func (v *versionValue) String() string { return cmp.Or(string(*v), "false") }
+func (v *versionValue) Type() string   { return "version" }

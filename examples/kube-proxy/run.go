@@ -29,8 +29,8 @@ func run(ctx context.Context, args []string, m *machine) error {
 	if err != nil {
 		return err
 	}
-	if f.version {
-		return printVersion(m.out)
+	if f.version.String() != "false" {
+		return printVersion(m.out, f.version == versionRaw)
 	}
 	s, warnings, err := f.settings()
 	if err != nil {
@@ -212,10 +212,14 @@ func logWarnings(ctx context.Context, warnings []config.Warning) {
 	}
 }
 
-func printVersion(out io.Writer) error {
+func printVersion(out io.Writer, raw bool) error {
 	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
+	info, ok := debug.ReadBuildInfo()
+	if ok {
 		version = info.Main.Version
+	}
+	if ok && raw {
+		version = "\n" + info.String()
 	}
 	_, err := fmt.Fprintln(out, "kube-proxy-lib", version)
 	return err
