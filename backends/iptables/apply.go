@@ -2,8 +2,11 @@ package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	"k8s.io/klog/v2"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 )
@@ -15,6 +18,10 @@ func (f *family) apply(ctx context.Context) error {
 		f.suspect = f.suspect || err != nil || generation != f.generation
 	} else if err := f.read(ctx); err != nil {
 		return err
+	}
+	for table := range f.unreadable {
+		klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: everything of ours is written anew, and what others change is not noticed",
+			"family", f.features.Family, "table", table)
 	}
 	if !f.isDifferent() {
 		f.known = true
@@ -45,7 +52,11 @@ func (f *family) restore(ctx context.Context) error {
 	// Table nat is first: a packet for a service that has its first endpoint is not refused any more then, whatever filter says.
 	for _, c := range []*chains{f.nat, f.filter} {
 		t := c.changes()
-		t.Delete, t.Insert = jumpChanges(f.jumps[c.table], wanted[c.table])
+		if f.unreadable[c.table] {
+			t.Delete, t.Insert = wanted[c.table], wanted[c.table] // once, whether they are there or not
+		} else {
+			t.Delete, t.Insert = jumpChanges(f.jumps[c.table], wanted[c.table])
+		}
 		b.Tables = append(b.Tables, t)
 	}
 	wasKnown := f.known
@@ -69,7 +80,7 @@ func (f *family) restore(ctx context.Context) error {
 	}
 	f.nat.done(b.Tables[0])
 	f.filter.done(b.Tables[1])
-	f.jumps, f.known, f.generation = wanted, true, after
+	f.jumps, f.known, f.generation, f.unreadable = wanted, true, after, nil
 	f.countRules()
 	for _, o := range f.all { // iptables-nft has one generation for both families
 		if o.features.Variant == dp.NFT && o.generation == before {
@@ -86,15 +97,20 @@ func (f *family) countRules() {
 	}
 }
 
-// read finds out what is in force.
+// read finds out what is in force. A table that iptables cannot print is taken for one that has nothing of what is wanted.
 func (f *family) read(ctx context.Context) error {
 	generation, err := f.dataplane.Generation(ctx) // before the rules, so that nothing is missed
 	if err != nil {
 		return err
 	}
-	f.known, f.generation, f.suspect = false, generation, false
+	f.known, f.generation, f.suspect, f.unreadable = false, generation, false, map[dp.Table]bool{}
 	for _, c := range []*chains{f.nat, f.filter} {
 		state, err := f.dataplane.Read(ctx, c.table, chainPrefix)
+		if errors.Is(err, dp.ErrIncompatible) {
+			f.unreadable[c.table] = true
+			c.touchAll()
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("read what is in force: %w", err)
 		}

@@ -79,6 +79,10 @@ func (c *chains) done(b dp.TableBatch) {
 		c.setThere(name, 0)
 		delete(c.there, name)
 	}
+	c.untouchAll()
+}
+
+func (c *chains) untouchAll() {
 	if len(c.touched) > 64 {
 		c.touched = map[string]bool{} // clearing costs as much as the map ever held
 	} else {
@@ -90,6 +94,16 @@ func (c *chains) done(b dp.TableBatch) {
 func (c *chains) setThere(name string, rules int) {
 	c.rules += rules - c.there[name]
 	c.there[name] = rules
+}
+
+// touchAll is for a table that cannot be read: any chain may be different.
+func (c *chains) touchAll() {
+	for name := range c.wanted {
+		c.touched[name] = true
+	}
+	for name := range c.there {
+		c.touched[name] = true
+	}
 }
 
 // compare notes what of the chains is different in the table, now that it has been read.

@@ -2,12 +2,18 @@ package iptables_test
 
 import (
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -28,4 +34,30 @@ func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A rule of nft's own in one of iptables' tables: iptables-save gives up, the rest goes on.
+func TestARuleOfNftInTableNATHoldsUpNothing(t *testing.T) {
+	need.Program(t, "iptables-nft-restore")
+	nft := need.Program(t, "nft")
+	testns.Enter(t)
+	run := func(name string, args ...string) string {
+		out, err := exec.Command(name, args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	run("iptables-nft", "-t", "nat", "-A", "POSTROUTING", "-d", "203.0.113.99", "-j", "ACCEPT")
+	run(nft, "add", "rule", "ip", "nat", "POSTROUTING", "oifname", "eth0", "masquerade")
+	for range 2 { // the second time everything is there
+		r := newKernelRig(t, dataplane.NFT)
+		r.set(backendtest.EveryFeature()...)
+		r.sync()
+		r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+		r.sync()
+		listed := run(nft, "list", "table", "ip", "nat")
+		assert.Contains(t, listed, "10.244.3.5:8080")
+		assert.Contains(t, listed, "oifname \"eth0\" masquerade")
+		assert.Equal(t, 2, strings.Count(listed, "jump KPL-SERVICES"), listed)
+		require.NoError(t, r.backend.Close())
+	}
 }

@@ -88,8 +88,16 @@ func (f *family) mayHaveDrifted(ctx context.Context) bool {
 
 // repair compares with what is in force, and puts right what is different.
 func (f *family) repair(ctx context.Context) (repaired bool, err error) {
+	wasKnown := f.known
 	if err := f.read(ctx); err != nil {
 		return false, err
+	}
+	for _, c := range []*chains{f.nat, f.filter} {
+		if wasKnown && f.unreadable[c.table] {
+			// To write it anew each time that somebody changes something would be too much: the next resync does.
+			c.untouchAll()
+			delete(f.unreadable, c.table)
+		}
 	}
 	if !f.isDifferent() {
 		f.known = true

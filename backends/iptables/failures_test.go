@@ -294,6 +294,39 @@ func TestARepairThatCannotReadIsTriedAgain(t *testing.T) {
 	})
 }
 
+// With nft somebody may put into a table what iptables cannot print, but it can still change it.
+func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := newMeddledRig(t)
+		m.read = func() error { return dataplane.ErrIncompatible }
+		r.set(backendtest.EveryFeature()...)
+		r.sync()
+		before := r.dump(model.IPv4)
+		require.Contains(t, before, "10.244.2.20:5060")
+		r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+		r.sync()
+		assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
+		assert.Less(t, len(r.batches(model.IPv4)), 2000, "a change costs no more than else")
+
+		require.NoError(t, m.Load(before)) // somebody else
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.NotContains(t, r.dump(model.IPv4), "10.244.3.5:8080", "everything would have to be written for each change of others")
+		r.backend.ForceResync()
+		r.sync()
+		assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
+
+		r.restart()
+		r.sync()
+		dump := r.dump(model.IPv4)
+		assert.Equal(t, 1, strings.Count(dump, "-A PREROUTING "), "no jump is there twice")
+		m.read = nil
+		r.backend.ForceResync()
+		r.sync()
+		assert.Equal(t, dump, r.dump(model.IPv4))
+	})
+}
+
 // What others remove while we write comes back, as when a firewall is loaded anew at the same moment.
 func TestWhatOthersRemoveDuringAChangeComesBack(t *testing.T) {
 	const rule = "-A KPL-M-TCP -d 198.51.100.1/32" // of a chain that does not change

@@ -38,6 +38,8 @@ type family struct {
 	noBPF      bool   // the kernel has no match bpf
 	suspect    bool   // somebody else has changed something, perhaps of ours
 	unrepaired bool   // a repair has failed
+	// unreadable are the tables that could not be read when everything was to be compared, until they are written.
+	unreadable map[dp.Table]bool
 	all        []*family
 }
 
