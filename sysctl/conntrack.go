@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -25,7 +26,7 @@ type Conntrack struct {
 	// TCPBeLiberal tracks TCP packets that are out of the window, instead of taking them for invalid. False leaves it
 	// as it is.
 	TCPBeLiberal bool
-	// CPUs is the number of cores. Default: runtime.NumCPU.
+	// CPUs is the number of cores. Default: that of the machine, see [Root.CPUs].
 	CPUs int
 }
 
@@ -45,9 +46,36 @@ func (c Conntrack) Max() int {
 	}
 	cpus := c.CPUs
 	if cpus <= 0 {
-		cpus = runtime.NumCPU()
+		cpus = Root("").CPUs()
 	}
 	return max(min(c.MaxPerCore*cpus, maxConntrack), c.Min)
+}
+
+// CPUs returns how many CPUs of the machine are online, whichever of them this process, or its container, may run on. Where the
+// system does not tell, it is runtime.NumCPU.
+func (r Root) CPUs() int {
+	online, err := read(r.path("sys/devices/system/cpu/online"))
+	if n, ok := countList(online); err == nil && ok {
+		return n
+	}
+	return runtime.NumCPU()
+}
+
+// countList counts the numbers in a list of the kernel's, such as "0-3,6".
+func countList(list string) (n int, ok bool) {
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		first, err1 := strconv.ParseUint(from, 10, 16)
+		last, err2 := strconv.ParseUint(to, 10, 16)
+		if err1 != nil || err2 != nil || last < first {
+			return 0, false
+		}
+		n += int(last-first) + 1
+	}
+	return n, true
 }
 
 const netfilter = "net/netfilter/nf_conntrack_"
@@ -68,6 +96,9 @@ func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	setInt := func(name string, value int) {
 		changed, err := root.SetInt(name, value)
 		note(name, value, changed, err)
+	}
+	if c.CPUs <= 0 {
+		c.CPUs = root.CPUs()
 	}
 	if most := c.Max(); most > 0 {
 		setInt(netfilter+"max", most)

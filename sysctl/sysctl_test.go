@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,8 +89,29 @@ func TestConntrackSetsWhatIsAskedForAndNothingElse(t *testing.T) {
 			require.Equal(t, want, contents(t, root))
 		})
 	}
-	require.Equal(t, 32768*runtime.NumCPU(), Conntrack{MaxPerCore: 32768}.Max(), "of this machine")
+	require.Equal(t, Root("").CPUs(), Conntrack{MaxPerCore: 1}.Max(), "of this machine")
 	require.Equal(t, 131072, KubeProxyDefaults().withCPUs(1).Max())
+}
+
+func TestTheCPUsThatCountAreThoseOfTheMachine(t *testing.T) {
+	const online = "sys/devices/system/cpu/online"
+	for _, test := range []struct {
+		online string
+		want   int
+	}{
+		{"0\n", 1}, {"0-3\n", 4}, {"0,2-5,8\n", 6}, {"16-127\n", 112},
+		{"", runtime.NumCPU()}, {"none", runtime.NumCPU()}, {"3-0", runtime.NumCPU()}, {"0-", runtime.NumCPU()}, {"0,", runtime.NumCPU()},
+	} {
+		files := conntrackFiles()
+		files[online] = test.online
+		root := newRoot(t, files)
+		require.Equal(t, test.want, root.CPUs(), test.online)
+		require.NoError(t, Conntrack{MaxPerCore: 1000}.Apply(t.Context(), root))
+		got, err := root.Get(netfilter + "max")
+		require.NoError(t, err)
+		require.Equal(t, strconv.Itoa(1000*test.want), got, test.online)
+	}
+	require.Equal(t, runtime.NumCPU(), Root(t.TempDir()).CPUs(), "nothing tells")
 }
 
 func (c Conntrack) withCPUs(n int) Conntrack {
