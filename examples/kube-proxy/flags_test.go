@@ -254,6 +254,24 @@ func TestWriteConfigTo(t *testing.T) {
 	assert.ErrorContains(t, newRig(t).run("--write-config-to=/nowhere/x.yaml"), "--write-config-to: open /nowhere/x.yaml")
 }
 
+func TestWhatWriteConfigToCannotWriteIsNamed(t *testing.T) {
+	const off = ": that nothing is served there is not kept: a configuration file cannot say so"
+	all := map[string]string{
+		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,
+		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
+		"--master=https://a:1": `--master: \"https://a:1\" is not kept: it is a flag beside a configuration file, too`,
+	}
+	for arg, want := range all {
+		r := newRig(t)
+		require.NoError(t, r.run(arg, "--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
+		assert.Equal(t, 1, strings.Count(r.logged(), "is not kept"), arg)
+		assert.Contains(t, r.logged(), want, arg)
+	}
+	r := newRig(t)
+	require.NoError(t, r.run("--write-config-to="+filepath.Join(t.TempDir(), "written.yaml")))
+	assert.NotContains(t, r.logged(), "is not kept")
+}
+
 func TestVersion(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--version":      `^kube-proxy-lib \S+\n$`,

@@ -46,6 +46,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 	logWarnings(ctx, warnings)
 	switch {
 	case f.writeConfigTo != "":
+		logWarnings(ctx, s.notInAFile())
 		return s.writeConfig(f.writeConfigTo)
 	case f.cleanup:
 		return cleanUpAll(ctx, m)

@@ -169,6 +169,20 @@ func withPort(address string, port int32) string {
 	return net.JoinHostPort(address, strconv.Itoa(int(port)))
 }
 
+// notInAFile names the settings that version v1alpha2 has no field for.
+func (s *settings) notInAFile() []config.Warning {
+	var w []config.Warning
+	add := func(lost bool, field, message string) {
+		if lost {
+			w = append(w, config.Warning{Field: field, Message: message})
+		}
+	}
+	add(s.noHealthz, "healthzBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
+	add(s.noMetrics, "metricsBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
+	add(s.master != "", "--master", fmt.Sprintf("%q is not kept: it is a flag beside a configuration file, too", s.master))
+	return w
+}
+
 // writeConfig does what --write-config-to asks for.
 func (s *settings) writeConfig(path string) (err error) {
 	file, err := os.Create(path)
