@@ -238,6 +238,7 @@ func TestFromStartToPacketsAndBack(t *testing.T) {
 			require.NoError(t, cleanup.err)
 			assert.NotContains(t, l.rules(), "10.96.")
 			assert.NotContains(t, l.rules(), "fd00:96:")
+			assert.NotContains(t, l.rules(), rulesOf[mode], "not even what is empty")
 			_, err := ask(l.client, net.JoinHostPort(nodeIPs[0], "30080"))
 			assert.ErrorIs(t, err, syscall.ECONNREFUSED, "a node port is nobody's any more")
 		})
