@@ -167,10 +167,8 @@ func (b *Backend) Sync(ctx context.Context) error {
 	defer b.mu.Unlock()
 	b.started = true
 	var errs []error
-	if b.options.LocalhostNodePorts && b.serves(model.IPv4) {
-		if err := b.machine.allowLocalnet(); err != nil {
-			errs = append(errs, &sink.FamilyError{Family: model.IPv4, Err: fmt.Errorf("iptables: %w", err)})
-		}
+	if b.resync && b.options.LocalhostNodePorts && b.options.NodePortAddresses.Loopback() && b.serves(model.IPv4) {
+		b.machine.allowLocalnet(ctx)
 	}
 	for _, f := range b.families {
 		if b.resync {

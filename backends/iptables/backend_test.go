@@ -9,15 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -219,16 +221,72 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8 -d 127.0.0.0/8")
 	assert.NotContains(t, r.dump(model.IPv4), "-d 127.0.0.0/8 -j RETURN")
 	assert.Contains(t, r.dump(model.IPv6), "-A KPL-NODEPORTS -d ::1/128 -j RETURN")
+}
+
+// A process that may not set the parameter serves everything else; it says so once, and asks again only at a resync.
+func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
+	const leftAlone = "-A KPL-NODEPORTS -d 127.0.0.0/8 -j RETURN"
+	root, reg := t.TempDir(), prometheus.NewRegistry()
+	file := filepath.Join(root, "proc/sys/net/ipv4/conf/all/route_localnet")
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root), Metrics: reg})
+	var log strings.Builder
+	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
+	r.set(backendtest.EveryFeature()...)
+	_, err := r.model.Flush(r.backend)
+	require.NoError(t, err)
+	require.NoError(t, r.backend.Sync(ctx), "so that nobody tries again and again, and the node stays healthy")
+	dump := r.dump(model.IPv4)
+	assert.Contains(t, dump, "10.96.0.10")
+	assert.Contains(t, dump, "-A KPL-SERVICES -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
+	assert.Contains(t, dump, leftAlone)
+	assert.NotContains(t, dump, "KPL-LOCALNET")
+	failures, _ := r.failures(reg, model.IPv4)
+	assert.Zero(t, failures)
+
+	for range 3 {
+		r.backend.ForceResync()
+		require.NoError(t, r.backend.Sync(ctx))
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "sysctl net/ipv4/conf/all/route_localnet has no value and cannot be set to 1"), log.String())
+
+	// Somebody else sets it.
+	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o444))
+	r.sync()
+	assert.Contains(t, r.dump(model.IPv4), leftAlone, "nobody looks before the next resync")
+	r.backend.ForceResync()
+	r.sync()
+	assert.NotContains(t, r.dump(model.IPv4), leftAlone)
+	assert.Contains(t, r.dump(model.IPv4), "-A INPUT -m comment --comment \"kube-proxy-lib: node ports on loopback addresses\" -j KPL-LOCALNET")
 
 	require.NoError(t, os.Remove(file))
-	other := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root)})
-	other.set(backendtest.EveryFeature()...)
-	err := other.trySync()
-	require.ErrorContains(t, err, "route_localnet")
-	v4, v6 := sink.FailedFamilies(err)
-	assert.True(t, v4)
-	assert.False(t, v6)
-	assert.Contains(t, other.dump(model.IPv4), "10.96.0.10", "everything else is in force")
+	r.backend.ForceResync()
+	require.NoError(t, r.backend.Sync(ctx))
+	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8", "loopback addresses may still be open: they stay closed to others")
+	assert.Equal(t, 2, strings.Count(log.String(), "cannot be set to 1"), "it is news again")
+}
+
+func TestRouteLocalnetIsLeftAloneWhereItIsNotNeeded(t *testing.T) {
+	for name, o := range map[string]iptables.Options{
+		"not asked for":                {},
+		"node ports on other ones":     {LocalhostNodePorts: true, NodePortAddresses: nodeaddr.Choice{Primary: true}},
+		"other addresses are answered": {LocalhostNodePorts: true, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			file := filepath.Join(root, "proc/sys/net/ipv4/conf/all/route_localnet")
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			require.NoError(t, os.WriteFile(file, []byte("0\n"), 0o644))
+			o.Sysctls = sysctl.Root(root)
+			r := newRig(t, o)
+			r.set(backendtest.EveryFeature()...)
+			r.sync()
+			value, err := os.ReadFile(file)
+			require.NoError(t, err)
+			assert.Equal(t, "0\n", string(value))
+			assert.NotContains(t, r.dump(model.IPv4), "KPL-LOCALNET")
+		})
+	}
 }
 
 func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {

@@ -49,7 +49,7 @@ func newConfig(f dp.Features, o *Options, m *machine, node *model.Node) *config 
 			c.localPods.CIDRs = append(c.localPods.CIDRs, p.Masked())
 		}
 	}
-	c.localhostNodePorts = o.LocalhostNodePorts && c.family == model.IPv4 && o.NodePortAddresses.Loopback()
+	c.localhostNodePorts = m.localnet && c.family == model.IPv4
 	c.nodePorts = nodePortMatches(c.family, o.NodePortAddresses, node)
 	return c
 }

@@ -1,7 +1,9 @@
 package iptables
 
 import (
-	"fmt"
+	"context"
+
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
@@ -10,7 +12,8 @@ import (
 type machine struct {
 	sysctls     sysctl.Root
 	dropInvalid bool
-	localnet    bool // route_localnet has been seen to
+	localnet    bool // route_localnet is set, or was
+	told        bool // that it is not and cannot be set
 }
 
 // newMachine reads what the network namespace of the calling thread is set to.
@@ -22,14 +25,14 @@ func newMachine(root sysctl.Root) *machine {
 	return m
 }
 
-// allowLocalnet makes the kernel route packets with loopback addresses to other interfaces (S36).
-func (m *machine) allowLocalnet() error {
-	if m.localnet {
-		return nil
+// allowLocalnet makes the kernel route packets with loopback addresses to other interfaces (S36). A process in a container may not
+// be allowed to: then everything else is served all the same.
+func (m *machine) allowLocalnet(ctx context.Context) {
+	_, err := m.sysctls.SetInt("net/ipv4/conf/all/route_localnet", 1)
+	if err == nil {
+		m.localnet = true
+	} else if !m.told {
+		klog.FromContext(ctx).Error(err, "Node ports are not served on loopback addresses; a resync tries again")
 	}
-	if _, err := m.sysctls.SetInt("net/ipv4/conf/all/route_localnet", 1); err != nil {
-		return fmt.Errorf("node ports on loopback addresses: %w", err)
-	}
-	m.localnet = true
-	return nil
+	m.told = err != nil
 }

@@ -29,8 +29,10 @@ type Options struct {
 	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted. Default,
 	// the zero Choice: all of them, as in kube-proxy's mode iptables.
 	NodePortAddresses nodeaddr.Choice
-	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first Sync
-	// then sets route_localnet, and packets from elsewhere to loopback addresses are dropped. IPv6 has no such thing.
+	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first Sync then
+	// sets the kernel parameter net/ipv4/conf/all/route_localnet, unless it is set already, and packets from elsewhere to
+	// loopback addresses are dropped. Where it cannot be set, in a container that is not privileged, say, that is logged once,
+	// node ports are served on all other addresses, and each resync tries again. IPv6 has no such thing.
 	LocalhostNodePorts bool
 	// DriftInterval is how often it is looked whether somebody else has changed rules; a negative one is never. Default:
 	// DefaultDriftInterval.
