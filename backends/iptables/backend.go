@@ -93,7 +93,7 @@ func newDataplanes(ctx context.Context, o Options) ([]dp.Interface, error) {
 			found = append(found, d)
 			continue
 		}
-		if o.Families == nil && f == model.IPv6 && ctx.Err() == nil {
+		if o.Families == nil && f == model.IPv6 && dp.IsAbsent(err) {
 			klog.FromContext(ctx).Info("Serving IPv4 only, this machine cannot do IPv6", "reason", err)
 			continue
 		}
@@ -229,6 +229,8 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return b.close()
 }
 

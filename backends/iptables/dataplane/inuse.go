@@ -28,7 +28,7 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 				continue
 			}
 			d, err := openInUse(ctx, f, v)
-			if err != nil && !isAbsent(err) {
+			if err != nil && !IsAbsent(err) {
 				errs = append(errs, fmt.Errorf("%v, iptables-%s: %w", f, v, err))
 			} else if d != nil {
 				found = append(found, d)
@@ -51,7 +51,7 @@ func openInUse(ctx context.Context, f model.Family, v Variant) (Interface, error
 	return d, nil
 }
 
-// isAbsent tells whether an error says that this machine has no such iptables.
-func isAbsent(err error) bool {
+// IsAbsent tells whether an error of New says that this machine has no such iptables, or no such IP family. Anything else may pass.
+func IsAbsent(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrNotLinux)
 }
