@@ -62,29 +62,36 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// prepare sets the kernel parameters that the configuration asks for. The error joins one for each that is not as it should be;
-// the others are set. In a container /proc is often read-only, and somebody else has set what is needed.
-func (m *machine) prepare(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
-	conntrack := c.Linux.Conntrack
-	limits := sysctl.Conntrack{
-		MaxPerCore:            int(*conntrack.MaxPerCore),
-		Min:                   int(*conntrack.Min),
-		TCPEstablishedTimeout: conntrack.TCPEstablishedTimeout.Duration,
-		TCPCloseWaitTimeout:   conntrack.TCPCloseWaitTimeout.Duration,
-		UDPTimeout:            conntrack.UDPTimeout.Duration,
-		UDPStreamTimeout:      conntrack.UDPStreamTimeout.Duration,
-		TCPBeLiberal:          conntrack.TCPBeLiberal,
-	}
-	err := limits.Apply(ctx, m.root)
+// initOnly does what --init-only asks for: it sets all kernel parameters that the configuration asks for. The error joins one for
+// each that is not as it should be; the others are set.
+func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
+	err := m.setConntrack(ctx, c)
 	if !servesLocalhost(c) {
 		return err
 	}
-	const name = "net/ipv4/conf/all/route_localnet" // S36
+	// Otherwise the backend does this, once there are rules that keep others out. What cannot wait for them relies on the kubelet's
+	// chain KUBE-FIREWALL, as with kube-proxy.
+	const name = "net/ipv4/conf/all/route_localnet"
 	changed, failed := m.root.SetInt(name, 1)
 	if changed && failed == nil {
-		klog.FromContext(ctx).Info("Set a kernel parameter, so that node ports are served on 127.0.0.1", "name", name, "value", 1)
+		klog.FromContext(ctx).Info("Set a kernel parameter, so that node ports can be served on 127.0.0.1", "name", name, "value", 1)
 	}
 	return errors.Join(err, failed)
+}
+
+// setConntrack sets the limits of connection tracking, with errors like initOnly.
+func (m *machine) setConntrack(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
+	want := c.Linux.Conntrack
+	limits := sysctl.Conntrack{
+		MaxPerCore:            int(*want.MaxPerCore),
+		Min:                   int(*want.Min),
+		TCPEstablishedTimeout: want.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   want.TCPCloseWaitTimeout.Duration,
+		UDPTimeout:            want.UDPTimeout.Duration,
+		UDPStreamTimeout:      want.UDPStreamTimeout.Duration,
+		TCPBeLiberal:          want.TCPBeLiberal,
+	}
+	return limits.Apply(ctx, m.root)
 }
 
 // setOOMScore sets that of this process.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,7 +25,7 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 	return iptables.New(ctx, iptables.Options{
 		MasqueradeMark:     config.MasqueradeMark(c),
 		NodePortAddresses:  choice,
-		LocalhostNodePorts: servesLocalhost(c),
+		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
 		Families:           families,
 		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
@@ -52,15 +51,10 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	return d.Close()
 }
 
-// servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36). As with kube-proxy they are not if nodePortAddresses
-// leave it out.
+// servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36).
 func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
-	if c.Mode != v1alpha2.ProxyModeIPTables || !*c.IPTables.LocalhostNodePorts {
-		return false
-	}
-	prefixes, err := config.NodePortPrefixes(c)
-	loopback := netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
-	return err == nil && slices.ContainsFunc(prefixes, loopback.Overlaps)
+	choice, err := nodePortChoice(c)
+	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
 }
 
 // iptablesInUse returns where there may be something to clean up, in both variants: the node may have switched from one to the

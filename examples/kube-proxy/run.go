@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 		return err
 	}
 	if f.initOnly {
-		return m.prepare(ctx, s.KubeProxyConfiguration)
+		return m.initOnly(ctx, s.KubeProxyConfiguration)
 	}
 	err = runProxy(ctx, s, mode, m)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -169,8 +169,9 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 
-	// Not before the configuration and the node have turned out to be right: these parameters are the whole machine's.
-	if err := p.machine.prepare(ctx, p.KubeProxyConfiguration); err != nil {
+	// Not before the configuration and the node have turned out to be right: these parameters are the whole machine's. In a
+	// container /proc/sys is often read-only, and somebody else has set what is needed.
+	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
 		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
 	}
 	p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)

@@ -137,6 +137,7 @@ func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
 		"if nodePortAddresses leave 127.0.0.1 out":   {[]string{"--nodeport-addresses=192.0.2.0/24,::/0"}, "0"},
 		"if node ports are on the node's own only":   {[]string{"--nodeport-addresses=primary"}, "0"},
 		"if nodePortAddresses have a part of 127/8":  {[]string{"--nodeport-addresses=192.0.2.0/24,127.0.0.1/32"}, "1"},
+		"if nodePortAddresses have no IPv4 at all":   {[]string{"--nodeport-addresses=::/0"}, "1"},
 		"in mode nftables, which has no such option": {[]string{"--proxy-mode=nftables"}, "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
