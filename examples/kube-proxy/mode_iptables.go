@@ -42,13 +42,14 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 		return fmt.Errorf("%v: %w", f, exec.ErrNotFound)
 	}
 	d, err := dataplane.New(ctx, dataplane.Options{Family: f})
-	if errors.Is(err, dataplane.ErrLocked) {
-		return nil // it is there
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return d.Close()
+	case dataplane.IsAbsent(err):
 		return err
+	default:
+		return nil // it is there; if that was more than a moment's trouble, the start says so
 	}
-	return d.Close()
 }
 
 // servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36).

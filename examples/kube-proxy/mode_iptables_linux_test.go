@@ -73,4 +73,8 @@ func TestFamiliesThatIPTablesIsThereFor(t *testing.T) {
 		assert.ErrorIs(t, usableIPTables(t.Context(), model.IPv6, &machine{}), exec.ErrNotFound)
 		return usableIPTables(t.Context(), model.IPv4, &machine{})
 	})
+
+	// That it does not work just now is no reason to go on without a family until the next start.
+	installOnly(t, nil, []string{"ip6tables", "ip6tables-save", "ip6tables-restore"})
+	testns.New(t).Do(func() error { return usableIPTables(t.Context(), model.IPv6, &machine{}) })
 }
