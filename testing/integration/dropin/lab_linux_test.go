@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -70,6 +71,8 @@ type pod struct {
 	ips  [2]string
 	ns   *testns.Namespace
 	stop func() // the server refuses new connections from then on
+	// served is how many connections the server has had.
+	served atomic.Int64
 }
 
 // newPod makes a pod and starts its server, which tells its name and who it thinks is asking.
@@ -212,6 +215,7 @@ func (p *pod) serve(t *testing.T) (stop func()) {
 				if err != nil {
 					return
 				}
+				p.served.Add(1)
 				from, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
 				_, _ = fmt.Fprintf(conn, "%s %s", p.name, from) // who asked notices
 				_ = conn.Close()

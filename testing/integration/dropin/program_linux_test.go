@@ -23,7 +23,7 @@ import (
 var modes = []string{"nftables", "iptables"}
 
 // patience is how long to wait for what must come.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 var buildFolder string
 

@@ -119,7 +119,17 @@ func TestTheManifestGrantsEnough(t *testing.T) {
 	b := newBusy(l)
 	l.setEndpoints("busy", endpoint{l.newPod("a"), nodeName})
 	l.occupyHealthCheck()
-	p := m.startAs(l, m.apply(l))
+	token := m.apply(l)
+	for _, rule := range m.role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					l.awaitAccess(m.serviceAccount, group, resource, verb, true)
+				}
+			}
+		}
+	}
+	p := m.startAs(l, token)
 	b.awaitPod("a")
 	b.awaitInForce()
 	// Events are written in the background; the second one of a kind is a patch.
@@ -149,7 +159,7 @@ func TestTheManifestGrantsNoMoreThanIsNeeded(t *testing.T) {
 				}
 				_, err := l.Client.RbacV1().ClusterRoles().Update(t.Context(), without, metav1.UpdateOptions{})
 				require.NoError(t, err)
-				l.awaitDenied(m.serviceAccount, rule.APIGroups[0], resource, verb)
+				l.awaitAccess(m.serviceAccount, rule.APIGroups[0], resource, verb, false)
 
 				var env []string
 				if verb == "list" {
@@ -170,8 +180,8 @@ func TestTheManifestGrantsNoMoreThanIsNeeded(t *testing.T) {
 	}
 }
 
-// awaitDenied waits until the API server has understood that a service account must not do something.
-func (l *lab) awaitDenied(account *corev1.ServiceAccount, group, resource, verb string) {
+// awaitAccess waits until the API server has understood that a service account may do something, or may not.
+func (l *lab) awaitAccess(account *corev1.ServiceAccount, group, resource, verb string, allowed bool) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:               "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb, Namespace: namespace},
@@ -179,9 +189,9 @@ func (l *lab) awaitDenied(account *corev1.ServiceAccount, group, resource, verb 
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // it tells nobody when it has
 		r, err := l.Client.AuthorizationV1().SubjectAccessReviews().Create(l.t.Context(), review, metav1.CreateOptions{})
 		require.NoError(l.t, err)
-		if !r.Status.Allowed {
+		if r.Status.Allowed == allowed {
 			return
 		}
-		require.True(l.t, time.Now().Before(deadline), "%s %s is still allowed", verb, resource)
+		require.True(l.t, time.Now().Before(deadline), "%s %s is allowed: still %v", verb, resource, r.Status.Allowed)
 	}
 }

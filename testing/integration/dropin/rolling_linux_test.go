@@ -88,13 +88,22 @@ func (k *kubelet) ready(p *corev1.Pod, running *pod) {
 	}
 }
 
-// terminate is what a kubelet does with a pod whose process takes SIGTERM for a reason to finish what it has, and its whole
-// grace period to do it.
+// terminate is what a kubelet does with a pod whose process takes SIGTERM for a reason to finish what it has: it ends when
+// nobody has come for 5 s, and at the end of its grace period at the latest.
 func (k *kubelet) terminate(name string, running *pod, grace time.Duration) {
-	select {
-	case <-time.After(grace):
-	case <-k.ctx.Done():
-		return
+	killed := time.Now().Add(grace)
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	served, lastCame := running.served.Load(), time.Now()
+	for now := lastCame; now.Before(killed) && now.Sub(lastCame) < 5*time.Second; {
+		select {
+		case now = <-look.C:
+		case <-k.ctx.Done():
+			return
+		}
+		if n := running.served.Load(); n != served {
+			served, lastCame = n, now
+		}
 	}
 	running.stop()
 	err := k.Client.CoreV1().Pods(namespace).Delete(k.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
@@ -160,8 +169,8 @@ func TestRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 			b := newBusy(l, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "busy"} })
 			l.start(l.flags(mode, l.AdminKubeconfig(l.relay.Port))...)
 			k := startKubelet(l)
-			// In its grace period a pod serves on; by its end the proxies have to know. Upstream's default is 30 s.
-			const grace = 5
+			// In its grace period a pod serves on; by its end the proxies have to know. This is upstream's default.
+			const grace = 30
 			k.rollOut("0", grace)
 			b.awaitAnswers()
 			b.startClients()
