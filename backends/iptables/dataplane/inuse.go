@@ -29,7 +29,7 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 			}
 			d, err := openInUse(ctx, f, v)
 			if err != nil && !IsAbsent(err) {
-				errs = append(errs, fmt.Errorf("%v, iptables-%s: %w", f, v, err))
+				errs = append(errs, fmt.Errorf("iptables-%s: %w", v, err))
 			} else if d != nil {
 				found = append(found, d)
 			}

@@ -40,11 +40,11 @@ func TestOpenInUse(t *testing.T) {
 		},
 		"what can be looked into, where one cannot": {
 			scripts: merged(three("iptables-nft", nft, rules), noPermission, three("ip6tables-nft", nft, rules)),
-			want:    []string{"IPv4 nft", "IPv6 nft"}, errs: []string{"IPv4, iptables-legacy: ", "Permission denied"},
+			want:    []string{"IPv4 nft", "IPv6 nft"}, errs: []string{"iptables-legacy: IPv4: ", "Permission denied"},
 		},
 		"all that cannot be looked into is named": {
 			scripts: merged(three("iptables-nft", nft, rules), noPermission, broken),
-			want:    []string{"IPv4 nft"}, errs: []string{"IPv4, iptables-legacy: ", "IPv6, iptables-nft: ", "broken"},
+			want:    []string{"IPv4 nft"}, errs: []string{"iptables-legacy: IPv4: ", "iptables-nft: ", "ip6tables-nft", "broken"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
