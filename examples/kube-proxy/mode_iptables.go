@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
@@ -42,14 +43,15 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 		return fmt.Errorf("%v: %w", f, exec.ErrNotFound)
 	}
 	d, err := dataplane.New(ctx, dataplane.Options{Family: f})
-	switch {
-	case err == nil:
+	if err == nil {
 		return d.Close()
-	case dataplane.IsAbsent(err):
-		return err
-	default:
-		return nil // it is there; if that was more than a moment's trouble, the start says so
 	}
+	if !dataplane.IsAbsent(err) {
+		// It is there; if this is more than a moment's trouble, the start ends with it.
+		klog.FromContext(ctx).V(2).Info("iptables does not work just now", "family", f, "reason", err)
+		return nil
+	}
+	return err
 }
 
 // servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36).

@@ -18,6 +18,7 @@ import (
 
 // installOnly makes programs the only ones that are found; those in broken say that they have no permission.
 func installOnly(t *testing.T, programs, broken []string) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, name := range programs {
 		need.Program(t, name)
@@ -40,14 +41,14 @@ func TestWhatCannotBeLookedIntoKeepsNothingElseFromBeingCleanedUp(t *testing.T) 
 	saved := func() string {
 		var out []byte
 		node.Do(func() (err error) {
-			out, err = exec.Command("iptables-nft-save").Output()
+			out, err = exec.CommandContext(t.Context(), "iptables-nft-save").Output()
 			return err
 		})
 		return string(out)
 	}
 	node.Do(func() error {
 		for _, args := range [][]string{{"-N", "KUBE-SERVICES"}, {"-A", "PREROUTING", "-j", "KUBE-SERVICES"}, {"-N", "OTHER"}} {
-			if out, err := exec.Command("iptables-nft", append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(t.Context(), "iptables-nft", append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("%v: %w: %s", args, err, out)
 			}
 		}
