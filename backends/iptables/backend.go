@@ -236,20 +236,18 @@ func (b *Backend) Close() error {
 
 // CleanUp removes the chains of a backend that is not running: of o only Families, Variant and Dataplanes matter. Without
 // Variant and Dataplanes it does so in both variants, as far as their programs are there. That there are none of our chains is no
-// error.
+// error; what cannot be looked into is one, after the rest has been cleaned up.
 func CleanUp(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("iptables: %w", err)
 	}
 	found, opened := o.Dataplanes, []dp.Interface(nil)
+	var errs []error
 	if found == nil {
 		var err error
-		if opened, err = dp.OpenInUse(ctx, o.Families, o.Variant); err != nil {
-			return fmt.Errorf("iptables: cleaning up: %w", err)
-		}
-		found = opened
+		opened, err = dp.OpenInUse(ctx, o.Families, o.Variant)
+		found, errs = opened, append(errs, err)
 	}
-	var errs []error
 	for _, d := range found {
 		errs = append(errs, cleanUp(ctx, d))
 	}

@@ -135,23 +135,14 @@ func (p *programs) restoreArgs(lockSeconds int) []string {
 // in table mangle), else the one with more rules, else the plain "iptables". To find out whether there is anything to clean
 // up in the other variant, ask for its Rules.
 func Survey(ctx context.Context, f model.Family) ([]InUse, error) {
-	ns, err := currentNamespace()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = ns.close() }()
 	var found []InUse
 	var missing error
 	for _, v := range []Variant{NFT, Legacy} {
-		p, err := findPrograms(ctx, f, v, 1)
+		used, err := surveyVariant(ctx, f, v)
 		if errors.Is(err, exec.ErrNotFound) {
 			missing = err
 			continue
 		}
-		if err != nil {
-			return nil, err
-		}
-		used, err := p.inUse(ctx, ns)
 		if err != nil {
 			return nil, err
 		}
