@@ -23,8 +23,10 @@ var rulesOf = map[string]string{"nftables": " kube-proxy-lib {", "iptables": "KP
 // TestAnotherModeTakesOverWithoutOneFailedConnection goes from each mode to each other one, and from Kubernetes' own kube-proxy
 // to each (S50).
 func TestAnotherModeTakesOverWithoutOneFailedConnection(t *testing.T) {
-	var from []proxyIn
-	from = append(from, proxyIn{"kube-proxy in mode nftables", true, "nftables", " kube-proxy {"})
+	from := []proxyIn{
+		{"kube-proxy in mode nftables", true, "nftables", " kube-proxy {"},
+		{"kube-proxy in mode iptables", true, "iptables", "KUBE-S"}, // services and endpoints: the kubelet's chains stay
+	}
 	for _, mode := range modes {
 		from = append(from, proxyIn{"mode " + mode, false, mode, rulesOf[mode]})
 	}

@@ -3,6 +3,7 @@ package dropin_test
 import (
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,6 +35,11 @@ func newBusy(l *lab, with ...func(*corev1.Service)) *busy {
 	b := &busy{lab: l, asking: l.newPod("asking")}
 	b.clusters = l.service("busy", append(with, loadBalancer(busyNodePort, [2]string{"198.51.100.20", "2001:db8:1b::20"}))...)
 	return b
+}
+
+// threePods returns pods that may become endpoints, the second one on the other node.
+func (b *busy) threePods() (here, there, alsoHere endpoint) {
+	return endpoint{b.newPod("a"), nodeName}, endpoint{b.newPod("c"), otherNode}, endpoint{b.newPod("d"), nodeName}
 }
 
 // awaitPod waits until a pod answers for the service, at all of its addresses.
@@ -89,12 +95,11 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, cluster.Options{})
-			b := newBusy(l)
-			a, c, d := endpoint{l.newPod("a"), nodeName}, endpoint{l.newPod("c"), otherNode}, endpoint{l.newPod("d"), nodeName}
-			l.setEndpoints("busy", a, c)
-			flags := l.flags(mode, l.AdminKubeconfig(l.relay.Port))
-			p := l.start(flags...)
+			b := newBusy(newLab(t, cluster.Options{}))
+			a, c, d := b.threePods()
+			b.setEndpoints("busy", a, c)
+			flags := b.flags(mode, b.AdminKubeconfig(b.relay.Port))
+			p := b.start(flags...)
 			b.awaitPod("a")
 			b.startClients()
 
@@ -102,16 +107,16 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 			for range 3 {
 				p.kill()
 				b.load.more(20)
-				p = l.start(flags...)
+				p = b.start(flags...)
 				b.awaitInForce()
 				b.load.more(20)
 			}
 
 			// With changes meanwhile: an endpoint comes, another one goes, which still serves those who do not know.
 			p.kill()
-			l.setEndpoints("busy", a, d)
+			b.setEndpoints("busy", a, d)
 			b.load.more(20)
-			p = l.start(flags...)
+			p = b.start(flags...)
 			b.awaitPod("d")
 			b.awaitInForce()
 			b.load.takePods()
@@ -123,12 +128,56 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 			// Killed while it starts, wherever it is.
 			for n := range 5 {
 				p.kill()
-				p = l.start(flags...)
+				p = b.start(flags...)
 				b.load.more(int64(2 * n))
 			}
 			b.awaitInForce()
 			p.terminate()
 			b.load.more(20)
+			b.load.assertNoFailure()
+		})
+	}
+}
+
+// TestWithoutAnAPIServerTrafficGoesOn cuts the node off from the API server, restarts the proxy meanwhile, and lets it back.
+func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			b := newBusy(newLab(t, cluster.Options{}))
+			a, c, d := b.threePods()
+			b.setEndpoints("busy", a, c)
+			flags := b.flags(mode, b.AdminKubeconfig(b.relay.Port))
+			p := b.start(flags...)
+			b.awaitPod("a")
+			b.startClients()
+
+			// Away, and changed meanwhile: the pod that is no endpoint any more still serves.
+			b.relay.Refuse()
+			b.setEndpoints("busy", a, d)
+			b.load.more(20)
+			b.relay.Mend()
+			b.awaitPod("d")
+			b.load.more(20)
+
+			// Away while the proxy is restarted: what the rules say stays, though the new process knows of no service.
+			b.relay.Refuse()
+			b.setEndpoints("busy", c, d)
+			p.kill()
+			p = b.start(flags...)
+			p.awaitLog("that it finds no API server", func(log string) bool { return strings.Contains(log, "connection refused") })
+			b.load.takePods()
+			b.load.more(20)
+			pods := b.load.takePods()
+			assert.Contains(t, pods, "a")
+			assert.Contains(t, pods, "d")
+			b.relay.Mend()
+			b.awaitPod("c")
+			b.awaitInForce()
+			b.load.takePods()
+			b.load.more(20)
+			assert.NotContains(t, b.load.takePods(), "a", "it is no endpoint any more")
+			p.terminate()
 			b.load.assertNoFailure()
 		})
 	}
