@@ -62,11 +62,15 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	for _, d := range given {
 		b.families = append(b.families, newFamily(d, b))
 	}
-	metrics := newMetrics(b.families)
+	var families []model.Family
+	for _, f := range b.families {
+		families = append(families, f.features.Family)
+	}
+	metrics := newMetrics(families)
 	for _, f := range b.families {
 		f.all, f.metrics = b.families, metrics
 	}
-	unregister, err := metrics.register(o.Metrics)
+	unregister, err := metrics.Register(o.Metrics)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(b.dataplanes))
 	}

@@ -1,49 +1,34 @@
 package iptables
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // metrics are kube-proxy's in this mode, with its names and labels.
 type metrics struct {
+	shared.Group
 	total, last               *prometheus.GaugeVec
 	failures, partialFailures *prometheus.CounterVec
 }
 
-func newMetrics(families []*family) *metrics {
+func newMetrics(families []model.Family) *metrics {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, []string{"table", "ip_family"})
 	}
-	counter := func(name, help string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{"ip_family"})
-		for _, f := range families {
-			c.WithLabelValues(f.features.Family.String())
-		}
-		return c
+	m := &metrics{
+		total:    gauge("total", "Rules of the proxy in the table"),
+		last:     gauge("last", "Rules that the last Sync or repair wrote to the table"),
+		failures: shared.Counter(families, prefix+"restore_failures_total", "Runs of iptables-restore that failed"),
+		partialFailures: shared.Counter(families, prefix+"partial_restore_failures_total",
+			"Runs of iptables-restore for changes alone that failed: a full comparison follows"),
 	}
-	return &metrics{
-		total:           gauge("total", "Rules of the proxy in the table"),
-		last:            gauge("last", "Rules that the last Sync or repair wrote to the table"),
-		failures:        counter("restore_failures_total", "Runs of iptables-restore that failed"),
-		partialFailures: counter("partial_restore_failures_total", "Runs of iptables-restore for changes alone that failed: a full comparison follows"),
-	}
-}
-
-// register registers the metrics, and returns what takes them away again.
-func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
-	if r == nil {
-		return func() {}, nil
-	}
-	if err := r.Register(m); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return func() { r.Unregister(m) }, nil
+	m.Metrics = []prometheus.Collector{m.total, m.last, m.failures, m.partialFailures}
+	return m
 }
 
 // written notes what a Sync or repair has written; nil is nothing.
@@ -72,23 +57,5 @@ func (m *metrics) failed(family model.Family, partial bool) {
 	m.failures.WithLabelValues(family.String()).Inc()
 	if partial {
 		m.partialFailures.WithLabelValues(family.String()).Inc()
-	}
-}
-
-func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.total, m.last, m.failures, m.partialFailures}
-}
-
-// Describe implements [prometheus.Collector].
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range m.collectors() {
-		c.Describe(ch)
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.collectors() {
-		c.Collect(ch)
 	}
 }

@@ -57,11 +57,15 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := b.chooseFamilies(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
 	}
-	metrics := newMetrics(b.families)
+	var families []model.Family
+	for _, f := range b.families {
+		families = append(families, f.key.Family)
+	}
+	metrics := newMetrics(families)
 	for _, f := range b.families {
 		f.metrics = metrics
 	}
-	unregister, err := metrics.register(o.Metrics)
+	unregister, err := metrics.Register(o.Metrics)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
 	}
