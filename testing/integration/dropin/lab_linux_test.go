@@ -49,6 +49,7 @@ type lab struct {
 func newLab(t *testing.T, o cluster.Options) *lab {
 	need.Root(t)
 	need.Program(t, "nft")
+	mustBuild(t) // before there is traffic: it takes long, and each connection keeps ports busy for minutes
 	l := &lab{Cluster: cluster.Start(t, o), t: t, node: testns.New(t), client: testns.New(t)}
 	l.prepare(l.node)
 	l.prepare(l.client)
