@@ -280,6 +280,7 @@ func TestARepairThatCannotReadIsTriedAgain(t *testing.T) {
 		r.sync()
 		before := r.dump(model.IPv4)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		failures := 0
 		m.read = func() error {
 			if failures++; failures <= 3 {
@@ -320,6 +321,7 @@ func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		r.sync()
 		dump := r.dump(model.IPv4)
 		assert.Equal(t, 1, strings.Count(dump, "-A PREROUTING "), "no jump is there twice")
+		synctest.Wait()
 		m.read = nil
 		r.backend.ForceResync()
 		r.sync()
@@ -340,6 +342,7 @@ func TestWhatOthersRemoveDuringAChangeComesBack(t *testing.T) {
 		"before a later change": func(r *rig, m *meddled, remove func()) {
 			r.sync()
 			time.Sleep(10 * time.Second)
+			synctest.Wait()
 			asked := 0
 			m.generation = func() {
 				if asked++; asked == 2 { // the first one is to see whether anything is to be read
