@@ -77,6 +77,16 @@ func (b *busy) startClients() {
 	b.load.more(20)
 }
 
+// startUnderLoad starts the proxy, and the clients as soon as the service is in force.
+func (b *busy) startUnderLoad(mode string, endpoints ...endpoint) (flags []string, p *program) {
+	b.setEndpoints("busy", endpoints...)
+	flags = b.flags(mode, b.AdminKubeconfig(b.relay.Port))
+	p = b.start(flags...)
+	b.awaitPod(endpoints[0].name)
+	b.startClients()
+	return flags, p
+}
+
 // takePods returns how many connections each pod has got since the last call.
 func (l *load) takePods() map[string]int {
 	pods := map[string]int{}
@@ -97,11 +107,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 			t.Parallel()
 			b := newBusy(newLab(t, cluster.Options{}))
 			a, c, d := b.threePods()
-			b.setEndpoints("busy", a, c)
-			flags := b.flags(mode, b.AdminKubeconfig(b.relay.Port))
-			p := b.start(flags...)
-			b.awaitPod("a")
-			b.startClients()
+			flags, p := b.startUnderLoad(mode, a, c)
 
 			// As it was.
 			for range 3 {
@@ -146,11 +152,7 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			t.Parallel()
 			b := newBusy(newLab(t, cluster.Options{}))
 			a, c, d := b.threePods()
-			b.setEndpoints("busy", a, c)
-			flags := b.flags(mode, b.AdminKubeconfig(b.relay.Port))
-			p := b.start(flags...)
-			b.awaitPod("a")
-			b.startClients()
+			flags, p := b.startUnderLoad(mode, a, c)
 
 			// Away, and changed meanwhile: the pod that is no endpoint any more still serves.
 			b.relay.Refuse()
