@@ -196,10 +196,11 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 		} {
 			tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})
 			harm(tx)
+			r.applied = nil
 			require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
-			require.NotEqual(t, before, r.dumps())
 			time.Sleep(time.Minute) // the bubble's clock: until the repair is done, and the pause after it
 			synctest.Wait()
+			require.NotEmpty(t, r.applied, "there was something to repair")
 			require.Equal(t, before, r.dumps())
 		}
 	})

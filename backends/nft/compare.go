@@ -39,6 +39,13 @@ func (f *family) compare(ctx context.Context, s *sink.Snapshot) error {
 	changes = f.resolve(ctx, changes, keys)
 	found := f.adoptSlots(table, changes)
 	need := f.chooseSets(found, changes)
+	for _, set := range f.sets.all() {
+		if have := table.Sets[set.Name]; have != nil && have.Size != set.Size {
+			// Somebody has died between two transactions: a map that is too small has the name of the bigger one to come.
+			f.there, f.replaceTable, table = false, true, &dp.Table{}
+			break
+		}
+	}
 	p := newPlan(f)
 	for _, sp := range p.sets {
 		sp.add = make([]dp.Element, 0, need[sp.set])

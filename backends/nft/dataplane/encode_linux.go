@@ -41,6 +41,9 @@ func encodeBatch(tx *Transaction, generation uint32, commit bool) (*batch, error
 	return b, nil
 }
 
+// setGeneration changes the attribute of the first message.
+func (b *batch) setGeneration(g uint32) { binary.BigEndian.PutUint32(b.buf[headerLen+4:], g) }
+
 func (b *batch) op(table TableKey, o *op) error {
 	f := table.Family
 	switch o.verb {

@@ -63,6 +63,10 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		return err
 	}
 	n.monitor.watch(tx.Table)
+	b, err := encodeBatch(tx, n.generation, true) // before the pause, which is to be short
+	if err != nil {
+		return err
+	}
 	if tx.Elements() >= quietSize {
 		resume, err := n.monitor.pause()
 		if err != nil {
@@ -82,7 +86,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		if !tx.Unconditional && n.monitor.drifted(tx.Table) {
 			return ErrStale
 		}
-		err := n.applyOnce(tx)
+		err := n.applyOnce(tx, b)
 		if !errors.Is(err, unix.ERESTART) {
 			return err
 		}
@@ -91,15 +95,16 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 			return err
 		}
 		if !tx.Unconditional && !n.monitor.waitFor(ctx, n.generation) {
+			n.monitor.suspectAll() // what was not reported may be about any table
 			return ErrStale
 		}
 	}
 	return fmt.Errorf("table %v: other tables change all the time: %w", tx.Table, unix.ERESTART)
 }
 
-func (n *Netlink) applyOnce(tx *Transaction) error {
-	b, err := n.sendBatch(tx, true)
-	if err != nil {
+func (n *Netlink) applyOnce(tx *Transaction, b *batch) error {
+	b.setGeneration(n.generation)
+	if err := n.send(tx, b); err != nil {
 		return err
 	}
 	if err := n.answer(tx, b); err != nil {
@@ -116,23 +121,22 @@ func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
 	if err := ctx.Err(); err != nil || tx.IsEmpty() {
 		return err
 	}
-	b, err := n.sendBatch(tx, false)
+	b, err := encodeBatch(tx, 0, false)
 	if err != nil {
+		return err
+	}
+	if err := n.send(tx, b); err != nil {
 		return err
 	}
 	return n.answer(tx, b)
 }
 
-func (n *Netlink) sendBatch(tx *Transaction, commit bool) (*batch, error) {
-	b, err := encodeBatch(tx, n.generation, commit)
-	if err != nil {
-		return nil, err
-	}
+func (n *Netlink) send(tx *Transaction, b *batch) error {
 	n.conn.drain()
 	if err := n.conn.send(b.buf); err != nil {
-		return nil, fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.buf), err)
+		return fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.buf), err)
 	}
-	return b, nil
+	return nil
 }
 
 // answer reads what the kernel says to a batch: the acknowledgement of its last operation, or errors, of which the first is

@@ -2,17 +2,20 @@ package dataplane
 
 import (
 	"context"
+	"encoding/binary"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -192,7 +195,70 @@ func TestATransactionForAnotherGenerationIsRefused(t *testing.T) {
 		tx := NewTransaction(s.key)
 		tx.FlushChain("sticky")
 		n.generation--
-		require.ErrorIs(t, n.applyOnce(tx), syscall.Errno(unix.ERESTART))
+		b, err := encodeBatch(tx, n.generation, true)
+		require.NoError(t, err)
+		require.ErrorIs(t, n.applyOnce(tx, b), syscall.Errno(unix.ERESTART))
 		require.NoError(t, n.Apply(ctx, tx), "it finds out that nothing happened to the table")
 	})
+}
+
+// While a big batch is on its way nobody listens to what others do. What they did may be about any table.
+func TestWhatOthersDoDuringABigBatchIsSuspectedOfAllTables(t *testing.T) {
+	n := newNetlink(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	samples := map[model.Family]sample{}
+	bothFamilies(t, func(t *testing.T, s sample) { samples[s.key.Family] = s })
+	for _, s := range samples {
+		require.NoError(t, n.Apply(ctx, s.create()))
+		_, err := n.ReadTable(ctx, s.key)
+		require.NoError(t, err)
+	}
+	v4, v6 := samples[model.IPv4], samples[model.IPv6]
+	var slots []Element
+	for i := range uint32(quietSize) {
+		slots = append(slots, v4.slot(i+2, v4.pod, 80))
+	}
+	tx := NewTransaction(v4.key)
+	tx.AddElements(v4.endpoints, slots...)
+	_, err := n.monitor.pause() // as Apply does
+	require.NoError(t, err)
+	nft(t, "", "flush", "ruleset")
+	require.ErrorIs(t, n.Apply(ctx, tx), ErrStale)
+	select {
+	case <-n.Drift():
+	case <-ctx.Done():
+		t.Error("no drift")
+	}
+	assert.True(t, n.Drifted(v6.key), "its table is gone, too")
+}
+
+// The kernel enlarges its hash tables a while after a big batch. A list that is read meanwhile may have an element twice and
+// another one not at all.
+func TestReadingSoonAfterABigBatch(t *testing.T) {
+	n, ctx := newNetlink(t), t.Context()
+	key := TableKey{Family: model.IPv4, Name: "big"}
+	for round := range 24 {
+		s := &Set{Name: "addresses", Key: []Field{DestinationAddr}}
+		tx := NewTransaction(key)
+		tx.AddTable("")
+		tx.AddSet(s)
+		elements := make([]Element, 5000*(1+round%8))
+		for i := range elements {
+			elements[i].Key = string(binary.BigEndian.AppendUint32(nil, 10<<24|uint32(i)))
+		}
+		tx.AddElements(s, elements...)
+		require.NoError(t, n.Apply(ctx, tx))
+		table, err := n.ReadTable(ctx, key)
+		require.NoError(t, err)
+		different := map[string]bool{}
+		for _, e := range table.Sets["addresses"].Elements {
+			different[e.Key] = true
+		}
+		assert.Len(t, different, len(elements))
+		assert.Len(t, table.Sets["addresses"].Elements, len(elements))
+		tx = NewTransaction(key)
+		tx.DeleteTable()
+		require.NoError(t, n.Apply(ctx, tx))
+	}
 }

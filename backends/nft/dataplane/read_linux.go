@@ -38,7 +38,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
 		if err != nil {
 			return nil, err
 		}
-		if before == after {
+		if before == after || n.monitor.waitFor(ctx, after) && !n.monitor.drifted(key) {
 			n.generation = after
 			return t, nil
 		}
@@ -53,10 +53,18 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey) (*Table, error) {
 	found := false
 	err := n.conn.dump(w, func(m message) error {
 		var name, comment string
+		var flags uint32
+		defer func() {
+			if flags != 0 && name == key.Name {
+				t.Comment = "" // dormant: not a table that this package would have made
+			}
+		}()
 		fields(m, func(typ uint16, v []byte) {
 			switch typ {
 			case unix.NFTA_TABLE_NAME:
 				name = cstring(v)
+			case unix.NFTA_TABLE_FLAGS:
+				flags = beUint32(v)
 			case nftaTableUserdata:
 				comment = cstring(readUserdata(v, userdata.TypeComment))
 			}
@@ -104,7 +112,7 @@ func (n *Netlink) readChains(t *Table) error {
 	w.end()
 	return n.conn.dump(w, func(m message) error {
 		var c TableChain
-		table := ""
+		table, drops := "", false
 		fields(m, func(typ uint16, v []byte) {
 			switch typ {
 			case unix.NFTA_CHAIN_TABLE:
@@ -113,6 +121,8 @@ func (n *Netlink) readChains(t *Table) error {
 				c.Name = cstring(v)
 			case nftaChainUserdata:
 				c.Comment = cstring(readUserdata(v, userdata.TypeComment))
+			case unix.NFTA_CHAIN_POLICY:
+				drops = beUint32(v) != nfAccept
 			case unix.NFTA_CHAIN_HOOK:
 				attributes(v, func(typ uint16, v []byte) {
 					switch typ {
@@ -124,6 +134,9 @@ func (n *Netlink) readChains(t *Table) error {
 				})
 			}
 		})
+		if drops {
+			c.Hook = ^NoHook
+		}
 		if table == t.Key.Name {
 			t.Chains[c.Name] = &c
 		}
@@ -251,14 +264,38 @@ func (n *Netlink) readElements(key TableKey, s *TableSet) error {
 	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, key.Name)
 	w.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	w.end()
-	return n.conn.dump(w, func(m message) error {
+	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table between
+	// two (it does so a while after a big change), as many elements are there twice as are left out.
+	var seen map[string]bool
+	if s.Size == 0 && !s.Interval {
+		seen = map[string]bool{}
+	}
+	twice := false
+	size := fieldsSize(key.Family, s.Key)
+	err := n.conn.dump(w, func(m message) error {
 		fields(m, func(typ uint16, v []byte) {
 			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				attributes(v, func(_ uint16, v []byte) { s.Elements = append(s.Elements, readElement(v)) })
+				attributes(v, func(_ uint16, v []byte) {
+					e := readElement(v)
+					// "*", for example: nothing that this package could delete.
+					s.Foreign = s.Foreign || padded(len(e.Key)) != size && !(s.Interval && len(e.Key) == 2*size)
+					if seen != nil {
+						twice = twice || seen[e.Key]
+						seen[e.Key] = true
+					}
+					s.Elements = append(s.Elements, e)
+				})
 			}
 		})
 		return nil
 	})
+	if errors.Is(err, errInterrupted) {
+		err = nil // maybe another table changed: ReadTable finds out
+	}
+	if err == nil && twice {
+		err = errInterrupted
+	}
+	return err
 }
 
 func readElement(b []byte) (e Element) {

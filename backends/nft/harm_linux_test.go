@@ -1,0 +1,96 @@
+package nft_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// What this package would never put into its table may have been put there by hand. A resync takes it out again.
+func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
+	need.Program(t, "nft")
+	for name, harm := range map[string]struct{ command, trace string }{
+		"the verdict of all addresses":        {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
+		"all addresses are cluster IPs":       {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
+		"an endpoint for all":                 {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
+		"all sources may come":                {"add element ip kube-proxy-lib vip-sources { * }", "*"},
+		"everything that reaches itself":      {"add element ip kube-proxy-lib hairpin { * }", "*"},
+		"a table that sleeps":                 {"add table ip kube-proxy-lib { flags dormant; }", "dormant"},
+		"a chain whose policy is not to pass": {"add chain ip kube-proxy-lib nat-prerouting { policy drop; }", "policy drop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testns.Enter(t)
+			r := &rig{t: t, options: nft.Options{}}
+			r.start()
+			defer r.backend.Close()
+			r.set(backendtest.EveryFeature()...)
+			r.sync()
+			list := func() string {
+				out, err := run(t.Context(), "nft", "list", "table", "ip", "kube-proxy-lib")
+				require.NoError(t, err, out)
+				return out
+			}
+			out, err := run(t.Context(), "nft", harm.command)
+			require.NoError(t, err, out)
+			require.Contains(t, list(), harm.trace)
+			r.backend.ForceResync()
+			r.sync()
+			assert.NotContains(t, list(), harm.trace)
+			assert.Contains(t, list(), "10.96.0.10 . tcp . 80")
+		})
+	}
+}
+
+// A process that dies between the two transactions of a resize leaves the smaller map behind. It has the name that the next
+// bigger one is to have.
+func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
+	testns.Enter(t)
+	r := &rig{t: t, options: nft.Options{Families: []model.Family{model.IPv4}}}
+	r.start()
+	endpoints := func(n int) {
+		r.set(fm.Node("n1").IP("192.0.2.10").Build(), fm.Service("a/b").ClusterIP("10.96.0.1").Port("p", 80).Build())
+		ip := netip.MustParseAddr("10.128.0.0")
+		for range n {
+			r.set(fm.Endpoint("a/b:p/TCP", netip.AddrPortFrom(ip, 5060).String()).Build())
+			ip = ip.Next()
+		}
+	}
+	endpoints(10)
+	r.sync()
+	endpoints(17000) // more than the first map has room for
+	r.sync()
+
+	d, err := dataplane.NewNetlink()
+	require.NoError(t, err)
+	defer d.Close()
+	key := dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName}
+	table, err := d.ReadTable(t.Context(), key)
+	require.NoError(t, err)
+	require.Contains(t, table.Sets, "endpoints-2")
+	require.NotContains(t, table.Sets, "endpoints")
+	left := &dataplane.Set{Name: "endpoints", Key: table.Sets["endpoints-2"].Key, Value: table.Sets["endpoints-2"].Value, Size: 16 << 10}
+	tx := dataplane.NewTransaction(key)
+	tx.AddSet(left)
+	slot := dataplane.AppendPort(dataplane.AppendProtocol(dataplane.AppendAddr(nil, netip.MustParseAddr("10.96.0.1")), model.TCP), 80)
+	to := dataplane.AppendPort(dataplane.AppendAddr(nil, netip.MustParseAddr("10.128.0.0")), 5060)
+	tx.AddElements(left, dataplane.Element{Key: string(binary.NativeEndian.AppendUint32(slot, 0)), Value: string(to)})
+	require.NoError(t, d.Apply(t.Context(), tx))
+
+	r.restart()
+	defer func() { _ = r.backend.Close() }()
+	endpoints(66000) // and now more than the second one has
+	r.sync()
+	r.backend.ForceResync()
+	r.sync()
+}
