@@ -5,7 +5,7 @@
 // # The way of the data
 //
 //	watch             localstate                 sink                        backends
-//	Service       ->  Kubernetes semantics   ->  SetService/SetEndpoint  ->  nft, your own, ...
+//	Service       ->  Kubernetes semantics   ->  SetService/SetEndpoint  ->  nft, iptables, your own
 //	EndpointSlice     for one node, computed     or a full-state callback
 //	Node              only for what changed      Sync(ctx) error
 //
@@ -48,4 +48,6 @@
 //	kubeproxy_sync_proxy_rules_service_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_endpoint_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}
+//
+// The backends, package conntrack and package healthcheck have those of theirs, for the same registerer.
 package kubeproxy
