@@ -32,34 +32,26 @@ func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
 	return b
 }
 
-func eachSize(b *testing.B, f func(*testing.B, backendtest.Bench)) {
+func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		for _, c := range clusterSizes {
 			b.Run(string(v)+"/"+c.String(), func(b *testing.B) {
 				need.Program(b, "iptables-"+string(v)+"-restore")
 				testns.Enter(b)
 				b.ReportAllocs()
-				f(b, backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, iptables.Options{Variant: v}) }})
+				f(backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, iptables.Options{Variant: v}) }}, b)
 			})
 		}
 	}
 }
 
-func BenchmarkFullLoad(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.FullLoad(b) })
-}
+func BenchmarkFullLoad(b *testing.B) { eachSize(b, backendtest.Bench.FullLoad) }
 
-func BenchmarkRestart(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.Restart(b) })
-}
+func BenchmarkRestart(b *testing.B) { eachSize(b, backendtest.Bench.Restart) }
 
-func BenchmarkOneEndpointChanged(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.OneEndpointChanged(b) })
-}
+func BenchmarkOneEndpointChanged(b *testing.B) { eachSize(b, backendtest.Bench.OneEndpointChanged) }
 
-func BenchmarkAddOrDeleteService(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.AddOrDeleteService(b) })
-}
+func BenchmarkAddOrDeleteService(b *testing.B) { eachSize(b, backendtest.Bench.AddOrDeleteService) }
 
 // ofUDP makes UDP services of those of a cluster.
 func ofUDP(s *model.Service) *model.Service {

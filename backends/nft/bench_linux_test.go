@@ -38,12 +38,12 @@ func newBackend(tb testing.TB, o nft.Options) *nft.Backend {
 	return b
 }
 
-func eachSize(b *testing.B, f func(*testing.B, backendtest.Bench)) {
+func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 	for _, c := range clusterSizes {
 		b.Run(c.String(), func(b *testing.B) {
 			testns.Enter(b)
 			b.ReportAllocs()
-			f(b, backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, nft.Options{}) }, Settle: settle})
+			f(backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, nft.Options{}) }, Settle: settle}, b)
 		})
 	}
 }
@@ -52,24 +52,16 @@ func eachSize(b *testing.B, f func(*testing.B, backendtest.Bench)) {
 // measured next.
 func settle() { time.Sleep(200 * time.Millisecond) }
 
-func BenchmarkFullLoad(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.FullLoad(b) })
-}
+func BenchmarkFullLoad(b *testing.B) { eachSize(b, backendtest.Bench.FullLoad) }
 
-func BenchmarkRestart(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.Restart(b) })
-}
+func BenchmarkRestart(b *testing.B) { eachSize(b, backendtest.Bench.Restart) }
 
-func BenchmarkOneEndpointChanged(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.OneEndpointChanged(b) })
-}
+func BenchmarkOneEndpointChanged(b *testing.B) { eachSize(b, backendtest.Bench.OneEndpointChanged) }
 
-func BenchmarkAddOrDeleteService(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) { m.AddOrDeleteService(b) })
-}
+func BenchmarkAddOrDeleteService(b *testing.B) { eachSize(b, backendtest.Bench.AddOrDeleteService) }
 
 func BenchmarkResizeService(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+	eachSize(b, func(m backendtest.Bench, b *testing.B) {
 		m.Waves(b, func(d backendtest.Describer, n int) {
 			ep := m.Size.Endpoint(n/2*7%m.Size.Services, 3)
 			if n%2 == 0 {
@@ -169,7 +161,7 @@ func rawConn(b *testing.B) *netlink.Conn {
 }
 
 func BenchmarkFloor(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+	eachSize(b, func(m backendtest.Bench, b *testing.B) {
 		c := m.Size
 		conn := rawConn(b)
 		batch := rawBatch(c, 0, c.Services, c.Endpoints, false)
@@ -192,7 +184,7 @@ func BenchmarkFloor(b *testing.B) {
 }
 
 func BenchmarkFloorOneEndpoint(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+	eachSize(b, func(m backendtest.Bench, b *testing.B) {
 		c := m.Size
 		conn := rawConn(b)
 		floorTable(b, c)
@@ -212,7 +204,7 @@ func BenchmarkFloorOneEndpoint(b *testing.B) {
 
 // BenchmarkMemory reports what the process holds and held at most, above what it had before there was a cluster.
 func BenchmarkMemory(b *testing.B) {
-	eachSize(b, func(b *testing.B, m backendtest.Bench) {
+	eachSize(b, func(m backendtest.Bench, b *testing.B) {
 		c := m.Size
 		for b.Loop() {
 			debug.FreeOSMemory()

@@ -16,19 +16,13 @@ type Bench struct {
 
 // FullLoad measures the first Sync of a backend that finds nothing.
 func (m Bench) FullLoad(b *testing.B) {
-	watch := NewStopwatch(b)
-	for b.Loop() {
-		b.StopTimer()
-		backend := m.described()
-		runtime.GC()
-		watch.Alone(func() { check(b, backend.Sync(b.Context())) })
+	m.firstSyncs(b, func(backend Backend) {
 		check(b, backend.CleanUp(b.Context()))
 		check(b, backend.Close())
 		if m.Settle != nil {
 			m.Settle()
 		}
-		b.StartTimer()
-	}
+	})
 }
 
 // Restart measures the first Sync of a backend that finds everything as it should be.
@@ -36,13 +30,18 @@ func (m Bench) Restart(b *testing.B) {
 	first := m.described()
 	check(b, first.Sync(b.Context()))
 	check(b, first.Close())
+	m.firstSyncs(b, func(backend Backend) { check(b, backend.Close()) })
+}
+
+// firstSyncs measures the first Syncs of one backend after the other; end ends each.
+func (m Bench) firstSyncs(b *testing.B, end func(Backend)) {
 	watch := NewStopwatch(b)
 	for b.Loop() {
 		b.StopTimer()
 		backend := m.described()
 		runtime.GC()
 		watch.Alone(func() { check(b, backend.Sync(b.Context())) })
-		check(b, backend.Close())
+		end(backend)
 		b.StartTimer()
 	}
 }

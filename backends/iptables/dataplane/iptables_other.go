@@ -19,6 +19,10 @@ func New(context.Context, Options) (*IPTables, error) { return nil, ErrNotLinux 
 // Survey fails with ErrNotLinux.
 func Survey(context.Context, model.Family) ([]InUse, error) { return nil, ErrNotLinux }
 
+func surveyVariant(context.Context, model.Family, Variant) (InUse, error) {
+	return InUse{}, ErrNotLinux
+}
+
 // Features implements [Interface].
 func (*IPTables) Features() Features { return Features{} }
 

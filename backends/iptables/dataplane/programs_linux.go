@@ -154,6 +154,20 @@ func Survey(ctx context.Context, f model.Family) ([]InUse, error) {
 	return found, nil
 }
 
+// surveyVariant is Survey for one variant, whatever is wrong with the other.
+func surveyVariant(ctx context.Context, f model.Family, v Variant) (InUse, error) {
+	ns, err := currentNamespace()
+	if err != nil {
+		return InUse{}, err
+	}
+	defer func() { _ = ns.close() }()
+	p, err := findPrograms(ctx, f, v, 1)
+	if err != nil {
+		return InUse{}, err
+	}
+	return p.inUse(ctx, ns)
+}
+
 // inUse reads all tables that there are. Without "-t" iptables-legacy-save leaves alone those that are not loaded.
 func (p *programs) inUse(ctx context.Context, ns *namespace) (InUse, error) {
 	used := InUse{Variant: p.variant}
