@@ -86,6 +86,8 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 
 	svc := &model.Service{
 		Name:        model.ServiceName{Namespace: obj.Namespace, Name: obj.Name},
+		UID:         string(obj.UID),
+		Created:     obj.CreationTimestamp.UTC().Truncate(time.Second),
 		Labels:      cloneMap(obj.Labels),
 		Annotations: cloneMap(obj.Annotations),
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/ptr"
@@ -325,6 +326,27 @@ func TestLabelsAndAnnotationsArePassedOn(t *testing.T) {
 	require.Equal(t, []string{"set service ns/web"}, w.change(obj))
 	obj.Annotations[corev1.LastAppliedConfigAnnotation] = `{"new": true}`
 	require.Empty(t, w.change(obj))
+}
+
+// TestWhichServiceItIs: one that was deleted and made again under its name is another one, also if the deletion was not
+// noticed.
+func TestWhichServiceItIs(t *testing.T) {
+	made := func(uid types.UID, at time.Time) serviceOption {
+		return func(obj *corev1.Service) { obj.UID, obj.CreationTimestamp = uid, metav1.NewTime(at) }
+	}
+	w := newWorld(t, aService("web"))
+	require.Empty(t, w.mustService("web").UID)
+	require.True(t, w.mustService("web").Created.IsZero(), "it is not known")
+
+	at := time.Date(2026, 11, 3, 15, 5, 9, 999, time.FixedZone("CET", 3600))
+	require.Equal(t, []string{"set service ns/web"}, w.change(aService("web", made("uid-1", at))))
+	require.Equal(t, "uid-1", w.mustService("web").UID)
+	require.Equal(t, time.Date(2026, 11, 3, 14, 5, 9, 0, time.UTC), w.mustService("web").Created)
+
+	require.Empty(t, w.change(aService("web", made("uid-1", at.UTC()))), "the same time")
+	require.Equal(t, []string{"set service ns/web"}, w.change(aService("web", made("uid-1", at.Add(time.Second)))))
+	require.Equal(t, []string{"set service ns/web"}, w.change(aService("web", made("uid-2", at.Add(time.Second)))))
+	require.Empty(t, w.got.checkForm())
 }
 
 // TestBadValuesAreLogged is S5's departure from kube-proxy, and promise 8: a log line names the object and the field.

@@ -6,12 +6,13 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // NewService returns a checked copy of a service that somebody built by hand. Nothing of s is kept: the caller may go on
 // using its slices and maps.
 //
-// The copy is in the form that the fields promise: IPv4-mapped addresses and ranges are IPv4; external and load-balancer
+// The copy is in the form that the fields promise: the creation time is in UTC, without fractions of a second; IPv4-mapped addresses and ranges are IPv4; external and load-balancer
 // IPs and source ranges are sorted, without duplicates; source ranges of a family for which one of them is a /0 are gone,
 // for they restrict nothing (S8). Routes that are wholly zero in a family that has a cluster IP are computed with
 // [NewRoutes] from the policies and addresses of the service, for a node that cannot detect local pods and a port that has
@@ -24,6 +25,7 @@ import (
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)
+	s.Created = s.Created.UTC().Truncate(time.Second)
 	s.Labels, s.Annotations = maps.Clone(s.Labels), maps.Clone(s.Annotations)
 	if len(s.ClusterIPs) == 0 {
 		p.add("clusterIPs", "there is none")

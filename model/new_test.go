@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -198,12 +199,14 @@ func checkProblems[T any](t *testing.T, made *T, err error, object string, wrong
 
 func TestNewServicePutsValuesIntoForm(t *testing.T) {
 	s := goodService()
+	s.Created = time.Date(2026, 11, 3, 15, 5, 9, 999, time.FixedZone("CET", 3600))
 	s.ClusterIPs = addrs("fd00::1", "::ffff:10.0.0.1")
 	s.ExternalIPs = addrs("2001:db8::7", "203.0.113.10", "203.0.113.9", "::ffff:203.0.113.9", "203.0.113.10")
 	s.LoadBalancerIPs = addrs("198.51.100.2", "198.51.100.1", "198.51.100.2")
 	s.LoadBalancerSourceRanges = prefixes("2001:db8::/32", "192.0.2.200/24", "10.0.0.0/8", "::ffff:192.0.2.0/120", "10.1.0.0/16")
 	made, err := model.NewService(s)
 	require.NoError(t, err)
+	assert.Equal(t, time.Date(2026, 11, 3, 14, 5, 9, 0, time.UTC), made.Created)
 	assert.Equal(t, addrs("fd00::1", "10.0.0.1"), made.ClusterIPs, "the primary family stays first")
 	assert.Equal(t, addrs("203.0.113.9", "203.0.113.10", "2001:db8::7"), made.ExternalIPs)
 	assert.Equal(t, addrs("198.51.100.1", "198.51.100.2"), made.LoadBalancerIPs)

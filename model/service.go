@@ -104,6 +104,11 @@ func (h HealthCheck) LocalEndpoints(f Family) int {
 // Service is one service as this node has to provide it. Its endpoints are values of their own, see [Endpoint].
 type Service struct {
 	Name ServiceName `json:"name"`
+	// UID tells the service from an earlier one with its name; "" if it is not known.
+	UID string `json:"uid,omitempty"`
+	// Created is when the service was made, to the second and in UTC, as the Kubernetes API has it; the zero time if
+	// that is not known. Where services compete for an address, the older one keeps it.
+	Created time.Time `json:"created,omitzero"`
 	// Labels and Annotations are the object's own, for backends with extensions. Treat them as read-only.
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -173,6 +178,8 @@ func (s *Service) Equal(o *Service) bool {
 		return s == o
 	}
 	return s.Name == o.Name &&
+		s.UID == o.UID &&
+		s.Created.Equal(o.Created) &&
 		maps.Equal(s.Labels, o.Labels) &&
 		maps.Equal(s.Annotations, o.Annotations) &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&

@@ -39,6 +39,8 @@ func richService() *model.Service {
 	}
 	return &model.Service{
 		Name:                     model.ServiceName{Namespace: "shop", Name: "web"},
+		UID:                      "8d1f4a52-6a37-4a0c-9f0b-3c1f1b1c7a11",
+		Created:                  time.Date(2026, 11, 3, 14, 5, 9, 0, time.UTC),
 		Labels:                   map[string]string{"app": "web", "team": "a & b"},
 		Annotations:              map[string]string{"example.com/weight": "3"},
 		ClusterIPs:               addrs("10.0.0.1", "fd00::1"),
@@ -97,6 +99,8 @@ func changes(t *testing.T, v reflect.Value, path string) []change {
 		return append(one(netip.PrefixFrom(x.Addr(), x.Bits()-1)), one(netip.PrefixFrom(x.Addr().Next(), x.Bits()))...)
 	case netip.AddrPort:
 		return append(one(netip.AddrPortFrom(x.Addr(), x.Port()+1)), one(netip.AddrPortFrom(x.Addr().Next(), x.Port()))...)
+	case time.Time:
+		return append(one(x.Add(time.Second)), change{path + " = zero", func() { v.SetZero() }})
 	case time.Duration:
 		return one(x + time.Nanosecond)
 	case model.Protocol:

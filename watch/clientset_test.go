@@ -507,6 +507,7 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		meta := metav1.ObjectMeta{
 			Namespace: "default", Name: "a",
+			UID: "8d1f4a52-6a37-4a0c-9f0b-3c1f1b1c7a11", CreationTimestamp: metav1.Unix(1000, 0),
 			Labels:          map[string]string{"app": "a"},
 			Annotations:     map[string]string{"note": "x", corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"},
 			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Apply", FieldsType: "FieldsV1"}},
@@ -530,6 +531,8 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 				assert.Equal(t, meta.Labels, o.GetLabels())
 			}
 			assert.Equal(t, meta.Annotations, gotService.Annotations)
+			assert.Equal(t, meta.UID, gotService.UID)
+			assert.True(t, gotService.CreationTimestamp.Equal(&meta.CreationTimestamp), gotService.CreationTimestamp)
 			assert.Equal(t, map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"}, gotSlice.Annotations)
 			assert.Equal(t, []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, Zone: &zone}}, gotSlice.Endpoints)
 			gotNode := r.get(keyOf(n)).(*corev1.Node)

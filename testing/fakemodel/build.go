@@ -22,6 +22,18 @@ func Service(name string) *ServiceBuilder {
 	return &ServiceBuilder{svc: model.Service{Name: serviceName(name)}}
 }
 
+// UID sets the UID.
+func (b *ServiceBuilder) UID(uid string) *ServiceBuilder {
+	b.svc.UID = uid
+	return b
+}
+
+// Created sets the creation time.
+func (b *ServiceBuilder) Created(t time.Time) *ServiceBuilder {
+	b.svc.Created = t
+	return b
+}
+
 // Label adds a label.
 func (b *ServiceBuilder) Label(key, value string) *ServiceBuilder {
 	if b.svc.Labels == nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestServiceBuilder(t *testing.T) {
-	got := Service("ns/web").Label("app", "web").Annotation("note", "x").
+	got := Service("ns/web").UID("uid-1").Created(time.Unix(1000, 5)).Label("app", "web").Annotation("note", "x").
 		ClusterIP("10.96.0.10", "fd96::10").ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").SourceRange("192.0.2.0/24").
 		Port("http", 80).NodePort(30080).UDPPort("dns", 53).SCTPPort("sig", 54).
 		InternalLocal().ExternalLocal().Affinity(time.Hour).HealthCheck(31000, 2, 1).
@@ -26,6 +26,8 @@ func TestServiceBuilder(t *testing.T) {
 	both := model.NewRoutes(policy)
 	assert.Equal(t, &model.Service{
 		Name:                     model.ServiceName{Namespace: "ns", Name: "web"},
+		UID:                      "uid-1",
+		Created:                  time.Unix(1000, 0).UTC(),
 		Labels:                   map[string]string{"app": "web"},
 		Annotations:              map[string]string{"note": "x"},
 		ClusterIPs:               addrs([]string{"10.96.0.10", "fd96::10"}),

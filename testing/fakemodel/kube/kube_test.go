@@ -2,6 +2,7 @@ package kube
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,13 +32,14 @@ spec:
   sessionAffinity: None
   ports: [{port: 80, targetPort: 80, protocol: TCP}]
 status: {loadBalancer: {}}`},
-		{"a service with everything", Service("ns/web").Label("app", "web").Annotation("note", "x").ClusterIP("fd96::10", "10.96.0.10").
+		{"a service with everything", Service("ns/web").UID("uid-1").Created(time.Unix(1000, 5)).
+			Label("app", "web").Annotation("note", "x").ClusterIP("fd96::10", "10.96.0.10").
 			ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").LoadBalancerProxyIP("198.51.100.21").SourceRange("192.0.2.0/24").
 			Port("http", 80).NodePort(30080).UDPPort("dns", 53).SCTPPort("sig", 54).NodePort(30054).
 			InternalLocal().ExternalLocal().HealthCheckNodePort(31000).Affinity(60).Build(), `
 apiVersion: v1
 kind: Service
-metadata: {namespace: ns, name: web, labels: {app: web}, annotations: {note: x}}
+metadata: {namespace: ns, name: web, uid: uid-1, creationTimestamp: "1970-01-01T00:16:40Z", labels: {app: web}, annotations: {note: x}}
 spec:
   type: LoadBalancer
   clusterIP: fd96::10

@@ -4,9 +4,11 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
@@ -22,6 +24,18 @@ func Service(name string) *ServiceBuilder {
 	b.svc.Spec.Type = corev1.ServiceTypeClusterIP
 	b.svc.Spec.SessionAffinity = corev1.ServiceAffinityNone
 	b.svc.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	return b
+}
+
+// UID sets the UID.
+func (b *ServiceBuilder) UID(uid string) *ServiceBuilder {
+	b.svc.UID = types.UID(uid)
+	return b
+}
+
+// Created sets the creation time, to the second as an API server does.
+func (b *ServiceBuilder) Created(t time.Time) *ServiceBuilder {
+	b.svc.CreationTimestamp = metav1.Unix(t.Unix(), 0)
 	return b
 }
 
