@@ -91,7 +91,7 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	}
 	if svc.intake == nil {
 		if e.Skipped == "" {
-			e.Skipped = "there are slices, but no Service object that gets a service proxy"
+			e.Skipped = s.whyNoService()
 		}
 		return e, true
 	}
@@ -111,6 +111,17 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 		}
 	}
 	return e, true
+}
+
+// whyNoService says why there may be slices and no Service: watch leaves Services out that are not this proxy's, and their
+// slices only if they are headless (S1).
+func (s *State) whyNoService() string {
+	otherProxy := "names another proxy"
+	if s.opts.ServiceProxyName != "" {
+		otherProxy = fmt.Sprintf("is not %q", s.opts.ServiceProxyName)
+	}
+	return fmt.Sprintf("slices are known, but no Service for this proxy: it does not exist, is headless, or its label %s %s",
+		labelServiceProxyName, otherProxy)
 }
 
 func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family) PortExplanation {

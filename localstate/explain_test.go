@@ -139,6 +139,15 @@ func TestExplanationTexts(t *testing.T) {
 	}
 }
 
+// TestExplainNamesTheLabelOfThisProxy: slices come whatever proxy serves their Service, so a name that is set wrong shows
+// here.
+func TestExplainNamesTheLabelOfThisProxy(t *testing.T) {
+	w := newWorldWith(t, Options{ServiceProxyName: "mine"}, aSlice("web-1", ep("10.1.0.1")))
+	e, ok := w.state.Explain(model.ServiceName{Namespace: namespace, Name: "web"})
+	require.True(t, ok)
+	require.Contains(t, e.Skipped, `its label service.kubernetes.io/service-proxy-name is not "mine"`)
+}
+
 func TestExplainInvalidAddresses(t *testing.T) {
 	w := newWorld(t, aService("web"))
 	for _, invalid := range [][]string{{"pod"}, {"another"}, {"another", "fd01::1"}, nil} {

@@ -18,8 +18,8 @@ import (
 
 // ClientsetOptions say what a [Clientset] watches. The zero value is what kube-proxy does.
 type ClientsetOptions struct {
-	// ServiceProxyName selects the Services and EndpointSlices whose label service.kubernetes.io/service-proxy-name has
-	// this value. If it is empty, those without the label are selected.
+	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
+	// empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither asked for nor waited for.
 	NoServiceCIDRs bool
@@ -29,8 +29,8 @@ type ClientsetOptions struct {
 //
 // # What it asks for
 //
-// The API server does the filtering (S1): Services and EndpointSlices of other proxies, headless Services and their
-// slices, and other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and
+// The API server does the filtering (S1): Services of other proxies, headless Services and their EndpointSlices, and
+// other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and
 // nodes, endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. While it is not, it says so in the log, keeps
 // trying and is not complete. A server that does not have ServiceCIDRs (before v1.33) is complete without them; it is
 // asked again every ten minutes, in case it is upgraded.
@@ -114,7 +114,7 @@ func (c *Clientset) inputs(nodeName string) []input {
 	}, {
 		kind: endpointSlices,
 		lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), selectors{
-			labels: servedHere + ",!" + corev1.IsHeadlessService,
+			labels: "!" + corev1.IsHeadlessService,
 		}),
 	}}
 	if nodeName != "" {

@@ -25,7 +25,7 @@
 //
 // # What they do not do
 //
-// They apply rule S1 (no Services and EndpointSlices of other proxies, no headless ones, of the Nodes the own one) and
+// They apply rule S1 (no Services of other proxies, no headless Services and none of their slices, of the Nodes the own one) and
 // nothing else: what the objects mean is for package localstate to say. They do not put the kinds of
 // object in an order: an EndpointSlice may come before its Service. They do not write to the cluster.
 package watch

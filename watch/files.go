@@ -13,8 +13,8 @@ import (
 
 // FilesOptions say how [Files] reads. The zero value selects what kube-proxy does and goes on over malformed documents.
 type FilesOptions struct {
-	// ServiceProxyName selects the Services and EndpointSlices whose label service.kubernetes.io/service-proxy-name has
-	// this value. If it is empty, those without the label are selected.
+	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
+	// empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file cannot be
 	// read or a document is malformed. It is for programs that run once, and for tests.

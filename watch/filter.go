@@ -12,7 +12,8 @@ import (
 )
 
 // labelServiceProxyName is the label of Services that name the proxy that serves them. The endpoint slice controller
-// copies it to their EndpointSlices.
+// copies it to their EndpointSlices, some time later: it decides about Services only, so that a Service that is taken over
+// from another proxy has its endpoints at once, and slices that somebody else writes need not have it.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // filter is rule S1 for the sources that are given everything; NewClientset has the API server apply it.
@@ -28,7 +29,7 @@ func (f filter) wants(obj any) bool {
 		return o.Spec.ClusterIP != corev1.ClusterIPNone && f.servedHere(o.Labels)
 	case *discoveryv1.EndpointSlice:
 		_, headless := o.Labels[corev1.IsHeadlessService]
-		return !headless && f.servedHere(o.Labels)
+		return !headless
 	case *corev1.Node:
 		return f.nodeName != "" && o.Name == f.nodeName
 	case *networkingv1.ServiceCIDR:
@@ -37,7 +38,7 @@ func (f filter) wants(obj any) bool {
 	return false
 }
 
-// servedHere tells whether the labels leave the object to this proxy. Without a name of our own, any value of the label,
+// servedHere tells whether a Service's labels leave it to this proxy. Without a name of our own, any value of the label,
 // the empty one too, means that another proxy serves it.
 func (f filter) servedHere(labels map[string]string) bool {
 	name, labelled := labels[labelServiceProxyName]

@@ -16,8 +16,8 @@ import (
 
 // InformersOptions say what [Informers] uses of a factory. The zero value is what kube-proxy watches.
 type InformersOptions struct {
-	// ServiceProxyName selects the Services and EndpointSlices whose label service.kubernetes.io/service-proxy-name has
-	// this value. If it is empty, those without the label are selected.
+	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
+	// empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all Nodes
 	// of the cluster: on a cluster of any size, better give one of a second factory that selects metadata.name=<own node>.

@@ -45,6 +45,7 @@ func run(ctx context.Context, sc script, allowed departures) (int, []difference)
 	if err != nil {
 		return 0, []difference{{"options", "", err}}
 	}
+	defer o.close()
 	for i, w := range sc.waves {
 		for _, e := range w {
 			u.take(e)

@@ -14,10 +14,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// ours is localstate, driven as Run drives it, with a sink that checks what it is told.
+// ours is watch and localstate, driven as Run drives them, with a sink that checks what it is told.
 type ours struct {
-	setup    setup
-	watches  *informers
+	source   *toldSource // nil if localstate sees all objects
 	state    *localstate.State
 	recorder *sink.Recorder
 	before   answer
@@ -42,7 +41,19 @@ func newOurs(ctx context.Context, s setup) (*ours, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ours{setup: s, watches: newInformers(), state: state, recorder: &sink.Recorder{}}, nil
+	o := &ours{state: state, recorder: &sink.Recorder{}}
+	if s.Unfiltered {
+		return o, nil
+	}
+	o.source, err = startToldSource(ctx, state)
+	return o, err
+}
+
+// close ends what newOurs has started.
+func (o *ours) close() {
+	if o.source != nil {
+		o.source.close()
+	}
 }
 
 func familyOf(f corev1.IPFamily) model.Family {
@@ -53,12 +64,8 @@ func familyOf(f corev1.IPFamily) model.Family {
 }
 
 func (o *ours) take(e event) error {
-	if !o.setup.Unfiltered {
-		n, ok := o.watches.take(e)
-		if !ok {
-			return nil
-		}
-		e = n.event()
+	if o.source != nil {
+		return o.source.take(e)
 	}
 	_, err := o.state.Apply(e.object, e.deleted)
 	return err

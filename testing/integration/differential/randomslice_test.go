@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/proxy/apis"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
@@ -99,6 +100,7 @@ func (g *generator) changeSliceMeta(s *discoveryv1.EndpointSlice) {
 		}
 	case 4:
 		s.Labels = g.label(s.Labels, corev1.IsHeadlessService, "")
+		s.Labels = g.label(s.Labels, apis.LabelServiceProxyName, "cilium", "") // it says nothing
 	}
 }
 

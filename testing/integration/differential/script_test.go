@@ -26,8 +26,7 @@ type setup struct {
 	Detector detector `json:"detector,omitempty"`
 	// MasqueradeAll is S28.
 	MasqueradeAll bool `json:"masqueradeAll,omitempty"`
-	// Unfiltered: localstate sees all objects, as from files, and not only those that an API server would send for
-	// the selectors of S1.
+	// Unfiltered: localstate sees all objects. Otherwise package watch is between, and applies S1.
 	Unfiltered bool `json:"unfiltered,omitempty"`
 	// Malformed: there may be objects that no API server lets through.
 	Malformed bool `json:"malformed,omitempty"`

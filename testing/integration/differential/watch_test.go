@@ -8,7 +8,7 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 )
 
-// informers stands for the watches that kube-proxy has, and their stores: an object that comes to match the selectors is
+// informers stands for the watches that upstream's kube-proxy has, and their stores: an object that comes to match the selectors is
 // added, one that no longer does is deleted as it was when it last did.
 type informers struct{ store cluster }
 
