@@ -1,0 +1,210 @@
+package frontend
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Changes is the difference, in one family, between what the backend last accepted and what it is to do now. It is valid
+// only during the call that it is given to.
+//
+// A change that was taken back before it was accepted is not in it. What it tells is in the order of names, so that the
+// same state is always told in the same way.
+type Changes struct {
+	table  *Table
+	family *family
+}
+
+// Family is the family that the changes are of.
+func (c *Changes) Family() model.Family { return c.family.family }
+
+// Node returns the node, or nil if there was no SetNode. A backend compares what it takes from it by itself.
+func (c *Changes) Node() *model.Node { return c.table.node }
+
+// Full tells that the backend is to trust no memory of its dataplane: everything is told as new, and what the dataplane has
+// beside that has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a family that
+// had failed, until the changes are accepted.
+func (c *Changes) Full() bool { return c.family.full }
+
+// Retry tells that what the dataplane had refused is to be tried again now: a backend that leaves out single service ports,
+// with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
+func (c *Changes) Retry() bool { return c.family.full || c.family.retry }
+
+// Accept says that the backend has taken the changes over and keeps by itself what of them is not in the dataplane yet, so
+// that they need not be told again, even if the call fails. A call that succeeds accepts the changes anyhow. Nothing may be
+// read from the changes afterwards.
+func (c *Changes) Accept() { c.table.accept(c.family) }
+
+// IsEmpty tells that there is nothing to do but what [Changes.Node] and [Changes.Retry] may ask for.
+func (c *Changes) IsEmpty() bool {
+	if c.family.full {
+		return false
+	}
+	for range c.Ports() {
+		return false
+	}
+	for _, a := range []AddrChanges{c.Hairpins(), c.ClusterIPs()} {
+		if len(a.Added)+len(a.Removed) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Ports returns the service ports that differ; with Full all of them, as new.
+func (c *Changes) Ports() iter.Seq[*PortChange] {
+	if c.family.full {
+		return c.All()
+	}
+	return func(yield func(*PortChange) bool) {
+		for _, p := range c.family.sorted(c.table.services, false) {
+			pc := newPortChange(p)
+			if pc.isChange() && !yield(pc) {
+				return
+			}
+		}
+	}
+}
+
+// All returns all service ports, as new.
+func (c *Changes) All() iter.Seq[*PortChange] {
+	return func(yield func(*PortChange) bool) {
+		for _, p := range c.family.sorted(c.table.services, true) {
+			if p.exists && !yield(&PortChange{After: &p.current, port: p}) {
+				return
+			}
+		}
+	}
+}
+
+// NumPorts returns how many service ports there are.
+func (c *Changes) NumPorts() int { return c.family.existing }
+
+// Hairpins returns the addresses of endpoints that began or ceased to be able to reach themselves by a service and would keep
+// their source then: such connections are to be masqueraded (S29). With Full all of them are told as added.
+func (c *Changes) Hairpins() AddrChanges { return c.addresses(&c.family.hairpins) }
+
+// AllHairpins returns all such addresses, sorted.
+func (c *Changes) AllHairpins() []netip.Addr { return c.family.hairpins.all() }
+
+// ClusterIPs returns the addresses that came or went as cluster IPs of services: new connections to other ports of these are
+// to be refused (S33). With Full all of them are told as added.
+func (c *Changes) ClusterIPs() AddrChanges { return c.addresses(&c.family.clusterIPs) }
+
+// AllClusterIPs returns all such addresses, sorted.
+func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all() }
+
+func (c *Changes) addresses(set *counted) AddrChanges {
+	if c.family.full {
+		return AddrChanges{Added: set.all()}
+	}
+	return set.changes()
+}
+
+// PortChange is a service port that differs.
+type PortChange struct {
+	// Before is the port as it was last accepted, nil if it is new; After is the port as it is to be, nil if it goes.
+	Before, After *Port
+
+	port *port
+}
+
+func newPortChange(p *port) *PortChange {
+	c := &PortChange{port: p}
+	if p.known {
+		c.Before = &p.accepted
+	}
+	if p.exists {
+		c.After = &p.current
+	}
+	return c
+}
+
+func (c *PortChange) isChange() bool {
+	if c.Before == nil || c.After == nil {
+		return c.Before != c.After
+	}
+	if !c.Before.equal(c.After) {
+		return true
+	}
+	for range c.FrontendChanges() {
+		return true
+	}
+	return slices.ContainsFunc(c.port.endpoints.sets[:], func(s slots) bool { return len(s.changes()) > 0 })
+}
+
+// Frontends returns the frontends that the port has, by key: those that it asks for and owns.
+func (c *PortChange) Frontends() iter.Seq[Frontend] {
+	p := c.port
+	return func(yield func(Frontend) bool) {
+		for _, fr := range p.asked {
+			if p.lost > 0 && p.family.owners.byKey[fr.Key].port != p {
+				continue
+			}
+			if !yield(fr) {
+				return
+			}
+		}
+	}
+}
+
+// FrontendChange is a frontend that a port gained (Before is nil), lost (After is nil), or has with another kind or
+// restriction. A key that moves from one port to another is told by both.
+type FrontendChange struct{ Before, After *Frontend }
+
+// FrontendChanges returns the frontends that differ, by key. Frontends are the same while what the port does with their
+// traffic changes: compare Before and After of the PortChange for that.
+func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
+	return func(yield func(FrontendChange) bool) {
+		if c.Before == nil {
+			for fr := range c.Frontends() {
+				if !yield(FrontendChange{After: &fr}) {
+					return
+				}
+			}
+			return
+		}
+		keys := make([]Key, 0, len(c.port.frontends))
+		for k := range c.port.frontends {
+			keys = append(keys, k)
+		}
+		slices.SortFunc(keys, Key.Compare)
+		for _, k := range keys {
+			before := c.port.frontends[k]
+			var change FrontendChange
+			if before != (Frontend{}) {
+				change.Before = &before
+			}
+			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
+				after := owner.frontend(k)
+				change.After = &after
+			}
+			same := change.Before == nil && change.After == nil ||
+				change.Before != nil && change.After != nil && *change.Before == *change.After
+			if !same && !yield(change) {
+				return
+			}
+		}
+	}
+}
+
+// Endpoints returns a backend set as it is to be, by slot. It belongs to the table: do not change it, nor keep it.
+func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint {
+	return c.port.endpoints.sets[setIndex(set)].list
+}
+
+// EndpointChanges returns the slots of a backend set that differ, in their order.
+func (c *PortChange) EndpointChanges(set model.EndpointSets) []EndpointChange {
+	s := &c.port.endpoints.sets[setIndex(set)]
+	if c.Before != nil {
+		return s.changes()
+	}
+	list := make([]EndpointChange, len(s.list))
+	for i, ep := range s.list {
+		list[i] = EndpointChange{Slot: i, After: ep}
+	}
+	return list
+}

@@ -1,0 +1,72 @@
+package frontend
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Key is what a packet is matched by: a destination address, protocol and port; or a node port, which has no address.
+type Key struct {
+	// Addr is the zero Addr for a node port. Which addresses of the node serve node ports is the backend's to know (S35).
+	Addr     netip.Addr
+	Port     uint16
+	Protocol model.Protocol
+}
+
+// IsNodePort tells whether the key is a node port.
+func (k Key) IsNodePort() bool { return !k.Addr.IsValid() }
+
+// Compare orders by address, node ports first, then by port number and protocol.
+func (k Key) Compare(o Key) int {
+	if c := k.Addr.Compare(o.Addr); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(k.Port, o.Port); c != 0 {
+		return c
+	}
+	return cmp.Compare(k.Protocol, o.Protocol)
+}
+
+// String returns for example "10.96.0.10:53/UDP", or "node port 30053/UDP".
+func (k Key) String() string {
+	if k.IsNodePort() {
+		return fmt.Sprintf("node port %d/%v", k.Port, k.Protocol)
+	}
+	return fmt.Sprintf("%v/%v", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
+}
+
+// Kind is what a frontend is in its service.
+type Kind uint8
+
+const (
+	ClusterIP Kind = iota
+	LoadBalancerIP
+	ExternalIP
+	NodePort
+)
+
+// String returns the kind as messages name it.
+func (k Kind) String() string {
+	switch k {
+	case ClusterIP:
+		return "cluster IP"
+	case LoadBalancerIP:
+		return "load-balancer IP"
+	case ExternalIP:
+		return "external IP"
+	case NodePort:
+		return "node port"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// Frontend is one way to reach a service port.
+type Frontend struct {
+	Key
+	Kind Kind
+	// Restricted: only sources in [Port.SourceRanges] may use it (S26).
+	Restricted bool
+}

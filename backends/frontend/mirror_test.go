@@ -1,0 +1,228 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// mirror is a dataplane of one family: it follows what it is told, and notes where that does not fit what it has.
+type mirror struct {
+	tb        testing.TB
+	frontends map[Key]held
+	ports     map[model.PortName]heldPort
+	hairpins  map[string]bool
+	cluster   map[string]bool
+
+	told  []string // ports that the last call was about
+	full  bool
+	retry bool
+	calls int
+	fail  error
+	// early accepts before it fails.
+	early bool
+}
+
+type held struct {
+	owner model.PortName
+	Frontend
+}
+
+type heldPort struct {
+	Port
+	sets [numSets]map[int]*model.Endpoint
+}
+
+func newMirror(tb testing.TB) *mirror {
+	m := &mirror{tb: tb}
+	m.reset()
+	return m
+}
+
+func (m *mirror) reset() {
+	m.frontends, m.ports = map[Key]held{}, map[model.PortName]heldPort{}
+	m.hairpins, m.cluster = map[string]bool{}, map[string]bool{}
+}
+
+var errDataplane = errors.New("the dataplane is out of order")
+
+func (m *mirror) apply(_ context.Context, c *Changes) error {
+	m.calls++
+	m.told, m.full, m.retry = nil, c.Full(), c.Retry()
+	for p := range c.Ports() {
+		m.told = append(m.told, p.port.name().String())
+	}
+	assert.Equal(m.tb, !m.full && len(m.told) == 0 && c.Hairpins().isEmpty() && c.ClusterIPs().isEmpty(), c.IsEmpty())
+	if m.fail != nil && !m.early {
+		return m.fail
+	}
+	if c.Full() {
+		m.reset()
+	}
+	m.follow(c)
+	m.compareWithAll(c)
+	if m.fail != nil {
+		c.Accept()
+	}
+	return m.fail
+}
+
+func (a AddrChanges) isEmpty() bool { return len(a.Added)+len(a.Removed) == 0 }
+
+func (m *mirror) follow(c *Changes) {
+	tb := m.tb
+	for p := range c.Ports() {
+		for fr := range p.FrontendChanges() {
+			if fr.Before != nil {
+				assert.Equal(tb, held{p.Before.Name, *fr.Before}, m.frontends[fr.Before.Key])
+				delete(m.frontends, fr.Before.Key)
+			}
+		}
+	}
+	for p := range c.Ports() {
+		name := p.port.name()
+		before, had := m.ports[name]
+		if require.Equal(tb, had, p.Before != nil, name); had {
+			assert.Equal(tb, before.Port, *p.Before)
+		}
+		for fr := range p.FrontendChanges() {
+			if fr.After != nil {
+				assert.NotContains(tb, m.frontends, fr.After.Key)
+				m.frontends[fr.After.Key] = held{name, *fr.After}
+			}
+		}
+		for i, set := range sets() {
+			if before.sets[i] == nil {
+				before.sets[i] = map[int]*model.Endpoint{}
+			}
+			for _, e := range p.EndpointChanges(set) {
+				if e.Before != nil {
+					assert.True(tb, e.Before.Equal(before.sets[i][e.Slot]))
+				} else {
+					assert.NotContains(tb, before.sets[i], e.Slot)
+				}
+				if e.After != nil {
+					before.sets[i][e.Slot] = e.After
+				} else {
+					delete(before.sets[i], e.Slot)
+				}
+			}
+		}
+		if p.After == nil {
+			for i := range before.sets {
+				assert.Empty(tb, before.sets[i])
+			}
+			delete(m.ports, name)
+			continue
+		}
+		before.Port = *p.After
+		m.ports[name] = before
+	}
+	for set, changes := range map[*map[string]bool]AddrChanges{&m.hairpins: c.Hairpins(), &m.cluster: c.ClusterIPs()} {
+		for _, a := range changes.Removed {
+			assert.True(tb, (*set)[a.String()])
+			delete(*set, a.String())
+		}
+		for _, a := range changes.Added {
+			assert.False(tb, (*set)[a.String()])
+			(*set)[a.String()] = true
+		}
+	}
+}
+
+// compareWithAll compares what the mirror has with the whole table.
+func (m *mirror) compareWithAll(c *Changes) {
+	tb := m.tb
+	n, names, frontends := 0, []string(nil), map[Key]held{}
+	for p := range c.All() {
+		n++
+		names = append(names, p.After.Name.String())
+		have := m.ports[p.After.Name]
+		assert.Equal(tb, have.Port, *p.After)
+		for i, set := range sets() {
+			list := p.Endpoints(set)
+			assert.Len(tb, have.sets[i], len(list))
+			assert.Equal(tb, p.After.Size(set), len(list))
+			for slot, ep := range list {
+				assert.Same(tb, ep, have.sets[i][slot])
+			}
+		}
+		for fr := range p.Frontends() {
+			frontends[fr.Key] = held{p.After.Name, fr}
+		}
+	}
+	assert.Equal(tb, c.NumPorts(), n)
+	assert.Len(tb, m.ports, n)
+	assert.True(tb, slices.IsSorted(names))
+	assert.Equal(tb, frontends, m.frontends)
+	assert.ElementsMatch(tb, slices.Collect(maps.Keys(m.hairpins)), texts(c.AllHairpins()))
+	assert.ElementsMatch(tb, slices.Collect(maps.Keys(m.cluster)), texts(c.AllClusterIPs()))
+}
+
+func texts[T interface{ String() string }](list []T) []string {
+	t := make([]string, 0, len(list))
+	for _, x := range list {
+		t = append(t, x.String())
+	}
+	return t
+}
+
+// owner returns who has a key, "" for nobody.
+func (m *mirror) owner(key string) string {
+	for k, h := range m.frontends {
+		if k.String() == key {
+			return h.owner.Service.String()
+		}
+	}
+	return ""
+}
+
+// rig is a table with a mirror for each family.
+type rig struct {
+	*Table
+	v4, v6   *mirror
+	problems []Problem
+}
+
+func newRig(tb testing.TB) *rig { return newRigWith(tb, Options{}) }
+
+func newRigWith(tb testing.TB, o Options) *rig {
+	r := &rig{v4: newMirror(tb), v6: newMirror(tb)}
+	o.Apply = func(ctx context.Context, c *Changes) error {
+		if c.Family() == model.IPv6 {
+			return r.v6.apply(ctx, c)
+		}
+		return r.v4.apply(ctx, c)
+	}
+	o.OnProblem = func(_ context.Context, p Problem) { r.problems = append(r.problems, p) }
+	var err error
+	r.Table, err = New(o)
+	require.NoError(tb, err)
+	r.SetNode(&model.Node{Name: "n1"})
+	return r
+}
+
+func (r *rig) set(objects ...any) {
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *model.Service:
+			r.SetService(o)
+		case *model.Endpoint:
+			r.SetEndpoint(o)
+		case *model.Node:
+			r.SetNode(o)
+		}
+	}
+}
+
+func (r *rig) sync(tb testing.TB) {
+	tb.Helper()
+	require.NoError(tb, r.Sync(tb.Context()))
+}

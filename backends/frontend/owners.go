@@ -1,0 +1,162 @@
+package frontend
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// owners knows which service port has each key. Nothing keeps two services from listing the same external IP and port. Then:
+//
+//  1. A cluster IP comes first: the API server gives each to one service only, and everybody may list it as an external IP.
+//  2. The service port that has the key keeps it for as long as it asks for it.
+//  3. Among newcomers, and that is everybody after a restart, the oldest service gets it; then the lower kind; then the
+//     first by name. A service of unknown age is younger than all others.
+//
+// The others get it when that one goes.
+type owners struct {
+	byKey map[Key]claim
+	// contested has all who ask for a key, for the keys that more than one asked for when the present wave began or since.
+	contested map[Key][]claim
+	// unsettled are the contested keys of which somebody came or went in the present wave.
+	unsettled map[Key]bool
+	wave      uint64
+}
+
+// claim is a service port that asks for a key.
+type claim struct {
+	port       *port
+	kind       Kind
+	restricted bool
+	wave       uint64 // in which it came
+	// told is the owner that the loss was reported with.
+	told *port
+}
+
+func (c claim) frontend(k Key) Frontend {
+	return Frontend{Key: k, Kind: c.kind, Restricted: c.restricted}
+}
+
+func newOwners() owners {
+	return owners{byKey: map[Key]claim{}, contested: map[Key][]claim{}, unsettled: map[Key]bool{}}
+}
+
+// add lets a port ask for a frontend.
+func (o *owners) add(p *port, fr Frontend) {
+	c := claim{port: p, kind: fr.Kind, restricted: fr.Restricted, wave: o.wave}
+	owner, owned := o.byKey[fr.Key]
+	if !owned {
+		p.noteFrontend(fr.Key, Frontend{})
+		o.byKey[fr.Key] = c
+		return
+	}
+	list := o.contested[fr.Key]
+	if list == nil {
+		list = []claim{owner}
+	}
+	o.contested[fr.Key] = append(list, c)
+	o.unsettled[fr.Key] = true
+	p.lost++
+}
+
+// remove ends that.
+func (o *owners) remove(p *port, k Key) {
+	owner := o.byKey[k]
+	if owner.port == p {
+		p.noteFrontend(k, owner.frontend(k))
+	}
+	list := o.contested[k]
+	if list == nil {
+		delete(o.byKey, k)
+		return
+	}
+	o.contested[k] = slices.DeleteFunc(list, func(c claim) bool { return c.port == p })
+	o.unsettled[k] = true
+	if owner.port == p {
+		o.byKey[k] = claim{} // until it is settled
+	} else {
+		p.lost--
+	}
+}
+
+// update changes what a port that has asked for a frontend says of it.
+func (o *owners) update(p *port, fr Frontend) {
+	if c := o.byKey[fr.Key]; c.port == p {
+		p.noteFrontend(fr.Key, c.frontend(fr.Key))
+		c.kind, c.restricted = fr.Kind, fr.Restricted
+		o.byKey[fr.Key] = c
+	}
+	for i := range o.contested[fr.Key] {
+		if c := &o.contested[fr.Key][i]; c.port == p {
+			c.kind, c.restricted = fr.Kind, fr.Restricted
+			o.unsettled[fr.Key] = true
+		}
+	}
+}
+
+// settle ends a wave: every contested key gets its owner. It returns the ports that have gained or lost a key, and reports
+// who loses to whom, each pair once.
+func (o *owners) settle(report func(loser, owner *port, k Key)) []*port {
+	var changed []*port
+	for _, k := range slices.SortedFunc(maps.Keys(o.unsettled), Key.Compare) {
+		list := o.contested[k]
+		if len(list) == 0 {
+			delete(o.byKey, k)
+			delete(o.contested, k)
+			continue
+		}
+		before := o.byKey[k]
+		after := o.choose(list, before.port)
+		if before.port != after.port {
+			if before.port != nil {
+				before.port.noteFrontend(k, before.frontend(k))
+				before.port.lost++
+				changed = append(changed, before.port)
+			}
+			after.port.noteFrontend(k, Frontend{})
+			after.port.lost--
+			changed = append(changed, after.port)
+		}
+		after.told = nil
+		o.byKey[k] = after
+		for i := range list {
+			c := &list[i]
+			if c.port == after.port {
+				c.told = nil
+			} else if c.told != after.port {
+				c.told = after.port
+				report(c.port, after.port, k)
+			}
+		}
+		if len(list) == 1 {
+			delete(o.contested, k)
+		}
+	}
+	o.unsettled = map[Key]bool{}
+	o.wave++
+	return changed
+}
+
+// choose returns who of several is to have a key that before has had, if anybody.
+func (o *owners) choose(list []claim, before *port) claim {
+	return slices.MinFunc(list, func(a, b claim) int {
+		keeps := func(c claim) bool { return c.port == before && c.wave < o.wave }
+		return cmp.Or(
+			first(a.kind == ClusterIP, b.kind == ClusterIP),
+			first(keeps(a), keeps(b)),
+			a.port.service.compareAge(b.port.service),
+			cmp.Compare(a.kind, b.kind),
+			a.port.name().Compare(b.port.name()))
+	})
+}
+
+// first orders what is true before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

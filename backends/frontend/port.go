@@ -1,0 +1,76 @@
+package frontend
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Port is a service port in one family: all that is the same for each of its frontends.
+type Port struct {
+	Name   model.PortName
+	Routes model.Routes
+	// AffinityTimeout is that of session affinity by client IP, at least a second; 0 means none (S32).
+	AffinityTimeout time.Duration
+	// SourceRanges are the sources that may use restricted frontends (S26).
+	SourceRanges []netip.Prefix
+
+	sizes [numSets]int
+}
+
+// Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining].
+func (p *Port) Size(set model.EndpointSets) int { return p.sizes[setIndex(set)] }
+
+// SourceRoutes are the routes of a frontend for each kind of source. Tell them apart in this order (S27).
+type SourceRoutes struct {
+	FromPod  model.Route // from a pod of this node
+	FromNode model.Route // from the node itself
+	Other    model.Route // from anywhere else
+}
+
+// Same tells whether the source makes no difference.
+func (r SourceRoutes) Same() bool { return r.FromPod == r.Other && r.FromNode == r.Other }
+
+// Sets returns the backend sets that the routes use.
+func (r SourceRoutes) Sets() model.EndpointSets {
+	return r.FromPod.Endpoints | r.FromNode.Endpoints | r.Other.Endpoints
+}
+
+// RoutesOf returns the routes of the port's frontends of a kind.
+func (p *Port) RoutesOf(k Kind) SourceRoutes {
+	r := p.Routes
+	if k == ClusterIP {
+		return SourceRoutes{FromPod: r.ClusterIP, FromNode: r.ClusterIP, Other: r.ClusterIP}
+	}
+	return SourceRoutes{FromPod: r.ExternalFromPod, FromNode: r.ExternalFromNode, Other: r.External}
+}
+
+// equal tells whether two ports ask for the same.
+func (p *Port) equal(o *Port) bool {
+	return p.Name == o.Name && p.Routes == o.Routes && p.AffinityTimeout == o.AffinityTimeout && p.sizes == o.sizes &&
+		slices.Equal(p.SourceRanges, o.SourceRanges)
+}
+
+// Draining is the backend set of the endpoints that take no new connections by any route and still serve those that they
+// have. No route points at it; it is for dataplanes that can tell a draining endpoint from one that is gone.
+const Draining model.EndpointSets = 0
+
+// numSets is the number of backend sets of a port.
+const numSets = 3
+
+// sets lists the backend sets in the order of setIndex.
+func sets() [numSets]model.EndpointSets {
+	return [numSets]model.EndpointSets{model.ClusterSet, model.LocalSet, Draining}
+}
+
+func setIndex(set model.EndpointSets) int {
+	switch set {
+	case model.ClusterSet:
+		return 0
+	case model.LocalSet:
+		return 1
+	}
+	return 2
+}

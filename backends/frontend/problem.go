@@ -1,0 +1,48 @@
+package frontend
+
+import (
+	"cmp"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Problem is a part of a service port that is not served, and why. Problems are comparable.
+type Problem struct {
+	Family model.Family
+	Port   model.PortName
+	Reason Reason
+	// Owner has the address, for AddressInUse.
+	Owner model.PortName
+	// Message says it in words.
+	Message string
+}
+
+// problemKey is what a problem is told by, once: its message may change.
+type problemKey struct {
+	family model.Family
+	port   model.PortName
+	reason Reason
+}
+
+func (p Problem) key() problemKey { return problemKey{p.Family, p.Port, p.Reason} }
+
+func (p Problem) compare(o Problem) int {
+	return cmp.Or(p.Port.Compare(o.Port), cmp.Compare(p.Family, o.Family), cmp.Compare(p.Reason, o.Reason), p.Owner.Compare(o.Owner))
+}
+
+// Reason says why something is not served, in a form that fits as the reason of a Kubernetes Event.
+type Reason string
+
+const (
+	// AddressInUse: another service port has one or more of its addresses or its node port. It is logged once for each pair
+	// of service ports; the message names one of the addresses.
+	AddressInUse Reason = "AddressInUse"
+	// InvalidPort: it has no number or protocol.
+	InvalidPort Reason = "InvalidPort"
+	// DuplicatePort: the service has another port of its name and protocol.
+	DuplicatePort Reason = "DuplicatePort"
+	// InvalidEndpoint: one or more of its endpoints have no address or port number.
+	InvalidEndpoint Reason = "InvalidEndpoint"
+	// TooManyFrontends: its service has more of them than Options.MaxFrontends allows.
+	TooManyFrontends Reason = "TooManyFrontends"
+)

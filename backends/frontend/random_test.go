@@ -1,0 +1,275 @@
+package frontend
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// described is the state that a random walk has described, kept the simplest way there is.
+type described struct {
+	services  map[model.ServiceName]*model.Service
+	endpoints map[model.EndpointKey]*model.Endpoint
+	inWave    map[model.ServiceName]bool // services that were set or deleted: once in a wave, as [sink.Sink] has it
+}
+
+// TestAnyWalkIsFollowedByItsDifferences: whatever is described, fails, is repaired or taken back, a dataplane that follows
+// the differences ends with what the described state says.
+func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			dice := rand.New(rand.NewPCG(seed, 7))
+			r := newRig(t)
+			d := described{map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{}, map[model.ServiceName]bool{}}
+			previous := map[Key]model.PortName{}
+			uids := map[model.ServiceName]string{}
+			for range 80 {
+				clear(d.inWave)
+				for range dice.IntN(6) {
+					d.step(dice, r)
+				}
+				r.v4.fail, r.v6.fail, r.v4.early = nil, nil, dice.IntN(2) == 0
+				if dice.IntN(5) == 0 {
+					r.v4.fail = errDataplane
+				}
+				if dice.IntN(5) == 0 {
+					r.v6.fail = errDataplane
+				}
+				switch dice.IntN(8) {
+				case 0:
+					r.ForceResync()
+				case 1:
+					r.ResyncFailed()
+				}
+				_ = r.Sync(t.Context())
+				previous = d.owners(model.IPv4, previous, uids)
+				d.noteUIDs(uids)
+				if r.v4.fail == nil {
+					assert.Equal(t, previous, ownersOf(r.v4))
+				}
+				if dice.IntN(8) == 0 {
+					r.v4.fail, r.v6.fail = nil, nil
+					assert.NoError(t, r.Reapply(t.Context(), dice.IntN(2) == 0))
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			r.v4.fail, r.v6.fail = nil, nil
+			r.ForceResync()
+			r.sync(t)
+			d.compare(t, model.IPv4, r.v4)
+			d.compare(t, model.IPv6, r.v6)
+
+			for k := range d.endpoints {
+				r.DeleteEndpoint(k)
+			}
+			for n := range d.services {
+				r.DeleteService(n)
+			}
+			r.sync(t)
+			assert.Empty(t, r.services, "what has gone is forgotten")
+			assert.Empty(t, r.Problems())
+			for _, f := range r.families {
+				assert.Empty(t, f.owners.byKey)
+				assert.Empty(t, f.owners.contested)
+				assert.Empty(t, f.hairpins.count)
+				assert.Empty(t, f.clusterIPs.count)
+				assert.Zero(t, f.existing)
+			}
+		})
+	}
+}
+
+func (d *described) step(dice *rand.Rand, r *rig) {
+	name := model.ServiceName{Namespace: "ns", Name: fmt.Sprintf("s%d", dice.IntN(4))}
+	action := dice.IntN(10)
+	if action < 4 {
+		if d.inWave[name] {
+			return
+		}
+		d.inWave[name] = true
+	}
+	switch action {
+	case 0, 1, 2:
+		s := randomService(dice, name)
+		d.services[name] = s
+		r.SetService(s)
+	case 3:
+		for k := range d.endpoints {
+			if k.Port.Service == name {
+				r.DeleteEndpoint(k)
+				delete(d.endpoints, k)
+			}
+		}
+		delete(d.services, name)
+		r.DeleteService(name)
+	case 4:
+		for k := range d.endpoints {
+			r.DeleteEndpoint(k)
+			delete(d.endpoints, k)
+			return
+		}
+	default:
+		a := netip.AddrFrom4([4]byte{10, 1, 0, byte(dice.IntN(50))})
+		if dice.IntN(3) == 0 {
+			a = netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(dice.IntN(20))})
+		}
+		ep := &model.Endpoint{
+			Port:   model.PortName{Service: name, Port: fmt.Sprintf("p%d", dice.IntN(2)), Protocol: model.TCP},
+			Target: netip.AddrPortFrom(a, uint16(dice.IntN(3))), // 0 is not valid
+			Sets:   model.EndpointSets(dice.IntN(4)), Local: dice.IntN(3) == 0, Serving: dice.IntN(2) == 0}
+		d.endpoints[ep.Key()] = ep
+		r.SetEndpoint(ep)
+	}
+}
+
+func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
+	s := &model.Service{Name: name, Created: time.Unix(int64(dice.IntN(3)), 0)}
+	if dice.IntN(2) == 0 {
+		s.UID = fmt.Sprint(dice.IntN(2))
+	}
+	if dice.IntN(5) > 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(dice.IntN(5))}))
+	}
+	if dice.IntN(2) > 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 15: byte(dice.IntN(5))}))
+	}
+	for i := range 5 {
+		if dice.IntN(3) == 0 {
+			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
+		}
+		if dice.IntN(4) == 0 {
+			s.LoadBalancerIPs = append(s.LoadBalancerIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
+		}
+	}
+	if dice.IntN(3) == 0 {
+		s.LoadBalancerSourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	}
+	for i := range dice.IntN(4) {
+		p := model.ServicePort{Name: fmt.Sprintf("p%d", i%2), Protocol: model.TCP, Port: uint16(dice.IntN(3))}
+		if dice.IntN(3) == 0 {
+			p.NodePort = 30000 + uint16(dice.IntN(2))
+		}
+		policy := model.RoutePolicy{Internal: model.TrafficPolicyCluster, External: model.TrafficPolicyCluster, ClusterIP: true,
+			ExternalAddresses: dice.IntN(3) > 0, DetectsLocalPods: dice.IntN(2) == 0}
+		if dice.IntN(2) == 0 {
+			policy.External = model.TrafficPolicyLocal
+		}
+		for _, a := range s.ClusterIPs {
+			if a.Is4() {
+				p.RoutesIPv4 = model.NewRoutes(policy)
+			} else {
+				p.RoutesIPv6 = model.NewRoutes(policy)
+			}
+		}
+		s.Ports = append(s.Ports, p)
+	}
+	return s
+}
+
+// want is a service port that wants a key.
+type want struct {
+	port model.PortName
+	kind Kind
+	s    *model.Service
+}
+
+// wants lists who wants which key.
+func (d *described) wants(f model.Family) map[Key][]want {
+	wants := map[Key][]want{}
+	for _, s := range d.services {
+		seen := map[string]bool{}
+		for _, sp := range s.Ports {
+			routes := sp.Routes(f)
+			if routes.Sets() == 0 || sp.Port == 0 || seen[sp.Name] {
+				continue
+			}
+			seen[sp.Name] = true
+			own := map[Key]Kind{}
+			for _, a := range s.ExternalIPs {
+				own[Key{a, sp.Port, sp.Protocol}] = ExternalIP
+			}
+			for _, a := range s.LoadBalancerIPs {
+				own[Key{a, sp.Port, sp.Protocol}] = LoadBalancerIP
+			}
+			own[Key{Port: sp.NodePort, Protocol: sp.Protocol}] = NodePort
+			if routes.External.Endpoints == 0 {
+				clear(own)
+			}
+			own[Key{s.ClusterIP(f), sp.Port, sp.Protocol}] = ClusterIP
+			for k, kind := range own {
+				if k.Port != 0 && (k.IsNodePort() || model.FamilyOf(k.Addr) == f) {
+					wants[k] = append(wants[k], want{s.PortName(sp), kind, s})
+				}
+			}
+		}
+	}
+	return wants
+}
+
+// owners says who is to have which key, of those who had them before and are the same services.
+func (d *described) owners(f model.Family, before map[Key]model.PortName, uids map[model.ServiceName]string) map[Key]model.PortName {
+	owners := map[Key]model.PortName{}
+	for k, list := range d.wants(f) {
+		owners[k] = slices.MinFunc(list, func(a, b want) int {
+			keeps := func(w want) bool { return before[k] == w.port && uids[w.s.Name] == w.s.UID }
+			return cmp.Or(first(a.kind == ClusterIP, b.kind == ClusterIP), first(keeps(a), keeps(b)),
+				a.s.Created.Compare(b.s.Created), cmp.Compare(a.kind, b.kind), a.port.Compare(b.port))
+		}).port
+	}
+	return owners
+}
+
+func (d *described) noteUIDs(uids map[model.ServiceName]string) {
+	clear(uids)
+	for n, s := range d.services {
+		uids[n] = s.UID
+	}
+}
+
+func ownersOf(m *mirror) map[Key]model.PortName {
+	owners := map[Key]model.PortName{}
+	for k, h := range m.frontends {
+		owners[k] = h.owner
+	}
+	return owners
+}
+
+// compare compares the backend sets and hairpins of a mirror with what was described.
+func (d *described) compare(t *testing.T, f model.Family, m *mirror) {
+	hairpins := map[string]bool{}
+	for name, p := range m.ports {
+		for i, set := range sets() {
+			var want, have []string
+			for k, ep := range d.endpoints {
+				used := ep.Sets & p.Routes.Sets()
+				if k.Port != name || ep.Family() != f || ep.Target.Port() == 0 {
+					continue
+				}
+				if set == Draining && used == 0 && ep.Serving || set != Draining && used.Has(set) {
+					want = append(want, ep.Target.String())
+				}
+				if used != 0 && ep.Local {
+					hairpins[ep.Target.Addr().String()] = true
+				}
+			}
+			for _, ep := range p.sets[i] {
+				have = append(have, ep.Target.String())
+			}
+			assert.ElementsMatch(t, want, have, "%v", name)
+		}
+	}
+	for a := range hairpins {
+		assert.Contains(t, slices.Collect(maps.Keys(m.hairpins)), a)
+	}
+}

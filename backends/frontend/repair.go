@@ -1,0 +1,122 @@
+package frontend
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// RepairOptions say when [Table.Repair] looks at the dataplane, and what it does then.
+type RepairOptions struct {
+	// Wake is received from when the dataplane tells that something was changed. Nil if it does not.
+	Wake <-chan struct{}
+	// Every is how often to look without being woken; 0: never.
+	Every time.Duration
+	// Look looks whether somebody else has changed what is the backend's in one family, and repairs that. c tells what was
+	// described up to the last Sync, in [Changes.All], and what of it had not been accepted; [Changes.Accept] says that the
+	// repair has applied that as well. An error is logged, and Look is called again after a pause.
+	Look func(ctx context.Context, c *Changes) (Look, error)
+	// MinPause and MaxPause bound the pause after an error or a repair: somebody may change the same thing again and again. It
+	// doubles each time, until nothing has been changed for ten times as long. 0 means 100 ms and 30 s.
+	MinPause, MaxPause time.Duration
+}
+
+// Look is what came of a look at the dataplane.
+type Look struct {
+	// Repaired: something was different, and is not any more.
+	Repaired bool
+	// Rest is for how long nobody need look again, where looking is expensive.
+	Rest time.Duration
+}
+
+// Repair looks at the dataplane, and repairs it, until ctx ends. Families wait for themselves alone: one that cannot be
+// repaired holds up no other. Before the first Sync and after CleanUp there is nothing to look at.
+func (t *Table) Repair(ctx context.Context, o RepairOptions) {
+	if o.MinPause <= 0 {
+		o.MinPause = 100 * time.Millisecond
+	}
+	if o.MaxPause <= 0 {
+		o.MaxPause = 30 * time.Second
+	}
+	loops := make([]repairLoop, len(t.families))
+	for i, f := range t.families {
+		loops[i] = repairLoop{family: f, pause: o.MinPause}
+	}
+	var tick <-chan time.Time
+	if o.Every > 0 {
+		ticker := time.NewTicker(o.Every)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	later := time.NewTimer(0)
+	defer later.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.Wake:
+			for i := range loops {
+				loops[i].due = true
+			}
+		case <-tick:
+			for i := range loops {
+				loops[i].due = true
+			}
+		case <-later.C:
+		}
+		var next time.Time
+		for i := range loops {
+			l := &loops[i]
+			if l.due && !time.Now().Before(l.notBefore) {
+				t.look(ctx, l, &o)
+			}
+			if l.due && (next.IsZero() || l.notBefore.Before(next)) {
+				next = l.notBefore
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !next.IsZero() {
+			later.Reset(time.Until(next))
+		}
+	}
+}
+
+// repairLoop is when to look at one family.
+type repairLoop struct {
+	family    *family
+	due       bool
+	notBefore time.Time
+	busy      time.Time // when there last was something to repair
+	pause     time.Duration
+}
+
+// look looks once.
+func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l.due = false
+	if !t.active {
+		return
+	}
+	now := time.Now()
+	if now.Sub(l.busy) > 10*l.pause {
+		l.pause = o.MinPause
+	}
+	look, err := o.Look(ctx, &Changes{table: t, family: l.family})
+	now = time.Now()
+	l.notBefore = now.Add(look.Rest)
+	if err == nil && !look.Repaired {
+		return
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Could not repair what somebody else changed", "family", l.family.family, "retryIn", l.pause)
+		l.due = true
+	}
+	if again := now.Add(l.pause); l.notBefore.Before(again) {
+		l.notBefore = again
+	}
+	l.busy, l.pause = now, min(2*l.pause, o.MaxPause)
+}

@@ -1,0 +1,142 @@
+package frontend
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// service is a service with its ports, as described.
+type service struct {
+	name     model.ServiceName
+	object   *model.Service // nil if it is not set
+	ports    []*servicePort
+	index    map[portID]*servicePort // nil while the ports are few enough to look through
+	problems map[problemKey]Problem  // that were reported
+}
+
+// portID identifies a port in its service.
+type portID struct {
+	name     string
+	protocol model.Protocol
+}
+
+// servicePort is a port in both families, nil for those that are not served.
+type servicePort struct {
+	id       portID
+	families [2]*port
+}
+
+func familyIndex(f model.Family) int {
+	if f == model.IPv6 {
+		return 1
+	}
+	return 0
+}
+
+func (s *service) port(id portID) *servicePort {
+	if s.index != nil {
+		return s.index[id]
+	}
+	for _, p := range s.ports {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+func (s *service) addPort(p *servicePort) {
+	s.ports = append(s.ports, p)
+	switch {
+	case s.index != nil:
+		s.index[p.id] = p
+	case len(s.ports) > maxScan:
+		s.index = make(map[portID]*servicePort, 2*len(s.ports))
+		for _, o := range s.ports {
+			s.index[o.id] = o
+		}
+	}
+}
+
+// removeUnused forgets ports of which nothing is known any more, and tells whether there are none left.
+func (s *service) removeUnused() (empty bool) {
+	s.ports = slices.DeleteFunc(s.ports, func(sp *servicePort) bool {
+		for _, p := range sp.families {
+			if p != nil && !p.isUnused() {
+				return false
+			}
+		}
+		delete(s.index, sp.id)
+		return true
+	})
+	if len(s.ports) <= maxScan {
+		s.index = nil
+	}
+	return s.object == nil && len(s.ports) == 0
+}
+
+// compareAge orders the oldest first. Those of unknown age come last.
+func (s *service) compareAge(o *service) int {
+	var a, b time.Time
+	if s.object != nil {
+		a = s.object.Created
+	}
+	if o.object != nil {
+		b = o.object.Created
+	}
+	return cmp.Or(first(!a.IsZero(), !b.IsZero()), a.Compare(b))
+}
+
+// sameFrontends tells whether a service asks for the same keys with the same restrictions as before, apart from its ports.
+func sameFrontends(a, b *model.Service) bool {
+	return a != nil && b != nil && a.UID == b.UID && slices.Equal(a.ClusterIPs, b.ClusterIPs) &&
+		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
+		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
+}
+
+// frontends returns what a service port is reached by in a family, sorted by key, and how many there are of them beyond a
+// limit. An address that is a VIP as well as an external IP is a VIP: what is closed to some must not be open elsewhere.
+func frontends(f model.Family, s *model.Service, sp model.ServicePort, limit int) (list []Frontend, omitted int) {
+	routes := sp.Routes(f)
+	external := routes.External.Endpoints != 0
+	size := 2
+	if external {
+		size += len(s.LoadBalancerIPs) + len(s.ExternalIPs)
+	}
+	list = make([]Frontend, 0, min(size, max(limit, 0)))
+	add := func(a netip.Addr, port uint16, kind Kind, restricted bool) {
+		if len(list) >= limit {
+			omitted++
+			return
+		}
+		list = append(list, Frontend{Key: Key{Addr: a, Port: port, Protocol: sp.Protocol}, Kind: kind, Restricted: restricted})
+	}
+	if a := s.ClusterIP(f); a.IsValid() && routes.ClusterIP.Endpoints != 0 {
+		add(a, sp.Port, ClusterIP, false)
+	}
+	if !external {
+		return list, omitted
+	}
+	if sp.NodePort != 0 {
+		add(netip.Addr{}, sp.NodePort, NodePort, false)
+	}
+	restricted := slices.ContainsFunc(s.LoadBalancerSourceRanges, func(p netip.Prefix) bool {
+		return model.FamilyOf(p.Addr()) == f
+	})
+	for _, a := range s.LoadBalancerIPs {
+		if model.FamilyOf(a) == f {
+			add(a, sp.Port, LoadBalancerIP, restricted)
+		}
+	}
+	for _, a := range s.ExternalIPs {
+		if model.FamilyOf(a) == f {
+			add(a, sp.Port, ExternalIP, false)
+		}
+	}
+	slices.SortFunc(list, func(a, b Frontend) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind)) })
+	return slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key }), omitted
+}

@@ -1,0 +1,120 @@
+package frontend
+
+import (
+	"cmp"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// slots is a backend set: its endpoints in slots 0 to n-1, which a dataplane can draw from at random. An endpoint keeps its
+// slot while the set does not shrink, so that replacing one endpoint changes one slot, whatever the size of the set.
+type slots struct {
+	list []*model.Endpoint
+	// free lists the slots that the present wave has emptied. compact fills them from the end.
+	free []int32
+	// accepted has the slots that differ from what was last accepted, as they were then: nil for those that did not exist.
+	accepted map[int32]*model.Endpoint
+	// tracked: the set has been accepted, so that changes are noted.
+	tracked bool
+}
+
+// note remembers what is in a slot before it changes.
+func (s *slots) note(slot int32) {
+	if !s.tracked {
+		return
+	}
+	if _, ok := s.accepted[slot]; ok {
+		return
+	}
+	if s.accepted == nil {
+		s.accepted = map[int32]*model.Endpoint{}
+	}
+	var before *model.Endpoint
+	if int(slot) < len(s.list) {
+		before = s.list[slot]
+	}
+	s.accepted[slot] = before
+}
+
+// put adds an endpoint and returns its slot.
+func (s *slots) put(ep *model.Endpoint) int32 {
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		s.list[slot] = ep // noted when it became free
+		return slot
+	}
+	slot := int32(len(s.list))
+	s.note(slot)
+	s.list = append(s.list, ep)
+	return slot
+}
+
+// replace puts other values of the same endpoint into its slot.
+func (s *slots) replace(slot int32, ep *model.Endpoint) {
+	s.note(slot)
+	s.list[slot] = ep
+}
+
+// take empties a slot.
+func (s *slots) take(slot int32) {
+	s.note(slot)
+	s.list[slot] = nil
+	s.free = append(s.free, slot)
+}
+
+// size returns the number of endpoints.
+func (s *slots) size() int { return len(s.list) - len(s.free) }
+
+// compact moves endpoints from the end of the list into free slots. It tells moved about each.
+func (s *slots) compact(moved func(ep *model.Endpoint, to int32)) {
+	if len(s.free) == 0 {
+		return
+	}
+	slices.Sort(s.free)
+	n := len(s.list) - len(s.free) // what stays
+	end := len(s.list)
+	for _, slot := range s.free {
+		if int(slot) >= n {
+			break
+		}
+		for end--; s.list[end] == nil; end-- {
+		}
+		ep := s.list[end]
+		s.note(int32(end))
+		s.list[end], s.list[slot] = nil, ep
+		moved(ep, slot)
+	}
+	s.list = s.list[:n]
+	s.free = s.free[:0]
+	if cap(s.list) > 64 && n < cap(s.list)/4 {
+		s.list = slices.Clone(s.list)
+	}
+}
+
+// accept makes what there is now what the next changes are told from, if any are to be told.
+func (s *slots) accept(tracked bool) { s.accepted, s.tracked = nil, tracked }
+
+// EndpointChange is a slot of a backend set that differs. Before is nil if there was no such slot, After if there is none any
+// more. Both may have the same target, and differ in what else is known of the endpoint.
+type EndpointChange struct {
+	Slot          int
+	Before, After *model.Endpoint
+}
+
+// changes returns the slots that differ from what was last accepted, in their order.
+func (s *slots) changes() []EndpointChange {
+	var list []EndpointChange
+	for slot, before := range s.accepted {
+		var after *model.Endpoint
+		if int(slot) < len(s.list) {
+			after = s.list[slot]
+		}
+		if !before.Equal(after) {
+			list = append(list, EndpointChange{Slot: int(slot), Before: before, After: after})
+		}
+	}
+	slices.SortFunc(list, func(a, b EndpointChange) int { return cmp.Compare(a.Slot, b.Slot) })
+	return list
+}

@@ -1,0 +1,250 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options of a [Table]. Only Apply is required.
+type Options struct {
+	// Families are those that are served, in the order in which they are applied. Nil means both, IPv4 first.
+	Families []model.Family
+	// Apply makes the dataplane follow the changes of one family. Every Sync calls it once for each family, also if nothing
+	// has changed, and so does [Table.Reapply]; never for two families at a time. It must not call methods of the table.
+	//
+	// If it returns nil, or an error made of nothing but [*sink.PortError], the changes are accepted, and are not told again.
+	// After any other error, unless it has called [Changes.Accept], the next call is told the same again, with what has
+	// changed since; the family counts as failed. Errors need no family in their text, Sync adds it.
+	Apply func(ctx context.Context, c *Changes) error
+	// OnProblem is told what is not served and why, once, from within Sync: to make an Event of it, say. It is logged in any
+	// case. Nil is for programs that need no more than that.
+	OnProblem func(ctx context.Context, p Problem)
+	// MaxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000 ports
+	// uses up the node. What is beyond is not served. 0 means 131,072.
+	MaxFrontends int
+}
+
+const defaultMaxFrontends = 1 << 17
+
+// Validate returns what is wrong with the options.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Apply == nil {
+		errs = append(errs, errors.New("Apply is nil"))
+	}
+	if o.MaxFrontends < 0 {
+		errs = append(errs, fmt.Errorf("MaxFrontends %d is negative", o.MaxFrontends))
+	}
+	if o.Families != nil && len(o.Families) == 0 {
+		errs = append(errs, errors.New("Families is empty: give nil for both"))
+	}
+	seen := map[model.Family]bool{}
+	for _, f := range o.Families {
+		if seen[f] || f != model.IPv4 && f != model.IPv6 {
+			errs = append(errs, fmt.Errorf("Families has an invalid or duplicate family: %v", f))
+		}
+		seen[f] = true
+	}
+	return errors.Join(errs...)
+}
+
+// Table is a [sink.Sink] that keeps the frontends of both families. See the package documentation. The methods of the
+// sink are called from one goroutine at a time; Reapply, Repair, CleanUp and Problems may be called from any.
+type Table struct {
+	options Options
+
+	// What was described since the last Sync, in the order in which it was.
+	described []description
+	node      *model.Node // to be
+	resync    resync
+
+	mu       sync.Mutex // guards the rest
+	families []*family
+	services map[model.ServiceName]*service
+	current  *model.Node
+	round    uint64
+	active   bool // there has been a Sync, and no CleanUp since
+}
+
+// description is one call of the sink.
+type description struct {
+	service  *model.Service
+	endpoint *model.Endpoint // nil if it is about a service
+	gone     bool            // of the object, only the name or key matters
+}
+
+// resync says what the next Sync is to trust no memory of.
+type resync uint8
+
+const (
+	resyncNothing resync = iota
+	resyncFailed         // families that failed
+	resyncAll
+)
+
+var (
+	_ sink.Sink       = (*Table)(nil)
+	_ sink.NodeSetter = (*Table)(nil)
+	_ sink.Resyncer   = (*Table)(nil)
+)
+
+// New returns a table without services.
+func New(o Options) (*Table, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("frontend: %w", err)
+	}
+	if o.MaxFrontends == 0 {
+		o.MaxFrontends = defaultMaxFrontends
+	}
+	t := &Table{options: o, services: map[model.ServiceName]*service{}}
+	families := o.Families
+	if families == nil {
+		both := model.Families()
+		families = both[:]
+	}
+	for _, f := range families {
+		t.families = append(t.families, &family{family: f, owners: newOwners(), hairpins: newCounted(),
+			clusterIPs: newCounted(), full: true})
+	}
+	return t, nil
+}
+
+// SetNode implements [sink.NodeSetter].
+func (t *Table) SetNode(n *model.Node) {
+	if n != nil {
+		t.node = n
+	}
+}
+
+// SetService implements [sink.Sink].
+func (t *Table) SetService(s *model.Service) {
+	if s != nil {
+		t.described = append(t.described, description{service: s})
+	}
+}
+
+// DeleteService implements [sink.Sink].
+func (t *Table) DeleteService(name model.ServiceName) {
+	t.described = append(t.described, description{service: &model.Service{Name: name}, gone: true})
+}
+
+// SetEndpoint implements [sink.Sink].
+func (t *Table) SetEndpoint(ep *model.Endpoint) {
+	if ep != nil {
+		t.described = append(t.described, description{endpoint: ep})
+	}
+}
+
+// DeleteEndpoint implements [sink.Sink].
+func (t *Table) DeleteEndpoint(key model.EndpointKey) {
+	t.described = append(t.described, description{endpoint: &model.Endpoint{Port: key.Port, Target: key.Target}, gone: true})
+}
+
+// ForceResync implements [sink.Resyncer]: the next Sync tells everything as new, in every family.
+func (t *Table) ForceResync() { t.resync = resyncAll }
+
+// ResyncFailed implements [sink.FailureResyncer]: the next Sync tells everything as new in the families that failed. Without
+// it, a failed family is told what differs from what was last accepted, as every other.
+func (t *Table) ResyncFailed() { t.resync = max(t.resync, resyncFailed) }
+
+// Sync implements [sink.Sink]: it applies every family, whether or not another one fails. The error is a
+// [*sink.FamilyError] for each that failed, and the [*sink.PortError] of those that did not.
+func (t *Table) Sync(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.update(ctx)
+	t.active = true
+	var errs []error
+	for _, f := range t.families {
+		f.full = f.full || t.resync == resyncAll || t.resync == resyncFailed && f.failed
+		f.retry = f.retry || t.resync != resyncNothing
+		errs = append(errs, t.apply(ctx, f, t.options.Apply))
+	}
+	t.resync = resyncNothing
+	if err := ctx.Err(); err != nil && t.anyFailed() {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Table) anyFailed() bool {
+	return slices.ContainsFunc(t.families, func(f *family) bool { return f.failed })
+}
+
+// apply calls the backend for one family.
+func (t *Table) apply(ctx context.Context, f *family, apply func(context.Context, *Changes) error) error {
+	err := apply(ctx, &Changes{table: t, family: f})
+	if err != nil {
+		err = &sink.FamilyError{Family: f.family, Err: err}
+	}
+	if v4, v6 := sink.FailedFamilies(err); v4 || v6 {
+		f.failed = true
+		return err
+	}
+	f.failed, f.retry = false, false
+	t.accept(f)
+	return err
+}
+
+// accept makes what there is now what the next changes are told from. Services of which nothing is left go.
+func (t *Table) accept(f *family) {
+	for s := range f.accept() {
+		if s.removeUnused() {
+			delete(t.services, s.name)
+		}
+	}
+}
+
+// Reapply calls Apply for families outside of a wave, if there has been a Sync and no CleanUp since; with full, they are
+// told everything as new. Nil means all families. It is for backends that notice by themselves that somebody has changed
+// their dataplane; [Table.Repair] does so with pauses.
+func (t *Table) Reapply(ctx context.Context, full bool, families ...model.Family) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.active {
+		return nil
+	}
+	var errs []error
+	for _, f := range t.families {
+		if len(families) == 0 || slices.Contains(families, f.family) {
+			f.full = f.full || full
+			errs = append(errs, t.apply(ctx, f, t.options.Apply))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CleanUp calls remove, which is to remove from the dataplane all that is the backend's, without anything being applied
+// at the same time. Nothing is repaired from then on. The next Sync tells everything as new.
+func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.active = false
+	for _, f := range t.families {
+		f.full = true
+	}
+	return remove(ctx)
+}
+
+// Problems returns what is not served at present, and why, as of the last Sync.
+func (t *Table) Problems() []Problem {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []Problem
+	for _, s := range t.services {
+		for _, p := range s.problems {
+			list = append(list, p)
+		}
+	}
+	for _, f := range t.families {
+		list = append(list, f.conflicts()...)
+	}
+	slices.SortFunc(list, Problem.compare)
+	return list
+}
