@@ -21,10 +21,6 @@ import (
 // A set for each endpoint would do without numbers, but the kernel looks for sets by name, one after the other, for each
 // rule that refers to one: 1,000 services with 10 endpoints each took 9.4 s to load, and 29 ms to change.
 
-// maxClients is how many clients of all endpoints together are noted. More are served, without affinity: a rule that
-// cannot note a client goes no further, and the next one gets the packet.
-const maxClients = 1 << 20
-
 // affinityID is the number of an endpoint of the port.
 func (p *port) affinityID(ep netip.AddrPort) uint32 {
 	h := fnv.New32a()

@@ -126,7 +126,7 @@ func rawBatch(c backendtest.ClusterSize, first, n, endpoints int, replace bool) 
 		key := dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(nil, c.Service(i).ClusterIPs[0]), model.TCP), 80)
 		for j := range endpoints {
 			ep := c.Endpoint(i, j).Target
-			k := attr(1|nested, attr(1, dp.AppendRandom(key[:len(key):len(key)], uint32(j))))
+			k := attr(1|nested, attr(1, dp.AppendNumber(key[:len(key):len(key)], uint32(j))))
 			v := attr(2|nested, attr(1, dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port())))
 			slots = append(slots, attr(1|nested, append(k[:len(k):len(k)], v...)))
 			keys = append(keys, attr(1|nested, k))

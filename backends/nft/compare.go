@@ -18,7 +18,7 @@ import (
 // a new process takes over, and how the damage of others is repaired.
 func (f *family) compare(ctx context.Context, s *sink.Snapshot) error {
 	f.inForce, f.state = nil, newState(s.NumServices())
-	table, err := f.dataplane.ReadTable(ctx, f.key)
+	table, err := f.dataplane.ReadTable(ctx, f.key, nil)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func compatible(t *dp.Table) bool {
 		return false
 	}
 	for _, ch := range (&config{}).baseChains(newSets()) {
-		if have := t.Chains[ch.Name]; have != nil && (have.Hook != ch.Hook || have.Priority != ch.Priority) {
+		if have := t.Chains[ch.Name]; have != nil && (have.Hook != ch.Hook || have.Priority != ch.Priority || have.Filter != ch.Filter) {
 			return false
 		}
 	}
@@ -170,9 +170,12 @@ func readSlots(family model.Family, m map[string]string, key string) (slots []ne
 		if !ok {
 			return slots
 		}
-		a, rest := dp.ReadAddr(family, v)
-		p, _ := dp.ReadPort(rest)
-		slots = append(slots, netip.AddrPortFrom(a, p))
+		n := 4
+		if family == model.IPv6 {
+			n = 16
+		}
+		a, _ := netip.AddrFromSlice([]byte(v[:n]))
+		slots = append(slots, netip.AddrPortFrom(a, uint16(v[n])<<8|uint16(v[n+1])))
 	}
 }
 

@@ -29,7 +29,7 @@
 //
 // # The way of a packet
 //
-// Only the first packet of a connection comes here; the others follow connection tracking.
+// Only the first packet of a connection comes to the nat chains; the others follow connection tracking.
 //
 //	prerouting (from pods and from outside)        output (from the node itself)
 //	        │                                              │
@@ -37,11 +37,7 @@
 //	                            ▼
 //	 services ── 1. address . protocol . port in service-ips? ─────────────► go to the chain that it says
 //	                            │ no
-//	             2. address in cluster-ips? ───────────────────────────────► reject-traffic           S33
-//	                            │ no
-//	             3. address in a service CIDR? ────────────────────────────► drop                     S33
-//	                            │ no
-//	             4. address in nodeport-ips, protocol . port in nodeports? ─► go to the chain that it says
+//	             2. address in nodeport-ips, protocol . port in nodeports? ─► go to the chain that it says
 //	                            │ no
 //	                            ▼
 //	                      not ours
@@ -63,9 +59,18 @@
 //
 //	 cluster-3 ──► dnat to endpoints[ address . protocol . port . random number from 0 to 2 ]
 //
+//	forward, output (all packets, after everybody's address translation)
+//	        └── begins a connection? ──► cluster-ips-check
+//	                                         ├── address in cluster-ips? ──── reject          S33
+//	                                         └── address in a service CIDR? ─ drop            S33
+//
 //	postrouting
-//	        ├── mark set on the way (S31): clear it, masquerade
-//	        └── destination translated, source . destination in hairpin (S29): masquerade
+//	        └── destination translated? ──► masquerade-traffic
+//	                                         ├── mark set on the way (S31)? ─────────────── clear it, masquerade
+//	                                         └── source . destination in hairpin (S29)? ─── masquerade
+//
+// What is left of service addresses is refused where upstream kube-proxy refuses it: other programs may serve some of them
+// by a translation of their own, or the node may have one, to which packets are not forwarded.
 //
 // The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the local
 // set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The modulus of a

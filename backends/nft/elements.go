@@ -10,7 +10,7 @@ import (
 func slotElement(key string, slot int, to netip.AddrPort) dp.Element {
 	var b [64]byte
 	k := append(b[:0], key...)
-	k = dp.AppendRandom(k, uint32(slot))
+	k = dp.AppendNumber(k, uint32(slot))
 	n := len(k)
 	k = dp.AppendPort(dp.AppendAddr(k, to.Addr()), to.Port())
 	s := string(k) // one allocation for both

@@ -75,7 +75,7 @@ func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	require.NoError(t, err)
 	defer d.Close()
 	key := dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName}
-	table, err := d.ReadTable(t.Context(), key)
+	table, err := d.ReadTable(t.Context(), key, nil)
 	require.NoError(t, err)
 	require.Contains(t, table.Sets, "endpoints-2")
 	require.NotContains(t, table.Sets, "endpoints")

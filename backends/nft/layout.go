@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// layoutVersion is in the table's comment. A table with another one is replaced.
-const layoutComment = "service proxy of kube-proxy-lib, layout 1"
+// layoutComment is the comment of the table. A table with another one is replaced.
+const layoutComment = "service proxy of kube-proxy-lib, layout 2"
 
 // The chains that are always there. Others are named in target.go. ("reject" and "drop" are words that nft reserves.)
 const (
@@ -20,12 +20,18 @@ const (
 	preroutingChain  = "nat-prerouting"
 	outputChain      = "nat-output"
 	postroutingChain = "nat-postrouting"
+	masqueradeChain  = "masquerade-traffic"
+	clusterIPsChain  = "cluster-ips-check"
+	forwardChain     = "filter-forward"
+	filterChain      = "filter-output-post-dnat"
 )
 
-// Priorities of the base chains, those that nft calls dstnat and srcnat.
+// Priorities of the base chains, those that nft calls dstnat, dstnat + 10, filter and srcnat.
 const (
-	dstNAT = -100
-	srcNAT = 100
+	dstNAT      = -100
+	afterDstNAT = -90
+	filter      = 0
+	srcNAT      = 100
 )
 
 // Keys by which things are looked up, and what a lookup of an endpoint gives.
@@ -61,8 +67,8 @@ func newSets() *sets {
 		nodePortIPs:            &dp.Set{Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
 		vipSources:             &dp.Set{Name: "vip-sources", Key: append(vipKey(), dp.SourceAddr), Interval: true},
 		hairpin:                &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
-		affinity: &dp.Set{Name: "affinity", Comment: "clients of endpoints", Key: []dp.Field{dp.SourceAddr, dp.Random},
-			Dynamic: true, Size: maxClients},
+		affinity: &dp.Set{Name: "affinity", Comment: "clients of endpoints", Key: []dp.Field{dp.SourceAddr, dp.Constant},
+			Dynamic: true},
 	}
 }
 
@@ -167,37 +173,49 @@ func (c *config) equal(o *config) bool {
 }
 
 // baseChains returns the chains that are always there, in the order in which they can be made.
+//
+// What happens to service addresses that have no such port, or are nobody's, is decided on forward and output, after all
+// address translation (S33): there may be others who serve some of these, and packets to an address of the node itself are
+// not forwarded at all.
 func (c *config) baseChains(s *sets) []chain {
+	rules := func(list ...dp.Rule) []dp.Rule { return list }
 	rule := func(comment string, statements ...dp.Statement) dp.Rule {
 		return dp.Rule{Statements: statements, Comment: comment}
 	}
+	services := rules(rule("", dp.Jump{Chain: servicesChain}))
+	check := rules(rule("", dp.IsNew{}, dp.Jump{Chain: clusterIPsChain}))
 	return []chain{
-		{Chain: dp.Chain{Name: rejectChain}, rules: []dp.Rule{rule("", dp.Reject{})}},
-		{Chain: dp.Chain{Name: dropChain}, rules: []dp.Rule{rule("", dp.Drop{})}},
+		{Chain: dp.Chain{Name: rejectChain}, rules: rules(rule("", dp.Reject{}))},
+		{Chain: dp.Chain{Name: dropChain}, rules: rules(rule("", dp.Drop{}))},
 		{Chain: dp.Chain{Name: servicesChain}, rules: c.servicesRules(s)},
-		{Chain: dp.Chain{Name: preroutingChain, Hook: dp.Prerouting, Priority: dstNAT},
-			rules: []dp.Rule{rule("", dp.Jump{Chain: servicesChain})}},
-		{Chain: dp.Chain{Name: outputChain, Hook: dp.Output, Priority: dstNAT},
-			rules: []dp.Rule{rule("", dp.Jump{Chain: servicesChain})}},
-		{Chain: dp.Chain{Name: postroutingChain, Hook: dp.Postrouting, Priority: srcNAT}, rules: []dp.Rule{
+		{Chain: dp.Chain{Name: clusterIPsChain}, rules: c.clusterIPsRules(s)},
+		{Chain: dp.Chain{Name: masqueradeChain}, rules: rules(
 			rule("", dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{}),
-			rule("an endpoint that reaches itself", dp.IsDNATed{}, dp.InSet{Key: s.hairpin.Key, Set: s.hairpin.Name}, dp.Masquerade{}),
-		}},
+			rule("an endpoint that reaches itself",
+				dp.InSet{Key: s.hairpin.Key, Set: s.hairpin.Name}, dp.Masquerade{}))},
+		{Chain: dp.Chain{Name: preroutingChain, Hook: dp.Prerouting, Priority: dstNAT}, rules: services},
+		{Chain: dp.Chain{Name: outputChain, Hook: dp.Output, Priority: dstNAT}, rules: services},
+		{Chain: dp.Chain{Name: postroutingChain, Hook: dp.Postrouting, Priority: srcNAT},
+			rules: rules(rule("", dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}))},
+		{Chain: dp.Chain{Name: forwardChain, Hook: dp.Forward, Priority: filter, Filter: true}, rules: check},
+		{Chain: dp.Chain{Name: filterChain, Hook: dp.Output, Priority: afterDstNAT, Filter: true}, rules: check},
 	}
 }
 
-// servicesRules sorts new connections: those to an address and port of a service, then those to what is left of service
-// addresses (S33), then those to node ports (S35).
-func (c *config) servicesRules(s *sets) []dp.Rule {
-	rules := []dp.Rule{
-		{Statements: []dp.Statement{dp.GotoMap{Key: vipKey(), Map: s.serviceIPs.Name}}},
-		{Statements: []dp.Statement{dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Goto{Chain: rejectChain}},
-			Comment: "ports that the service does not have"},
-	}
+// clusterIPsRules refuse new connections to what is left of service addresses (S33).
+func (c *config) clusterIPsRules(s *sets) []dp.Rule {
+	rules := []dp.Rule{{Comment: "ports that the service does not have", Statements: []dp.Statement{
+		dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Reject{}}}}
 	for _, cidr := range c.serviceCIDRs {
-		rules = append(rules, dp.Rule{Statements: []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{}},
-			Comment: "service addresses that are not in use"})
+		rules = append(rules, dp.Rule{Comment: "service addresses that are not in use", Statements: []dp.Statement{
+			dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{}}})
 	}
+	return rules
+}
+
+// servicesRules sorts new connections: those to an address and port of a service, then those to node ports (S35).
+func (c *config) servicesRules(s *sets) []dp.Rule {
+	rules := []dp.Rule{{Statements: []dp.Statement{dp.GotoMap{Key: vipKey(), Map: s.serviceIPs.Name}}}}
 	nodePorts := dp.GotoMap{Key: nodePortKey(), Map: s.nodePorts.Name}
 	if c.nodePortPrefixes == nil {
 		return append(rules, dp.Rule{Statements: []dp.Statement{

@@ -112,13 +112,15 @@ func (b *batch) chain(table TableKey, c *Chain) {
 		b.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
 		b.close(at)
 		b.u32(unix.NFTA_CHAIN_POLICY, nfAccept)
-		b.text(unix.NFTA_CHAIN_TYPE, "nat")
+		b.text(unix.NFTA_CHAIN_TYPE, c.kind())
 	}
 	b.optional(nftaChainUserdata, comment(c.Comment))
 }
 
 func hookNumber(h Hook) uint32 {
 	switch h {
+	case Forward:
+		return unix.NF_INET_FORWARD
 	case Output:
 		return unix.NF_INET_LOCAL_OUT
 	case Postrouting:
@@ -220,7 +222,7 @@ func fieldsType(fields []Field, f model.Family) (t uint32) {
 			t |= 12 // inet_proto
 		case DestinationPort:
 			t |= 13 // inet_service
-		case Random:
+		case Random, Constant:
 			t |= 4 // integer
 		default:
 			if t |= 7; f == model.IPv6 { // ipv4_addr

@@ -22,7 +22,7 @@ func registerAt(offset int) uint32 {
 }
 
 // load returns the expressions that load a key into the registers, from the first.
-func load(fields []Field, r random, family model.Family) []expr.Any {
+func load(fields []Field, v numbers, family model.Family) []expr.Any {
 	var exprs []expr.Any
 	offset := 0
 	for _, f := range fields {
@@ -34,8 +34,9 @@ func load(fields []Field, r random, family model.Family) []expr.Any {
 			exprs = append(exprs, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg})
 		case DestinationPort:
 			exprs = append(exprs, &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2})
-		case Random:
-			exprs = append(exprs, &expr.Numgen{Register: reg, Modulus: r.mod, Offset: r.offset, Type: unix.NFT_NG_RANDOM})
+		case Random, Constant:
+			modulus, offset := v.numgen(f)
+			exprs = append(exprs, &expr.Numgen{Register: reg, Modulus: modulus, Offset: offset, Type: unix.NFT_NG_RANDOM})
 		default:
 			exprs = append(exprs, &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader,
 				Offset: addrOffset(f, family), Len: uint32(size)})
@@ -83,7 +84,7 @@ func markBitwise(mask, xor uint32) []expr.Any {
 func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	switch s := s.(type) {
 	case InSet:
-		return append(load(s.Key, constant(s.ID), family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set, Invert: s.Not}), nil
+		return append(load(s.Key, numbers{id: s.ID}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set, Invert: s.Not}), nil
 	case InPrefix:
 		return encodeInPrefix(s, family), nil
 	case IsLocal:
@@ -106,6 +107,13 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 			&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(ipsDstNAT), Xor: native(0)},
 			cmp(expr.CmpOpNeq, native(0)),
 		}, nil
+	case IsNew:
+		const stateNew = 1 << 3
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATE, Register: unix.NFT_REG_1},
+			&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 4, Mask: native(stateNew), Xor: native(0)},
+			cmp(expr.CmpOpNeq, native(0)),
+		}, nil
 	case OneIn:
 		return []expr.Any{&expr.Numgen{Register: unix.NFT_REG_1, Modulus: s.N, Type: unix.NFT_NG_RANDOM}, cmp(expr.CmpOpEq, native(0))}, nil
 	case HasMark:
@@ -119,13 +127,13 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case FlipMark:
 		return markBitwise(^uint32(0), s.Bit), nil
 	case Refresh:
-		return append(load(s.Key, constant(s.ID), family),
+		return append(load(s.Key, numbers{id: s.ID}, family),
 			&expr.Dynset{SrcRegKey: unix.NFT_REG_1, SetName: s.Set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout}), nil
 	case GotoMap:
-		return append(load(s.Key, random{}, family),
+		return append(load(s.Key, numbers{}, family),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT}), nil
 	case DNATMap:
-		return append(load(s.Key, random{mod: s.N}, family),
+		return append(load(s.Key, numbers{s.ID, s.N}, family),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
 			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nfproto(family)), RegAddrMin: unix.NFT_REG_1,
 				RegProtoMin: registerAt(DestinationAddr.size(family))}), nil

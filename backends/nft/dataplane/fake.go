@@ -145,7 +145,7 @@ func (f *Fake) Drifted(key TableKey) bool {
 func (f *Fake) Close() error { return nil }
 
 // ReadTable implements [Interface]. Elements are sorted by key.
-func (f *Fake) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
+func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -166,8 +166,10 @@ func (f *Fake) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
 	}
 	for _, s := range t.sets {
 		set := &TableSet{Set: s.Set}
-		for _, k := range slices.Sorted(maps.Keys(s.elements)) {
-			set.Elements = append(set.Elements, s.elements[k])
+		if elements == nil || elements(&s.Set) {
+			for _, k := range slices.Sorted(maps.Keys(s.elements)) {
+				set.Elements = append(set.Elements, s.elements[k])
+			}
 		}
 		table.Sets[s.Name] = set
 	}
@@ -323,7 +325,7 @@ func (a *fakeApply) addSet(t *fakeTable, s *Set) error {
 	if t.set(s.Name) != nil {
 		return syscall.EEXIST
 	}
-	if len(s.Key) == 0 || s.Interval && len(s.Key) < 2 || s.Verdicts && s.Value != nil || s.Dynamic && s.Size == 0 {
+	if len(s.Key) == 0 || s.Interval && len(s.Key) < 2 || s.Verdicts && s.Value != nil || s.Dynamic && s.Size != 0 {
 		return syscall.EINVAL
 	}
 	before := t.sets

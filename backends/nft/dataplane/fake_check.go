@@ -79,13 +79,17 @@ func (t *fakeTable) checkRule(r *Rule) error {
 		if isVerdict(s) && i != len(r.Statements)-1 {
 			return fmt.Errorf("statements follow a verdict: %w", syscall.EINVAL)
 		}
-		switch s.(type) {
+		needsProtocol := false
+		switch s := s.(type) {
 		case IsProtocol:
 			protocol = true
 		case DNAT:
-			if !protocol {
-				return fmt.Errorf("dnat to a port without a protocol: %w", syscall.EINVAL)
-			}
+			needsProtocol = true
+		case DNATMap:
+			needsProtocol = !slices.Contains(s.Key, DestinationPort)
+		}
+		if needsProtocol && !protocol {
+			return fmt.Errorf("dnat to a port without a protocol: %w", syscall.EINVAL)
 		}
 	}
 	return nil
@@ -131,7 +135,7 @@ func (t *fakeTable) checkSetUse(s Statement) error {
 func (t *fakeTable) validate() error {
 	for _, c := range t.chains {
 		if c.Hook != NoHook {
-			if err := t.walk(c, c.Hook, nil, map[string]bool{}); err != nil {
+			if err := t.walk(c, &c.Chain, nil, map[string]bool{}); err != nil {
 				return err
 			}
 		}
@@ -139,7 +143,7 @@ func (t *fakeTable) validate() error {
 	return nil
 }
 
-func (t *fakeTable) walk(c *fakeChain, hook Hook, path []string, done map[string]bool) error {
+func (t *fakeTable) walk(c *fakeChain, base *Chain, path []string, done map[string]bool) error {
 	if slices.Contains(path, c.Name) {
 		return fmt.Errorf("chain %s leads back to itself: %w", c.Name, syscall.ELOOP)
 	}
@@ -151,13 +155,17 @@ func (t *fakeTable) walk(c *fakeChain, hook Hook, path []string, done map[string
 		for _, s := range c.rules[i].Statements {
 			var targets []string
 			switch s := s.(type) {
-			case DNAT, DNATMap, Reject:
-				if hook == Postrouting {
+			case Reject:
+				if base.Hook == Postrouting {
 					return fmt.Errorf("chain %s is reached from postrouting: %w", c.Name, syscall.EOPNOTSUPP)
 				}
+			case DNAT, DNATMap:
+				if base.Filter || base.Hook != Prerouting && base.Hook != Output {
+					return fmt.Errorf("dnat in %s is reached from %s: %w", c.Name, base.Name, syscall.EOPNOTSUPP)
+				}
 			case Masquerade:
-				if hook != Postrouting {
-					return fmt.Errorf("masquerade in %s is reached from %v: %w", c.Name, hook, syscall.EOPNOTSUPP)
+				if base.Filter || base.Hook != Postrouting {
+					return fmt.Errorf("masquerade in %s is reached from %s: %w", c.Name, base.Name, syscall.EOPNOTSUPP)
 				}
 			case GotoMap:
 				for _, e := range t.set(s.Map).elements {
@@ -169,7 +177,7 @@ func (t *fakeTable) walk(c *fakeChain, hook Hook, path []string, done map[string
 				}
 			}
 			for _, name := range targets {
-				if err := t.walk(t.chain(name), hook, path, done); err != nil {
+				if err := t.walk(t.chain(name), base, path, done); err != nil {
 					return err
 				}
 			}

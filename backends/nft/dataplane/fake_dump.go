@@ -37,12 +37,12 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 	if s.Verdicts || s.Value != nil {
 		kind = "map"
 	}
-	fmt.Fprintf(b, "\t%s %s {\n\t\ttypeof %s", kind, s.Name, fieldsText(family, s.Key, random{mod: typeofModulus}))
+	fmt.Fprintf(b, "\t%s %s {\n\t\ttypeof %s", kind, s.Name, typeofText(family, s.Key))
 	switch {
 	case s.Verdicts:
 		b.WriteString(" : verdict")
 	case s.Value != nil:
-		b.WriteString(" : " + fieldsText(family, s.Value, random{}))
+		b.WriteString(" : " + typeofText(family, s.Value))
 	}
 	b.WriteString("\n")
 	if s.Size > 0 {
@@ -65,6 +65,18 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 		fmt.Fprintf(b, "\t\telements = { %s }\n", strings.Join(texts, ",\n\t\t\t     "))
 	}
 	b.WriteString("\t}\n\n")
+}
+
+// typeofText returns a key or value as nft declares it.
+func typeofText(family model.Family, fields []Field) string {
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		if f == Constant {
+			f = Random
+		}
+		texts[i] = f.text(family, numbers{n: typeofModulus})
+	}
+	return strings.Join(texts, " . ")
 }
 
 // elementText returns an element in nft's syntax. The last field of an interval set is written as a range.
@@ -93,7 +105,7 @@ func (c *fakeChain) dump(b *strings.Builder, family model.Family) {
 		fmt.Fprintf(b, "\t\tcomment %q\n", c.Comment)
 	}
 	if c.Hook != NoHook {
-		fmt.Fprintf(b, "\t\ttype nat hook %v priority %d; policy accept;\n", c.Hook, c.Priority)
+		fmt.Fprintf(b, "\t\ttype %s hook %v priority %d; policy accept;\n", c.kind(), c.Hook, c.Priority)
 	}
 	for i := range c.rules {
 		fmt.Fprintf(b, "\t\t%s\n", c.rules[i].text(family))

@@ -18,14 +18,20 @@ const (
 	DestinationAddr                  // ip daddr, ip6 daddr
 	Protocol                         // meta l4proto
 	DestinationPort                  // th dport
-	Random                           // numgen random mod N; or a constant, as numgen random mod 1 offset ID
+	Random                           // numgen random mod N
+	Constant                         // numgen random mod 1 offset ID: nft has no other way to write a number in a key
 )
 
-// random says what numbers a Random field gives: offset, and from there on mod numbers.
-type random struct{ mod, offset uint32 }
+// numbers are what the fields of a key that are not of the packet give: Constant always id, Random a number below n.
+type numbers struct{ id, n uint32 }
 
-// constant always gives the same number. nft knows no constants in keys; this is how to write one.
-func constant(id uint32) random { return random{1, id} }
+// numgen returns the modulus and the offset by which nft makes the number of a field.
+func (v numbers) numgen(f Field) (modulus, offset uint32) {
+	if f == Constant {
+		return 1, v.id
+	}
+	return v.n, 0
+}
 
 // size returns the bytes of a field; in keys each takes a multiple of four.
 func (f Field) size(family model.Family) int {
@@ -54,7 +60,7 @@ func fieldsSize(family model.Family, fields []Field) int {
 }
 
 // text returns the field in nft's syntax.
-func (f Field) text(family model.Family, r random) string {
+func (f Field) text(family model.Family, v numbers) string {
 	switch f {
 	case SourceAddr:
 		return familyText(family) + " saddr"
@@ -64,19 +70,20 @@ func (f Field) text(family model.Family, r random) string {
 		return "meta l4proto"
 	case DestinationPort:
 		return "th dport"
-	case Random:
-		if r.offset != 0 {
-			return fmt.Sprintf("numgen random mod %d offset %d", r.mod, r.offset)
+	case Random, Constant:
+		modulus, offset := v.numgen(f)
+		if offset != 0 {
+			return fmt.Sprintf("numgen random mod %d offset %d", modulus, offset)
 		}
-		return fmt.Sprintf("numgen random mod %d", r.mod)
+		return fmt.Sprintf("numgen random mod %d", modulus)
 	}
 	return fmt.Sprintf("unknown field %d", uint8(f))
 }
 
-func fieldsText(family model.Family, fields []Field, r random) string {
+func fieldsText(family model.Family, fields []Field, v numbers) string {
 	texts := make([]string, len(fields))
 	for i, f := range fields {
-		texts[i] = f.text(family, r)
+		texts[i] = f.text(family, v)
 	}
 	return strings.Join(texts, " . ")
 }
@@ -97,8 +104,8 @@ func AppendProtocol(b []byte, p model.Protocol) []byte { return append(b, byte(p
 // AppendPort appends a port to a key or value.
 func AppendPort(b []byte, port uint16) []byte { return append(b, byte(port>>8), byte(port), 0, 0) }
 
-// AppendRandom appends a number that Random may give. It is in the byte order of the host, as the kernel has it.
-func AppendRandom(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
+// AppendNumber appends a number that Random or Constant may give. It is in the byte order of the host, as the kernel has it.
+func AppendNumber(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
 
 // valueText returns the bytes of a key or value in nft's syntax, and what follows it.
 func fieldsValueText(family model.Family, fields []Field, b string) (text, rest string) {
@@ -118,27 +125,9 @@ func fieldsValueText(family model.Family, fields []Field, b string) (text, rest 
 			parts = append(parts, strings.ToLower(model.Protocol(v[0]).String()))
 		case DestinationPort:
 			parts = append(parts, fmt.Sprint(binary.BigEndian.Uint16(v)))
-		case Random:
+		case Random, Constant:
 			parts = append(parts, fmt.Sprint(binary.NativeEndian.Uint32(v)))
 		}
 	}
 	return strings.Join(parts, " . "), b
-}
-
-// ReadAddr reads an address off a key or value.
-func ReadAddr(family model.Family, b string) (netip.Addr, string) {
-	n := DestinationAddr.size(family)
-	if len(b) < n {
-		return netip.Addr{}, ""
-	}
-	a, _ := netip.AddrFromSlice([]byte(b[:n]))
-	return a, b[n:]
-}
-
-// ReadPort reads a port off a key or value.
-func ReadPort(b string) (uint16, string) {
-	if len(b) < 4 {
-		return 0, ""
-	}
-	return uint16(b[0])<<8 | uint16(b[1]), b[4:]
 }

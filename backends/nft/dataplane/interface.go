@@ -17,8 +17,9 @@ type Interface interface {
 	Apply(ctx context.Context, tx *Transaction) error
 	// Check tells whether Apply would succeed, and changes nothing.
 	Check(ctx context.Context, tx *Transaction) error
-	// ReadTable returns what is in force, or nil if there is no such table. Changes of others until now count as seen.
-	ReadTable(ctx context.Context, key TableKey) (*Table, error)
+	// ReadTable returns what is in force, or nil if there is no such table. Changes of others until now count as seen. The
+	// elements of a set are read unless elements is given and says no.
+	ReadTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error)
 	// Drift has a value soon after somebody else changed a table that has been read or written here.
 	Drift() <-chan struct{}
 	// Drifted tells whether a table is one of those that Drift is about. ReadTable resets it.

@@ -49,18 +49,18 @@ func TestTheKernelHoldsWhatTheFakeHolds(t *testing.T) {
 		n, fake, ctx := newNetlink(t), NewFake(), context.Background()
 		require.NoError(t, fake.Apply(ctx, s.create()))
 		require.NoError(t, n.Check(ctx, s.create()))
-		before, err := n.ReadTable(ctx, s.key)
+		before, err := n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 		require.Nil(t, before, "a check leaves nothing behind")
 		require.NoError(t, n.Apply(ctx, s.create()))
 
-		want, err := fake.ReadTable(ctx, s.key)
+		want, err := fake.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
-		got, err := n.ReadTable(ctx, s.key)
+		got, err := n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, sortElements(got))
-		assert.Len(t, got.Sets, 5)
-		assert.Len(t, got.Chains["split"].Rules, 6)
+		assert.Len(t, got.Sets, 6)
+		assert.Len(t, got.Chains["split"].Rules, 7)
 	})
 }
 
@@ -81,7 +81,7 @@ func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
 		n, fake, ctx := newNetlink(t), NewFake(), context.Background()
 		for _, d := range []Interface{n, fake} {
 			require.NoError(t, d.Apply(ctx, s.create()))
-			before, err := d.ReadTable(ctx, s.key)
+			before, err := d.ReadTable(ctx, s.key, nil)
 			require.NoError(t, err)
 			for _, tt := range []struct {
 				name string
@@ -123,7 +123,7 @@ func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
 					}
 				}
 			}
-			after, err := d.ReadTable(ctx, s.key)
+			after, err := d.ReadTable(ctx, s.key, nil)
 			require.NoError(t, err)
 			assert.Equal(t, sortElements(before), sortElements(after), "%T", d)
 		}
@@ -141,13 +141,13 @@ func TestBigElementListsAreComplete(t *testing.T) {
 		tx := NewTransaction(s.key)
 		tx.AddElements(s.endpoints, slots...)
 		require.NoError(t, n.Apply(ctx, tx))
-		got, err := n.ReadTable(ctx, s.key)
+		got, err := n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 		assert.Len(t, got.Sets["endpoints"].Elements, 5002)
 		tx = NewTransaction(s.key)
 		tx.DeleteElements(s.endpoints, slots...)
 		require.NoError(t, n.Apply(ctx, tx))
-		got, err = n.ReadTable(ctx, s.key)
+		got, err = n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 		assert.Len(t, got.Sets["endpoints"].Elements, 2)
 		assert.False(t, n.Drifted(s.key), "our own changes are no drift")
@@ -178,7 +178,7 @@ func TestChangesOfOthersAreNoticedAtOnce(t *testing.T) {
 		<-n.Drift()
 		require.True(t, n.Drifted(s.key))
 		require.ErrorIs(t, n.Apply(ctx, slot(3)), ErrStale)
-		table, err := n.ReadTable(ctx, s.key)
+		table, err := n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 		require.Empty(t, table.Chains["reject-new"].Rules)
 		require.NoError(t, n.Apply(ctx, slot(3)))
@@ -211,7 +211,7 @@ func TestWhatOthersDoDuringABigBatchIsSuspectedOfAllTables(t *testing.T) {
 	bothFamilies(t, func(t *testing.T, s sample) { samples[s.key.Family] = s })
 	for _, s := range samples {
 		require.NoError(t, n.Apply(ctx, s.create()))
-		_, err := n.ReadTable(ctx, s.key)
+		_, err := n.ReadTable(ctx, s.key, nil)
 		require.NoError(t, err)
 	}
 	v4, v6 := samples[model.IPv4], samples[model.IPv6]
@@ -249,7 +249,7 @@ func TestReadingSoonAfterABigBatch(t *testing.T) {
 		}
 		tx.AddElements(s, elements...)
 		require.NoError(t, n.Apply(ctx, tx))
-		table, err := n.ReadTable(ctx, key)
+		table, err := n.ReadTable(ctx, key, nil)
 		require.NoError(t, err)
 		different := map[string]bool{}
 		for _, e := range table.Sets["addresses"].Elements {

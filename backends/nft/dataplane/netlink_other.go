@@ -25,7 +25,9 @@ func (*Netlink) Apply(context.Context, *Transaction) error { return ErrNotLinux 
 func (*Netlink) Check(context.Context, *Transaction) error { return ErrNotLinux }
 
 // ReadTable implements [Interface].
-func (*Netlink) ReadTable(context.Context, TableKey) (*Table, error) { return nil, ErrNotLinux }
+func (*Netlink) ReadTable(context.Context, TableKey, func(*Set) bool) (*Table, error) {
+	return nil, ErrNotLinux
+}
 
 // Drift implements [Interface].
 func (*Netlink) Drift() <-chan struct{} { return nil }

@@ -12,7 +12,7 @@ import (
 )
 
 // ReadTable implements [Interface]. It reads until nobody changed the ruleset in between.
-func (n *Netlink) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
+func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for range 20 {
@@ -27,7 +27,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
 		// What is reported from here on comes on top of what is read. Reports that are late only cause a needless look.
 		n.monitor.waitFor(ctx, before)
 		n.monitor.seenNow(key)
-		t, err := n.readTable(ctx, key)
+		t, err := n.readTable(ctx, key, elements)
 		if errors.Is(err, errInterrupted) {
 			continue
 		}
@@ -46,7 +46,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey) (*Table, error) {
 	return nil, fmt.Errorf("reading table %v: %w", key, errInterrupted)
 }
 
-func (n *Netlink) readTable(ctx context.Context, key TableKey) (*Table, error) {
+func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
 	t := &Table{Key: key, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
 	w := n.request(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, key.Family)
 	w.end()
@@ -80,14 +80,19 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey) (*Table, error) {
 	if err := n.readChains(t); err != nil {
 		return nil, err
 	}
-	if err := n.readRules(t); err != nil {
-		return nil, err
+	for _, c := range t.Chains {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if err := n.readRules(key, c); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.readSets(t); err != nil {
 		return nil, err
 	}
 	for _, s := range t.Sets {
-		if s.Dynamic || s.Foreign {
+		if s.Dynamic || s.Foreign || elements != nil && !elements(&s.Set) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -119,6 +124,8 @@ func (n *Netlink) readChains(t *Table) error {
 				table = cstring(v)
 			case unix.NFTA_CHAIN_NAME:
 				c.Name = cstring(v)
+			case unix.NFTA_CHAIN_TYPE:
+				c.Filter = cstring(v) == "filter"
 			case nftaChainUserdata:
 				c.Comment = cstring(readUserdata(v, userdata.TypeComment))
 			case unix.NFTA_CHAIN_POLICY:
@@ -145,7 +152,7 @@ func (n *Netlink) readChains(t *Table) error {
 }
 
 func hookOf(number uint32) Hook {
-	for _, h := range []Hook{Prerouting, Output, Postrouting} {
+	for _, h := range []Hook{Prerouting, Forward, Output, Postrouting} {
 		if hookNumber(h) == number {
 			return h
 		}
@@ -153,26 +160,21 @@ func hookOf(number uint32) Hook {
 	return ^NoHook
 }
 
-func (n *Netlink) readRules(t *Table) error {
-	w := n.request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, t.Key.Family)
-	w.text(unix.NFTA_RULE_TABLE, t.Key.Name)
+// readRules reads the rules of one chain. To go on with a list of all rules of a table, the kernel counts them from the start
+// for each 32 KiB: 4,000 services with affinity took 6 to 8 s that way.
+func (n *Netlink) readRules(table TableKey, c *TableChain) error {
+	w := n.request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, table.Family)
+	w.text(unix.NFTA_RULE_TABLE, table.Name)
+	w.text(unix.NFTA_RULE_CHAIN, c.Name)
 	w.end()
 	return n.conn.dump(w, func(m message) error {
-		var table, chain string
 		var id RuleID
 		fields(m, func(typ uint16, v []byte) {
-			switch typ {
-			case unix.NFTA_RULE_TABLE:
-				table = cstring(v)
-			case unix.NFTA_RULE_CHAIN:
-				chain = cstring(v)
-			case unix.NFTA_RULE_USERDATA:
+			if typ == unix.NFTA_RULE_USERDATA {
 				id = readRuleID(v)
 			}
 		})
-		if c := t.Chains[chain]; c != nil && table == t.Key.Name {
-			c.Rules = append(c.Rules, id)
-		}
+		c.Rules = append(c.Rules, id)
 		return nil
 	})
 }
@@ -220,8 +222,12 @@ func (n *Netlink) readSets(t *Table) error {
 }
 
 // setOfDefinition is the reverse of definitionOf. Source and destination addresses are of one type: as the key's last
-// field behind a port it is the source, and of dynamic sets the first; of two addresses the first is the source.
+// field behind a port it is the source, and of dynamic sets the first; of two addresses the first is the source. So are
+// Constant and Random: of two numbers the first is Constant, and so is the one of a dynamic set.
 func setOfDefinition(d definition, f model.Family) *TableSet {
+	if d.flags&unix.NFT_SET_EVAL != 0 && d.size == MaxDynamic {
+		d.size = 0 // the kernel's choice, made when the first rule refers to the set
+	}
 	s := &TableSet{Set: Set{Size: d.size, Key: fieldsOfType(d.keyType), Dynamic: d.flags&unix.NFT_SET_EVAL != 0,
 		Interval: d.flags&unix.NFT_SET_INTERVAL != 0}}
 	switch {
@@ -234,6 +240,13 @@ func setOfDefinition(d definition, f model.Family) *TableSet {
 	case n == 0:
 	case s.Dynamic:
 		s.Key[0] = SourceAddr
+		for i, field := range s.Key {
+			if field == Random {
+				s.Key[i] = Constant
+			}
+		}
+	case n == 2 && s.Key[0] == Random && s.Key[1] == Random:
+		s.Key[0] = Constant
 	case n > 1 && s.Key[n-2] == DestinationPort && s.Key[n-1] == DestinationAddr:
 		s.Key[n-1] = SourceAddr
 	case n == 2 && s.Key[0] == DestinationAddr && s.Key[1] == DestinationAddr:

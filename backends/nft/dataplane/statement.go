@@ -15,7 +15,7 @@ type Statement interface {
 	text(model.Family) string
 }
 
-// InSet matches packets whose key is in a set. A Random field in the key stands for the constant ID.
+// InSet matches packets whose key is in a set. ID is the number of the key's Constant field.
 type InSet struct {
 	Key []Field
 	Set string
@@ -46,6 +46,9 @@ type IsProtocol struct{ Protocol model.Protocol }
 // IsDNATed matches packets of connections whose destination was translated.
 type IsDNATed struct{}
 
+// IsNew matches the packets that begin a connection.
+type IsNew struct{}
+
 // OneIn matches every Nth packet at random, on average.
 type OneIn struct{ N uint32 }
 
@@ -58,8 +61,8 @@ type SetMark struct{ Bit uint32 }
 // FlipMark inverts a bit of the packet mark.
 type FlipMark struct{ Bit uint32 }
 
-// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. A Random field in the key stands for
-// the constant ID. If the set is full the rule goes no further.
+// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. ID is the number of the key's Constant
+// field. If the set is full the rule goes no further.
 type Refresh struct {
 	Key     []Field
 	Set     string
@@ -73,10 +76,12 @@ type GotoMap struct {
 	Map string
 }
 
-// DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. N is the
-// modulus of the key's Random field.
+// DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. ID is the number
+// of the key's Constant field, N the modulus of its Random field. The rule needs an IsProtocol before it if there is no
+// DestinationPort in the key.
 type DNATMap struct {
 	Key []Field
+	ID  uint32
 	N   uint32
 	Map string
 }
@@ -107,7 +112,7 @@ func not(n bool) string {
 }
 
 func (s InSet) text(f model.Family) string {
-	return fieldsText(f, s.Key, constant(s.ID)) + " " + not(s.Not) + "@" + s.Set
+	return fieldsText(f, s.Key, numbers{id: s.ID}) + " " + not(s.Not) + "@" + s.Set
 }
 
 func (s InPrefix) text(f model.Family) string {
@@ -115,11 +120,11 @@ func (s InPrefix) text(f model.Family) string {
 	if s.Prefix.IsSingleIP() {
 		p = s.Prefix.Addr().String()
 	}
-	return s.Field.text(f, random{}) + " " + not(s.Not) + p
+	return s.Field.text(f, numbers{}) + " " + not(s.Not) + p
 }
 
 func (s IsLocal) text(f model.Family) string {
-	_, field, _ := strings.Cut(s.Field.text(f, random{}), " ")
+	_, field, _ := strings.Cut(s.Field.text(f, numbers{}), " ")
 	return "fib " + field + " type local"
 }
 
@@ -136,6 +141,8 @@ func (s IsProtocol) text(model.Family) string {
 
 func (IsDNATed) text(model.Family) string { return "ct status dnat" }
 
+func (IsNew) text(model.Family) string { return "ct state new" }
+
 func (s OneIn) text(model.Family) string { return fmt.Sprintf("numgen random mod %d 0", s.N) }
 
 func (s HasMark) text(model.Family) string {
@@ -151,15 +158,15 @@ func (s FlipMark) text(model.Family) string {
 }
 
 func (s Refresh) text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, fieldsText(f, s.Key, constant(s.ID)), durationText(s.Timeout))
+	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, fieldsText(f, s.Key, numbers{id: s.ID}), durationText(s.Timeout))
 }
 
 func (s GotoMap) text(f model.Family) string {
-	return fieldsText(f, s.Key, random{}) + " vmap @" + s.Map
+	return fieldsText(f, s.Key, numbers{}) + " vmap @" + s.Map
 }
 
 func (s DNATMap) text(f model.Family) string {
-	return "dnat " + familyText(f) + " to " + fieldsText(f, s.Key, random{mod: s.N}) + " map @" + s.Map
+	return "dnat " + familyText(f) + " to " + fieldsText(f, s.Key, numbers{s.ID, s.N}) + " map @" + s.Map
 }
 
 func (s DNAT) text(model.Family) string { return "dnat to " + s.To.String() }

@@ -13,19 +13,35 @@ type Hook uint8
 const (
 	NoHook Hook = iota
 	Prerouting
+	Forward
 	Output
 	Postrouting
 )
 
 // String returns nft's name of the hook.
-func (h Hook) String() string { return [...]string{"none", "prerouting", "output", "postrouting"}[h&3] }
+func (h Hook) String() string {
+	if names := [...]string{"none", "prerouting", "forward", "output", "postrouting"}; int(h) < len(names) {
+		return names[h]
+	}
+	return "unknown"
+}
 
-// Chain is a chain without its rules. One with a hook is of type nat, with policy accept.
+// Chain is a chain without its rules. One with a hook is a base chain, with policy accept.
 type Chain struct {
 	Name     string
 	Comment  string // kernel 5.10 and later keep it
 	Hook     Hook
 	Priority int32 // of base chains, for example -100 for dstnat
+	// Filter: a base chain of type filter, which sees all packets. Others are of type nat and see the first of a connection.
+	Filter bool
+}
+
+// kind returns the type of a base chain.
+func (c *Chain) kind() string {
+	if c.Filter {
+		return "filter"
+	}
+	return "nat"
 }
 
 // Rule is what nft writes on a line.
@@ -46,10 +62,15 @@ type Set struct {
 	Verdicts bool
 	// Interval: the last field of a key is a range of values, of which no two overlap. The key needs two fields or more.
 	Interval bool
-	// Dynamic: rules add elements, which time out. Size is how many there may be.
+	// Dynamic: rules add elements, which time out, up to MaxDynamic.
 	Dynamic bool
-	Size    uint32
+	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for dynamic sets.
+	Size uint32
 }
+
+// MaxDynamic is how many elements a dynamic set has room for: what the kernel gives one that does not ask for a size. It
+// grows as they come, while one that asks takes 16 bytes for each from the start.
+const MaxDynamic = 65535
 
 func (s *Set) sameDefinition(o *Set) bool {
 	return slices.Equal(s.Key, o.Key) && slices.Equal(s.Value, o.Value) && s.Verdicts == o.Verdicts &&

@@ -10,9 +10,9 @@ import (
 
 // sample holds one of everything that a table can hold.
 type sample struct {
-	key                                        TableKey
-	services, endpoints, sources, same, sticky *Set
-	vip, pod                                   netip.Addr
+	key                                                 TableKey
+	services, endpoints, sources, same, sticky, indexed *Set
+	vip, pod                                            netip.Addr
 }
 
 func newSample(f model.Family) sample {
@@ -23,9 +23,11 @@ func newSample(f model.Family) sample {
 		endpoints: &Set{Name: "endpoints", Key: append(vipKey[:3:3], Random), Value: []Field{DestinationAddr, DestinationPort}},
 		sources:   &Set{Name: "vip-sources", Key: append(vipKey[:3:3], SourceAddr), Interval: true},
 		same:      &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
-		sticky:    &Set{Name: "affinity", Key: []Field{SourceAddr, Random}, Dynamic: true, Size: 65536},
-		vip:       netip.MustParseAddr("10.96.0.1"),
-		pod:       netip.MustParseAddr("10.244.1.5"),
+		sticky:    &Set{Name: "affinity", Key: []Field{SourceAddr, Constant}, Dynamic: true},
+		indexed: &Set{Name: "indexed", Key: []Field{Constant, Random}, Value: []Field{DestinationAddr, DestinationPort},
+			Size: 1024},
+		vip: netip.MustParseAddr("10.96.0.1"),
+		pod: netip.MustParseAddr("10.244.1.5"),
 	}
 	if f == model.IPv6 {
 		s.vip, s.pod = netip.MustParseAddr("fd00:96::1"), netip.MustParseAddr("fd00:244::5")
@@ -38,13 +40,13 @@ func (s sample) vipKey() []byte {
 }
 
 func (s sample) slot(n uint32, to netip.Addr, port uint16) Element {
-	return Element{Key: string(AppendRandom(s.vipKey(), n)), Value: string(AppendPort(AppendAddr(nil, to), port))}
+	return Element{Key: string(AppendNumber(s.vipKey(), n)), Value: string(AppendPort(AppendAddr(nil, to), port))}
 }
 
 func (s sample) create() *Transaction {
 	tx := NewTransaction(s.key)
 	tx.AddTable("a sample")
-	for _, set := range []*Set{s.services, s.endpoints, s.sources, s.same, s.sticky} {
+	for _, set := range []*Set{s.services, s.endpoints, s.sources, s.same, s.sticky, s.indexed} {
 		tx.AddSet(set)
 	}
 	chain := func(name string, rules ...[]Statement) {
@@ -58,7 +60,7 @@ func (s sample) create() *Transaction {
 	chain("reject-new", []Statement{Reject{}})
 	tx.AddChain(&Chain{Name: "cluster-2", Comment: "2 endpoints"})
 	tx.AddRule("cluster-2", &Rule{Statements: []Statement{InPrefix{SourceAddr, prefix, true}, InPrefix{SourceAddr, odd, true}, SetMark{1 << 14}}})
-	tx.AddRule("cluster-2", &Rule{Statements: []Statement{DNATMap{s.endpoints.Key, 2, "endpoints"}}, Comment: "balance"})
+	tx.AddRule("cluster-2", &Rule{Statements: []Statement{DNATMap{Key: s.endpoints.Key, N: 2, Map: "endpoints"}}, Comment: "balance"})
 	chain("sticky",
 		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name, ID: 7}, Refresh{s.sticky.Key, s.sticky.Name, 7, 3 * time.Hour}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}},
 		[]Statement{OneIn{2}, Refresh{s.sticky.Key, s.sticky.Name, 4294967295, 90 * time.Minute}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}})
@@ -78,6 +80,12 @@ func (s sample) create() *Transaction {
 	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{HasMark{1 << 14}, FlipMark{1 << 14}, Masquerade{}}})
 	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{IsDNATed{}, InSet{Key: s.same.Key, Set: "hairpin"}, Masquerade{}}})
 
+	chain("indexed", []Statement{IsProtocol{model.SCTP}, DNATMap{Key: s.indexed.Key, ID: 4294967295, N: 2, Map: "indexed"}})
+	tx.AddRule("split", &Rule{Statements: []Statement{Goto{"indexed"}}})
+	tx.AddChain(&Chain{Name: "filter-forward", Hook: Forward, Filter: true})
+	tx.AddRule("filter-forward", &Rule{Statements: []Statement{IsNew{}, Jump{"reject-new"}}})
+	tx.AddElements(s.indexed, Element{Key: string(AppendNumber(AppendNumber(nil, 4294967295), 1)),
+		Value: string(AppendPort(AppendAddr(nil, s.pod), 80))})
 	tx.AddElements(s.endpoints, s.slot(0, s.pod, 8080), s.slot(1, s.pod.Next(), 8080))
 	tx.AddElements(s.services, Element{Key: string(s.vipKey()), Value: "cluster-2", Comment: "default/web:http"})
 	first := AppendAddr(s.vipKey(), prefix.Masked().Addr())

@@ -114,7 +114,7 @@ func typeofField(f Field, family model.Family) []byte {
 		return typeofExpr(exprMeta, numbers(unix.NFT_META_L4PROTO))
 	case DestinationPort:
 		return typeofExpr(exprPayload, numbers(protoTransport, fieldTransportDport))
-	case Random:
+	case Random, Constant:
 		return typeofExpr(exprNumgen, numbers(unix.NFT_NG_RANDOM, typeofModulus, 0))
 	}
 	proto, field := uint32(protoIP), uint32(fieldIPDaddr)

@@ -1,0 +1,171 @@
+package nft_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+// road is a node between a client and a server, with the backend on it, and other programs whose rules are to be left alone.
+type road struct {
+	t              *testing.T
+	client, server *testns.Namespace
+	node           *rig
+}
+
+const (
+	roadClient, roadNode, roadServer = "192.0.2.2", "198.51.100.1", "198.51.100.2"
+	serverPort                       = "8080"
+)
+
+func newRoad(t *testing.T) *road {
+	need.Program(t, "nft")
+	here := testns.Enter(t)
+	r := &road{t: t, client: testns.New(t), server: testns.New(t)}
+	check := func(err error) {
+		t.Helper()
+		require.NoError(t, err)
+	}
+	up := func(name, addr string) error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		a, err := netlink.ParseAddr(addr)
+		return errors.Join(err, netlink.AddrAdd(link, a), netlink.LinkSetUp(link))
+	}
+	for _, end := range []struct {
+		ns                *testns.Namespace
+		name, near, there string
+	}{
+		{r.client, "client", "192.0.2.1/24", roadClient + "/24"},
+		{r.server, "server", roadNode + "/24", roadServer + "/24"},
+	} {
+		// Made over there, with the other end here.
+		end.ns.Do(func() error {
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "uplink"}, PeerName: end.name,
+				PeerNamespace: netlink.NsFd(here)})
+		})
+		check(up(end.name, end.near))
+		end.ns.Do(func() error {
+			gateway, _, _ := strings.Cut(end.near, "/")
+			return errors.Join(up("uplink", end.there), netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gateway)}))
+		})
+	}
+	check(netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(roadServer)})) // where the node would send service addresses
+	check(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
+	r.server.Do(func() error { return echo(t, roadServer+":"+serverPort) })
+	r.node = newKernelRig(t)
+	r.node.set(fm.Node("n1").IP(roadNode).ServiceCIDR("10.96.0.0/12").Build(),
+		fm.Service("default/web").ClusterIP("10.96.0.10").UDPPort("web", 80).MasqueradeAll().Build(),
+		fm.Endpoint("default/web:web/UDP", roadServer+":"+serverPort).Build())
+	r.node.sync()
+	return r
+}
+
+// echo answers with the address that the question came from.
+func echo(t *testing.T, at string) error {
+	c, err := net.ListenPacket("udp4", at)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		buf := make([]byte, 16)
+		for {
+			_, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			host, _, _ := net.SplitHostPort(from.String())
+			_, _ = c.WriteTo([]byte(host), from)
+		}
+	}()
+	return nil
+}
+
+// nft adds the rules of another program.
+func (r *road) nft(text string) {
+	r.t.Helper()
+	out, err := run(r.t.Context(), "nft", text)
+	require.NoError(r.t, err, out)
+}
+
+// ask returns what a question from a namespace is answered with: the source that was seen, "refused", or "nothing".
+func ask(t *testing.T, from *testns.Namespace, to string, patience time.Duration) (answer string) {
+	t.Helper()
+	from.Do(func() error {
+		c, err := net.Dial("udp4", to)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("?")); err != nil {
+			return err
+		}
+		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		buf := make([]byte, 64)
+		n, err := c.Read(buf)
+		switch {
+		case errors.Is(err, syscall.ECONNREFUSED):
+			answer = "refused"
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			answer = "nothing"
+		case err != nil:
+			return err
+		default:
+			answer = string(buf[:n])
+		}
+		return nil
+	})
+	return answer
+}
+
+func (r *road) answer(to string) string {
+	r.t.Helper()
+	return ask(r.t, r.client, to, 10*time.Second)
+}
+
+func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
+	r := newRoad(t)
+	require.Equal(t, roadNode, r.answer("10.96.0.10:80"), "the service")
+	assert.Equal(t, "refused", r.answer("10.96.0.10:99"), "a port that it does not have")
+	assert.Equal(t, "nothing", ask(t, r.client, "10.96.9.9:80", 100*time.Millisecond), "an address that nobody has")
+
+	r.nft(`table ip another-proxy { chain pre { type nat hook prerouting priority dstnat + 5;
+		ip daddr { 10.96.9.9, 10.96.0.10 } udp dport { 80, 99 } dnat to ` + roadServer + ":" + serverPort + `;
+	}; }`)
+	assert.Equal(t, roadClient, r.answer("10.96.9.9:80"), "another proxy has the address")
+	assert.Equal(t, roadClient, r.answer("10.96.0.10:99"), "another proxy has the port")
+
+	lo, err := netlink.LinkByName("lo")
+	require.NoError(t, err)
+	require.NoError(t, netlink.LinkSetUp(lo))
+	bound := netip.MustParsePrefix("10.96.7.7/32")
+	require.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: bound.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}}))
+	require.NoError(t, echo(t, "10.96.7.7:53"))
+	assert.Equal(t, roadClient, r.answer("10.96.7.7:53"), "the node has the address")
+}
+
+func TestOnlyTranslatedConnectionsAreMasqueraded(t *testing.T) {
+	r := newRoad(t)
+	const wgQuick = "51820" // the mark of its packets, which has bit 14
+	r.nft("table ip vpn { chain pre { type filter hook prerouting priority mangle; meta mark set " + wgQuick + "; }; }")
+	assert.Equal(t, roadClient, r.answer(roadServer+":"+serverPort), "nobody asked for another source")
+	assert.Equal(t, roadNode, r.answer("10.96.0.10:80"), "the service does")
+}
