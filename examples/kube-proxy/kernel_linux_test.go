@@ -68,7 +68,7 @@ func TestPacketsReachAPod(t *testing.T) {
 	}
 	require.NoError(t, r.run("--cleanup"))
 	for _, key := range []dataplane.TableKey{tableIPv4, tableIPv6} {
-		table, err := kernel.ReadTable(t.Context(, nil), key)
+		table, err := kernel.ReadTable(t.Context(), key, nil)
 		require.NoError(t, err)
 		assert.Nil(t, table)
 	}
