@@ -219,6 +219,9 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 	r.sync()
 	assert.Equal(t, "1\n", read())
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8 -d 127.0.0.0/8")
+	for _, chain := range []string{"INPUT", "OUTPUT"} {
+		assert.Contains(t, r.dump(model.IPv4), "-A "+chain+` -m comment --comment "kube-proxy-lib: node ports on loopback addresses" -j KPL-LOCALNET`)
+	}
 	assert.NotContains(t, r.dump(model.IPv4), "-d 127.0.0.0/8 -j RETURN")
 	assert.Contains(t, r.dump(model.IPv6), "-A KPL-NODEPORTS -d ::1/128 -j RETURN")
 }

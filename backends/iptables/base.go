@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"slices"
 	"strings"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
@@ -10,8 +11,12 @@ import (
 // planBase plans the chains that are always there, and those that exist while a tree has anything in it.
 func (f *family) planBase() {
 	c := f.config
-	f.nat.set(servicesChain, f.servicesRules(), "")
-	f.setOrDrop(f.nat, nodePortsChain, f.nodePortsRules())
+	services, marked := f.servicesRules()
+	f.nat.set(servicesChain, services, "")
+	f.setOrDrop(f.nat, markedChain, marked)
+	nodePorts, marked := f.nodePortsRules()
+	f.setOrDrop(f.nat, nodePortsChain, nodePorts)
+	f.setOrDrop(f.nat, markedNodePorts, marked)
 	f.nat.set(postroutingChain, f.postroutingRules(), "")
 	f.nat.set(masqueradeChain, c.masqueradeRules(), "")
 
@@ -29,6 +34,9 @@ func (f *family) setOrDrop(c *chains, name string, rules []string) {
 	}
 }
 
+// isLocal matches packets to an address of the node.
+const isLocal = "-m addrtype --dst-type LOCAL"
+
 // into returns jumps to the trees that have anything in them.
 func into(trees []*tree) []string {
 	var rules []string
@@ -40,32 +48,31 @@ func into(trees []*tree) []string {
 	return rules
 }
 
-// servicesRules lead to an endpoint what has one. The mark says whether it is to be masqueraded; what has none must not keep
-// the mark.
-func (f *family) servicesRules() []string {
+// servicesRules send to an endpoint what has one. The mark says whether it is to be masqueraded. What is not for a service
+// must leave as it came: without the mark or, if others have set the same bit, with it. Such packets go by rules that do not
+// touch the mark; those for services are all masqueraded then, as by kube-proxy.
+func (f *family) servicesRules() (rules, marked []string) {
 	c := f.config
-	rules := into(f.trees.services[masqNever])
-	marked := false
-	if trees := into(f.trees.services[masqUnlessPod]); len(trees) > 0 {
-		rules = append(append(rules, c.markUnlessLocalPod()...), trees...)
-		marked = true
-	}
-	always := into(f.trees.services[masqAlways])
-	nodePorts := f.nodePortsRules()
-	if len(always) > 0 || len(nodePorts) > 0 {
-		rules = append(rules, strings.TrimSpace(comment("everything is masqueraded")+" "+markText(c.mark, true)))
-		marked = true
-	}
-	rules = append(rules, always...)
-	if len(nodePorts) > 0 {
+	never, unlessPod, always := into(f.trees.services[masqNever]), into(f.trees.services[masqUnlessPod]), into(f.trees.services[masqAlways])
+	var nodePorts, markedToo []string
+	if rules, _ := f.nodePortsRules(); len(rules) > 0 {
 		for _, m := range c.nodePorts {
-			rules = append(rules, m+" -j "+nodePortsChain)
+			nodePorts = append(nodePorts, m+isLocal+" -j "+nodePortsChain)
+			markedToo = append(markedToo, m+isLocal+" -j "+markedNodePorts)
 		}
 	}
-	if marked {
-		rules = append(rules, strings.TrimSpace(comment("none of ours")+" "+markText(c.mark, false)))
+	if len(unlessPod)+len(always)+len(nodePorts) == 0 {
+		return never, nil // nothing here sets the mark
 	}
-	return rules
+	rules = append([]string{markMatch(c.mark) + comment("marked by others") + " -g " + markedChain}, never...)
+	if len(unlessPod) > 0 {
+		rules = append(append(rules, c.markUnlessLocalPod()...), unlessPod...)
+	}
+	if len(always)+len(nodePorts) > 0 {
+		rules = append(rules, strings.TrimSpace(comment("everything is masqueraded")+" "+markText(c.mark, true)))
+	}
+	rules = slices.Concat(rules, always, nodePorts, []string{strings.TrimSpace(comment("none of ours") + " " + markText(c.mark, false))})
+	return rules, slices.Concat(never, unlessPod, always, markedToo)
 }
 
 // notLocalhost returns a rule that leaves loopback addresses alone, unless they are served.
@@ -79,16 +86,18 @@ func (c *config) notLocalhost() []string {
 	return []string{"-d 127.0.0.0/8 -j RETURN"}
 }
 
-func (f *family) nodePortsRules() []string {
+// nodePortsRules are for packets with our mark, and for those that others have marked.
+func (f *family) nodePortsRules() (rules, marked []string) {
 	always, never := into(f.trees.nodePorts[masqAlways]), into(f.trees.nodePorts[masqNever])
 	if len(always)+len(never) == 0 || len(f.config.nodePorts) == 0 {
-		return nil
+		return nil, nil
 	}
-	rules := append(f.config.notLocalhost(), always...)
+	rules = slices.Concat(f.config.notLocalhost(), always)
+	marked = slices.Concat(rules, never)
 	if len(never) > 0 {
 		rules = append(append(rules, markText(f.config.mark, false)), never...)
 	}
-	return rules
+	return rules, marked
 }
 
 func (c *config) masqueradeRules() []string {
@@ -103,7 +112,7 @@ func (f *family) refuseRules() []string {
 	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, into(f.trees.refuse)...)
 	if len(f.refuseNodePortsRules()) > 0 {
 		for _, m := range f.config.nodePorts {
-			rules = append(rules, m+" -j "+refuseNodePorts)
+			rules = append(rules, m+isLocal+" -j "+refuseNodePorts)
 		}
 	}
 	return rules
@@ -126,7 +135,7 @@ func (c *config) forwardRules() []string {
 		rules = append(rules, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	return append(rules,
-		markMatch(c.mark)+comment("to be masqueraded")+" -j ACCEPT",
+		markMatch(c.mark)+" -m conntrack --ctstate DNAT"+comment("to be masqueraded")+" -j ACCEPT",
 		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 }
 
@@ -153,7 +162,14 @@ func (f *family) wantedJumps() map[dp.Table][]dp.BuiltinRule {
 		jump("FORWARD", "", "services", forwardChain),
 	}
 	if f.config.localhostNodePorts {
-		filter = append(filter, jump("INPUT", "", "node ports on loopback addresses", localnetChain))
+		for _, chain := range []string{"INPUT", "OUTPUT"} {
+			filter = append(filter, jump(chain, "", "node ports on loopback addresses", localnetChain))
+		}
+	}
+	if !f.trees.healthChecks.isEmpty() {
+		for _, m := range f.config.nodePorts { // whatever comes by INPUT is to an address of the node
+			filter = append(filter, jump("INPUT", m+"-p tcp", "health checks", healthCheckChain))
+		}
 	}
 	return map[dp.Table][]dp.BuiltinRule{
 		dp.NAT: {

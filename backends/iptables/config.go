@@ -17,12 +17,15 @@ const chainPrefix = "KPL-"
 const (
 	servicesChain    = chainPrefix + "SERVICES"
 	nodePortsChain   = chainPrefix + "NODEPORTS"
+	markedChain      = chainPrefix + "MARKED"           // instead of SERVICES, for packets that others have marked
+	markedNodePorts  = chainPrefix + "MARKED-NODEPORTS" // and instead of NODEPORTS
 	postroutingChain = chainPrefix + "POSTROUTING"
 	masqueradeChain  = chainPrefix + "MASQUERADE"
 	refuseChain      = chainPrefix + "REFUSE"
 	refuseNodePorts  = chainPrefix + "REFUSE-NODEPORTS"
 	forwardChain     = chainPrefix + "FORWARD"
 	localnetChain    = chainPrefix + "LOCALNET"
+	healthCheckChain = chainPrefix + "HEALTHCHECK" // while any service has a health check
 )
 
 // config is what rules depend on besides services: of the node, the options and the machine.
@@ -30,7 +33,7 @@ type config struct {
 	family    model.Family
 	mark      uint32
 	localPods model.LocalPods
-	// nodePorts are the matches of which each says that a destination is an address that serves node ports.
+	// nodePorts are the destinations that serve node ports, as far as they are addresses of the node; "" is all of these.
 	nodePorts          []string
 	localhostNodePorts bool
 	dropInvalid        bool // S34
@@ -55,11 +58,10 @@ func newConfig(f dp.Features, o *Options, m *machine, node *model.Node) *config 
 }
 
 func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) []string {
-	const isLocal = "-m addrtype --dst-type LOCAL"
 	var prefixes []netip.Prefix
 	switch {
 	case choice.All(f):
-		return []string{isLocal}
+		return []string{""}
 	case choice.Primary:
 		if ip := node.IP(f); ip.IsValid() && !ip.IsLoopback() {
 			prefixes = append(prefixes, netip.PrefixFrom(ip, ip.BitLen()))
@@ -70,7 +72,7 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 	var matches []string
 	for _, p := range prefixes {
 		if model.FamilyOf(p.Addr()) == f {
-			matches = append(matches, "-d "+prefixText(p)+" "+isLocal)
+			matches = append(matches, "-d "+prefixText(p)+" ")
 		}
 	}
 	return matches

@@ -37,7 +37,8 @@
 //	        │                                              │
 //	        └───────────────────┬──────────────────────────┘
 //	                            ▼
-//	 KPL-SERVICES ── 1. KPL-TCP, -UDP, -SCTP        destinations that mark by themselves whom to masquerade, or nobody
+//	 KPL-SERVICES ── 0. KPL-MARKED                  if others have set the bit of the mark: like 1 to 3, without touching it
+//	                 1. KPL-TCP, -UDP, -SCTP        destinations that mark by themselves whom to masquerade, or nobody
 //	                 2. mark all but this node's pods
 //	                    KPL-P-TCP, -UDP, -SCTP      cluster IPs (S28)
 //	                 3. mark all
@@ -60,6 +61,7 @@
 //	        ├── source and destination are the same (S29) ──► KPL-MASQUERADE
 //	        └── marked (S31): clear the mark ───────────────► KPL-MASQUERADE
 //
+//	INPUT ──► KPL-HEALTHCHECK                  accept traffic to the node ports of health checks (S38)
 //	INPUT, FORWARD, OUTPUT, new connections ──► KPL-REFUSE, destination not translated
 //	        ├── KPL-F-TCP, -UDP, -SCTP         trees of what has no endpoint: REJECT or DROP (S25), or VIPs closed to some (S26)
 //	        └── KPL-REFUSE-NODEPORTS           the same for node ports

@@ -28,6 +28,7 @@ type family struct {
 	described    map[model.ServiceName]*described // the backend's
 	services     map[model.ServiceName][]*port
 	refused      map[model.PortName]bool // left out
+	healthChecks healthChecks
 	destinations map[key]*destination
 	hairpins     map[netip.Addr]int            // how many service ports have it as an endpoint
 	jumps        map[dp.Table][]dp.BuiltinRule // in force
@@ -49,7 +50,9 @@ type trees struct {
 	nodePorts [numMasquerades][]*tree
 	refuse    []*tree
 	refuseNP  []*tree
-	hairpins  *tree // of addresses, where the kernel cannot compare them
+	// healthChecks are the node ports of health checks, to which traffic is accepted (S38).
+	healthChecks *tree
+	hairpins     *tree // of addresses, where the kernel cannot compare them
 }
 
 // destination is an address and port, or node port, with the service ports that want it. Nothing keeps two services from listing the same external IP
@@ -75,6 +78,8 @@ func newFamily(d dp.Interface, b *Backend) *family {
 	f := &family{dataplane: d, features: d.Features(), options: &b.options, machine: b.machine, described: b.services,
 		nat: newChains(dp.NAT), filter: newChains(dp.Filter), refused: map[model.PortName]bool{},
 		services: map[model.ServiceName][]*port{}, destinations: map[key]*destination{}, hairpins: map[netip.Addr]int{}, jumps: map[dp.Table][]dp.BuiltinRule{}}
+	f.healthChecks = healthChecks{map[model.ServiceName]uint16{}, map[uint16][]model.ServiceName{}}
+	f.trees.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
 	f.trees.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
 	for _, p := range protocols() {
 		name := map[model.Protocol]string{model.TCP: "TCP", model.UDP: "UDP", model.SCTP: "SCTP"}[p]
@@ -125,6 +130,7 @@ func (f *family) plan(ctx context.Context, changed map[model.ServiceName]*descri
 
 // changeService notes what ports of a service claim now, and makes their own chains.
 func (f *family) changeService(ctx context.Context, name model.ServiceName, d *described, keys map[key]bool) {
+	f.setHealthCheck(name, d.service)
 	olds := f.services[name]
 	news := f.config.newPorts(ctx, d, olds)
 	news = slices.DeleteFunc(news, func(p *port) bool { return f.refused[p.Name] })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
@@ -73,11 +74,11 @@ func (p *packet) chance() bool {
 	return p.chances[p.asked-1]
 }
 
-// fates returns all that can happen to a flow.
-func (w *walker) fates(f oracle.Flow) []string {
+// fates returns all that can happen to a flow, whose packets come with a mark.
+func (w *walker) fates(f oracle.Flow, mark uint64) []string {
 	var fates []string
 	for chances := []bool{}; ; {
-		p := &packet{src: f.Source, dst: f.Destination, proto: f.Protocol, chances: chances}
+		p := &packet{src: f.Source, dst: f.Destination, proto: f.Protocol, mark: mark, chances: chances}
 		if f.From == oracle.LocalPod {
 			p.in = "veth7"
 		} else if f.From != oracle.Node {
@@ -98,13 +99,13 @@ func (w *walker) fates(f oracle.Flow) []string {
 }
 
 func (w *walker) fate(p *packet) string {
-	first := "PREROUTING"
+	first, mark := "PREROUTING", p.mark
 	if p.in == "" {
 		first = "OUTPUT"
 	}
 	w.walk(p, "nat", first)
-	if !p.dnat && p.mark != 0 {
-		return "keeps a mark"
+	if !p.dnat && p.mark != mark {
+		return fmt.Sprintf("not ours, and the mark was %#x and is %#x", mark, p.mark)
 	}
 	hooks := []string{"FORWARD"}
 	switch isLocal := w.isLocal(p.dst.Addr()); {
@@ -127,8 +128,8 @@ func (w *walker) fate(p *packet) string {
 		return "masqueraded, but not ours"
 	case !p.dnat:
 		return "not ours"
-	case p.mark != 0:
-		return "delivered with a mark"
+	case p.mark != mark&^iptables.DefaultMasqueradeMark:
+		return fmt.Sprintf("delivered with the mark %#x", p.mark)
 	}
 	return fmt.Sprintf("to %v, source translated: %v", p.dst, p.snat)
 }
@@ -245,14 +246,14 @@ func within(a netip.Addr, masked string) bool {
 	return true
 }
 
-// expected returns what may be instead of fates, by the oracle.
-func expected(o oracle.Outcome) (alternatives [][]string) {
+// expected returns what may be instead of fates, by the oracle. Services masquerade whatever others have marked.
+func expected(o oracle.Outcome, marked bool) (alternatives [][]string) {
 	for _, out := range append([]oracle.Outcome{o}, o.AlsoAllowed...) {
 		var fates []string
 		switch out.Verdict {
 		case oracle.Deliver:
 			for _, d := range out.Endpoints {
-				fates = append(fates, fmt.Sprintf("to %v, source translated: %v", d.Endpoint, d.SourceNAT))
+				fates = append(fates, fmt.Sprintf("to %v, source translated: %v", d.Endpoint, d.SourceNAT || marked))
 			}
 		case oracle.Reject:
 			fates = []string{"REJECT"}
@@ -262,7 +263,7 @@ func expected(o oracle.Outcome) (alternatives [][]string) {
 			fates = []string{"not ours"}
 		}
 		slices.Sort(fates)
-		alternatives = append(alternatives, fates)
+		alternatives = append(alternatives, slices.Compact(fates))
 	}
 	return alternatives
 }

@@ -199,10 +199,12 @@ func (w *randomWorld) check() {
 	for _, f := range w.flows() {
 		want, err := o.Expect(f)
 		require.NoError(t, err)
-		got := walkers[f.Family()].fates(f)
-		if !slices.ContainsFunc(expected(want), func(fates []string) bool { return slices.Equal(fates, got) }) {
-			require.Failf(t, "wrong", "%v\ngot:  %q\nwant: %v\nstate:\n%v\nrules:\n%s", f, got, want,
-				oracle.Collect(w.node, maps.Values(w.services), maps.Values(w.endpoints)), w.r.dump(f.Family()))
+		for _, mark := range []uint64{0, 0xca6c} { // that is wg-quick's; it has bit 14
+			got := walkers[f.Family()].fates(f, mark)
+			if !slices.ContainsFunc(expected(want, mark != 0), func(fates []string) bool { return slices.Equal(fates, got) }) {
+				require.Failf(t, "wrong", "%v, mark %#x\ngot:  %q\nwant: %v\nstate:\n%v\nrules:\n%s", f, mark, got, want,
+					oracle.Collect(w.node, maps.Values(w.services), maps.Values(w.endpoints)), w.r.dump(f.Family()))
+			}
 		}
 	}
 }

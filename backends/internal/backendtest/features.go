@@ -27,7 +27,7 @@ func EveryFeature() []any {
 		fm.Endpoint("shop/front:https/TCP", "10.244.3.7:8443").Build(),
 
 		fm.Service("shop/local").DetectsLocalPods().ClusterIP("10.96.1.2").Port("http", 80).NodePort(30080).
-			LoadBalancerIP("203.0.113.2").ExternalLocal().Build(),
+			LoadBalancerIP("203.0.113.2").ExternalLocal().HealthCheck(32100, 1, 0).Build(),
 		fm.Endpoint("shop/local:http/TCP", "10.244.1.8:80").Local().Build(),
 		fm.Endpoint("shop/local:http/TCP", "10.244.2.8:80").Build(),
 
