@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Changes is the difference, in one family, between what the backend last accepted and what it is to do now. It is valid
-// only during the call that it is given to.
+// Changes is the difference, in one family, between what the backend last accepted and what it is to do now. It is
+// valid only during the call that it is given to.
 //
 // A change that was taken back before it was accepted is not in it. What it tells is in the order of names, so that the
 // same state is always told in the same way.
@@ -24,18 +24,18 @@ func (c *Changes) Family() model.Family { return c.family.family }
 // Node returns the node, or nil if there was no SetNode. A backend compares what it takes from it by itself.
 func (c *Changes) Node() *model.Node { return c.table.node }
 
-// Full tells that the backend is to trust no memory of its dataplane: everything is told as new, and what the dataplane has
-// beside that has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a family that
-// had failed, until the changes are accepted.
+// Full tells that the backend is to trust no memory of its dataplane: everything is told as new, and what the dataplane
+// has beside that has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a family
+// that had failed, until the changes are accepted.
 func (c *Changes) Full() bool { return c.family.full }
 
-// Retry tells that what the dataplane had refused is to be tried again now: a backend that leaves out single service ports,
-// with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
+// Retry tells that what the dataplane had refused is to be tried again now: a backend that leaves out single service
+// ports, with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
 func (c *Changes) Retry() bool { return c.family.full || c.family.retry }
 
-// Accept says that the backend has taken the changes over and keeps by itself what of them is not in the dataplane yet, so
-// that they need not be told again, even if the call fails. A call that succeeds accepts the changes anyhow. Nothing may be
-// read from the changes afterwards.
+// Accept says that the backend has taken the changes over and keeps by itself what of them is not in the dataplane yet,
+// so that they need not be told again, even if the call fails. A call that succeeds accepts the changes anyhow. Nothing
+// may be read from the changes afterwards.
 func (c *Changes) Accept() { c.table.accept(c.family) }
 
 // IsEmpty tells that there is nothing to do but what [Changes.Node] and [Changes.Retry] may ask for.
@@ -46,12 +46,7 @@ func (c *Changes) IsEmpty() bool {
 	for range c.Ports() {
 		return false
 	}
-	for _, a := range []AddrChanges{c.Hairpins(), c.ClusterIPs()} {
-		if len(a.Added)+len(a.Removed) > 0 {
-			return false
-		}
-	}
-	return true
+	return c.Hairpins().IsEmpty() && c.ClusterIPs().IsEmpty() && c.HealthChecks().IsEmpty()
 }
 
 // Ports returns the service ports that differ; with Full all of them, as new.
@@ -83,26 +78,45 @@ func (c *Changes) All() iter.Seq[*PortChange] {
 // NumPorts returns how many service ports there are.
 func (c *Changes) NumPorts() int { return c.family.existing }
 
-// Hairpins returns the addresses of endpoints that began or ceased to be able to reach themselves by a service and would keep
-// their source then: such connections are to be masqueraded (S29). With Full all of them are told as added.
-func (c *Changes) Hairpins() AddrChanges { return c.addresses(&c.family.hairpins) }
+// Port returns a service port, as new, if it exists.
+func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
+	s := c.table.services[name.Service]
+	if s == nil {
+		return nil, false
+	}
+	sp := s.port(portID{name.Port, name.Protocol})
+	if sp == nil {
+		return nil, false
+	}
+	p := sp.families[familyIndex(c.family.family)]
+	if p == nil || !p.exists {
+		return nil, false
+	}
+	return &PortChange{After: &p.current, port: p}, true
+}
+
+// Hairpins tells the addresses of endpoints that began or ceased to be able to reach themselves by a service and would
+// keep their source then: such connections are to be masqueraded (S29). With Full all of them are told as added.
+func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.family.full) }
 
 // AllHairpins returns all such addresses, sorted.
 func (c *Changes) AllHairpins() []netip.Addr { return c.family.hairpins.all() }
 
-// ClusterIPs returns the addresses that came or went as cluster IPs of services: new connections to other ports of these are
-// to be refused (S33). With Full all of them are told as added.
-func (c *Changes) ClusterIPs() AddrChanges { return c.addresses(&c.family.clusterIPs) }
+// ClusterIPs tells the addresses that came or went as cluster IPs of services: new connections to other ports of these
+// are to be refused (S33). With Full all of them are told as added.
+func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.family.full) }
 
 // AllClusterIPs returns all such addresses, sorted.
 func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all() }
 
-func (c *Changes) addresses(set *counted) AddrChanges {
-	if c.family.full {
-		return AddrChanges{Added: set.all()}
-	}
-	return set.changes()
+// HealthChecks tells the ports on which services began or ceased to answer health checks: a backend that guards the
+// node's ports lets them through. With Full all of them are told as added.
+func (c *Changes) HealthChecks() Diff[HealthCheck] {
+	return c.family.healthChecks.changes(c.family.full)
 }
+
+// AllHealthChecks returns all such ports, sorted.
+func (c *Changes) AllHealthChecks() []HealthCheck { return c.family.healthChecks.all() }
 
 // PortChange is a service port that differs.
 type PortChange struct {

@@ -1,5 +1,6 @@
-// Package frontend is the half of a backend that has nothing to do with its dataplane. It is for every dataplane that thinks
-// in "address, protocol, port -> a set of endpoints": nftables, iptables, IPVS, HNS, maps of eBPF, groups of OVS.
+// Package frontend is the half of a backend that has nothing to do with its dataplane. It is for every dataplane that
+// thinks in "address, protocol, port -> a set of endpoints": nftables, iptables, IPVS, HNS, maps of eBPF, groups of
+// OVS.
 //
 // A [Table] is a [sink.Sink]. It is fed services and endpoints, and tells the backend, one IP family at a time, what
 // differs from what the dataplane already does:
@@ -17,10 +18,11 @@
 //
 // # What it guarantees
 //
-//   - A wave costs what it changes. One endpoint that is replaced is one slot, in a service of 50,000 endpoints or with 8,000
-//     addresses or ports as well. A service that changes itself costs in proportion to its own addresses and ports.
-//   - The difference is to what was last accepted: see [Options.Apply]. An error loses nothing, and one family's does not
-//     touch the other.
+//   - A wave costs what it changes. One endpoint that is replaced is one slot, in a service of 50,000 endpoints or with
+//     8,000 addresses or ports as well. A service that changes itself costs in proportion to its own addresses and
+//     ports.
+//   - The difference is to what was last accepted: see [Options.Apply]. An error loses nothing, and one family's does
+//     not touch the other.
 //   - A change that is taken back before it was accepted is not told.
 //   - Every key has one owner at a time. Which one does not depend on the order of the calls in a wave.
 //   - A wave is told whole: between two Syncs the table stays as of the last one, for repairs.
@@ -28,28 +30,29 @@
 //
 // # Who owns a contested address
 //
-// Nothing keeps two services from listing the same external IP. The service port that has it keeps it. Of newcomers the oldest
-// service gets it, and after a restart everybody is a newcomer. One exception: a cluster IP is always its service's own, for
-// the API server gives it to nobody else. The others get the address when the owner goes or no longer asks for it.
+// Nothing keeps two services from listing the same external IP. The service port that has it keeps it. Of newcomers the
+// oldest service gets it, and after a restart everybody is a newcomer. One exception: a cluster IP is always its
+// service's own, for the API server gives it to nobody else. The others get the address when the owner goes or no
+// longer asks for it.
 //
 // # What is left to the backend
 //
-// To match packets, to balance, to keep clients with session affinity (S32), to masquerade, to refuse and drop, to tell local
-// pods apart (S30), and to know which addresses of the node serve node ports (S35, package nodeaddr). All decisions that these
-// depend on are in [Port], as values.
+// To match packets, to balance, to keep clients with session affinity (S32), to masquerade, to refuse and drop, to tell
+// local pods apart (S30), and to know which addresses of the node serve node ports (S35, package nodeaddr). All
+// decisions that these depend on are in [Port], as values.
 //
 // # Applying changes
 //
-// For each [PortChange] a backend compares Before with After for what is the same for all frontends of the port (routes,
-// affinity, the sizes of sets), and follows the changed frontends and slots for the rest:
+// For each [PortChange] a backend compares Before with After for what is the same for all frontends of the port
+// (routes, affinity, the sizes of sets), and follows the changed frontends and slots for the rest:
 //
 //	func (b *backend) apply(ctx context.Context, c *frontend.Changes) error {
 //		for p := range c.Ports() {
 //			for _, e := range p.EndpointChanges(model.ClusterSet) {
 //				...
 //
-// A dataplane that takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false. The example
-// does that.
+// A dataplane that takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false. The
+// example does that.
 //
 // # Memory
 //

@@ -71,8 +71,8 @@ func (e *endpoints) remove(i int) {
 	}
 }
 
-// place puts an endpoint into the sets that it belongs to now, and takes it out of the others. It tells whether that, or
-// what is known of an endpoint in a set, is news.
+// place puts an endpoint into the sets that it belongs to now, and takes it out of the others. It tells whether that,
+// or what is known of an endpoint in a set, is news.
 func (e *endpoints) place(i int, ep *model.Endpoint, member [numSets]bool) bool {
 	changed := false
 	entry := &e.list[i]

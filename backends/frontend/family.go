@@ -13,10 +13,12 @@ type family struct {
 	family     model.Family
 	localPods  []netip.Prefix // of the node
 	owners     owners
-	hairpins   counted
-	clusterIPs counted
-	existing   int     // ports that exist
-	dirty      []*port // that may differ from what was last accepted
+	hairpins   counted[netip.Addr]
+	clusterIPs counted[netip.Addr]
+	// healthChecks are of all services, whatever their families.
+	healthChecks counted[HealthCheck]
+	existing     int     // ports that exist
+	dirty        []*port // that may differ from what was last accepted
 
 	full   bool // the backend is to trust nothing
 	failed bool // the last Apply failed
@@ -79,7 +81,7 @@ func (p *port) isUnused() bool {
 
 // describe takes over what a service says of a port.
 func (p *port) describe(next Port, asked []Frontend, clusterIP netip.Addr) {
-	next.sizes = p.current.sizes
+	next.sizes, next.frontends = p.current.sizes, p.current.frontends
 	existed, routes := p.exists, p.current.Routes
 	if !existed || !p.current.equal(&next) {
 		p.mark()
@@ -182,8 +184,8 @@ func (p *port) placeAll() {
 // isValid tells whether traffic can be sent to an endpoint.
 func isValid(ep *model.Endpoint) bool { return ep.Target.IsValid() && ep.Target.Port() != 0 }
 
-// reachesItself tells whether a connection from an endpoint to itself might keep its source address but for S29. Those of
-// this node always count; others only where a route takes them, so that there are few.
+// reachesItself tells whether a connection from an endpoint to itself might keep its source address but for S29. Those
+// of this node always count; others only where a route takes them, so that there are few.
 func (p *port) reachesItself(ep *model.Endpoint, used model.EndpointSets) bool {
 	if ep.Local {
 		return true
@@ -257,6 +259,7 @@ func (f *family) settle(report func(Problem)) {
 	}
 	for _, p := range f.dirty {
 		p.endpoints.compact()
+		p.current.frontends = len(p.asked) - p.lost
 	}
 }
 
@@ -278,19 +281,20 @@ func (f *family) conflicts() []Problem {
 func (f *family) inUse(lost map[pair][]Key) []Problem {
 	list := make([]Problem, 0, len(lost))
 	for pr, keys := range lost {
-		message := fmt.Sprintf("%v belongs to %v", slices.MinFunc(keys, Key.Compare), pr.owner.name())
+		owner, key := pr.owner.name(), slices.MinFunc(keys, Key.Compare)
+		message := fmt.Sprintf("%v belongs to %v", key, owner)
 		if len(keys) > 1 {
-			message = fmt.Sprintf("%v and %d more belong to %v", slices.MinFunc(keys, Key.Compare), len(keys)-1, pr.owner.name())
+			message = fmt.Sprintf("%v and %d more belong to %v", key, len(keys)-1, owner)
 		}
-		list = append(list, Problem{Family: f.family, Port: pr.loser.name(), Reason: AddressInUse, Owner: pr.owner.name(),
+		list = append(list, Problem{Family: f.family, Port: pr.loser.name(), Reason: AddressInUse, Owner: owner,
 			Message: message})
 	}
 	slices.SortFunc(list, Problem.compare)
 	return list
 }
 
-// accept makes what there is now what the next changes are told from. It returns the services of ports of which nothing is
-// left.
+// accept makes what there is now what the next changes are told from. It returns the services of ports of which nothing
+// is left.
 func (f *family) accept() map[*service]bool {
 	unused := map[*service]bool{}
 	for _, p := range f.dirty {
@@ -308,6 +312,7 @@ func (f *family) accept() map[*service]bool {
 	}
 	f.hairpins.accept()
 	f.clusterIPs.accept()
+	f.healthChecks.accept()
 	f.full = false
 	return unused
 }

@@ -10,7 +10,8 @@ import (
 
 // Key is what a packet is matched by: a destination address, protocol and port; or a node port, which has no address.
 type Key struct {
-	// Addr is the zero Addr for a node port. Which addresses of the node serve node ports is the backend's to know (S35).
+	// Addr is the zero Addr for a node port. Which addresses of the node serve node ports is the backend's to know
+	// (S35).
 	Addr     netip.Addr
 	Port     uint16
 	Protocol model.Protocol

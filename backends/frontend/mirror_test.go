@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -20,6 +21,7 @@ type mirror struct {
 	ports     map[model.PortName]heldPort
 	hairpins  map[string]bool
 	cluster   map[string]bool
+	health    map[HealthCheck]bool
 
 	told  []string // ports that the last call was about
 	full  bool
@@ -48,7 +50,7 @@ func newMirror(tb testing.TB) *mirror {
 
 func (m *mirror) reset() {
 	m.frontends, m.ports = map[Key]held{}, map[model.PortName]heldPort{}
-	m.hairpins, m.cluster = map[string]bool{}, map[string]bool{}
+	m.hairpins, m.cluster, m.health = map[string]bool{}, map[string]bool{}, map[HealthCheck]bool{}
 }
 
 var errDataplane = errors.New("the dataplane is out of order")
@@ -59,7 +61,8 @@ func (m *mirror) apply(_ context.Context, c *Changes) error {
 	for p := range c.Ports() {
 		m.told = append(m.told, p.port.name().String())
 	}
-	assert.Equal(m.tb, !m.full && len(m.told) == 0 && c.Hairpins().isEmpty() && c.ClusterIPs().isEmpty(), c.IsEmpty())
+	assert.Equal(m.tb, !m.full && len(m.told) == 0 && c.Hairpins().IsEmpty() && c.ClusterIPs().IsEmpty() &&
+		c.HealthChecks().IsEmpty(), c.IsEmpty())
 	if m.fail != nil && !m.early {
 		return m.fail
 	}
@@ -73,8 +76,6 @@ func (m *mirror) apply(_ context.Context, c *Changes) error {
 	}
 	return m.fail
 }
-
-func (a AddrChanges) isEmpty() bool { return len(a.Added)+len(a.Removed) == 0 }
 
 func (m *mirror) follow(c *Changes) {
 	tb := m.tb
@@ -125,7 +126,8 @@ func (m *mirror) follow(c *Changes) {
 		before.Port = *p.After
 		m.ports[name] = before
 	}
-	for set, changes := range map[*map[string]bool]AddrChanges{&m.hairpins: c.Hairpins(), &m.cluster: c.ClusterIPs()} {
+	m.followHealthChecks(c.HealthChecks())
+	for set, changes := range map[*map[string]bool]Diff[netip.Addr]{&m.hairpins: c.Hairpins(), &m.cluster: c.ClusterIPs()} {
 		for _, a := range changes.Removed {
 			assert.True(tb, (*set)[a.String()])
 			delete(*set, a.String())
@@ -134,6 +136,17 @@ func (m *mirror) follow(c *Changes) {
 			assert.False(tb, (*set)[a.String()])
 			(*set)[a.String()] = true
 		}
+	}
+}
+
+func (m *mirror) followHealthChecks(d Diff[HealthCheck]) {
+	for _, h := range d.Removed {
+		assert.True(m.tb, m.health[h])
+		delete(m.health, h)
+	}
+	for _, h := range d.Added {
+		assert.False(m.tb, m.health[h])
+		m.health[h] = true
 	}
 }
 
@@ -151,12 +164,18 @@ func (m *mirror) compareWithAll(c *Changes) {
 			assert.Len(tb, have.sets[i], len(list))
 			assert.Equal(tb, p.After.Size(set), len(list))
 			for slot, ep := range list {
-				assert.Same(tb, ep, have.sets[i][slot])
+				assert.True(tb, ep.Equal(have.sets[i][slot]))
 			}
 		}
+		owned := 0
 		for fr := range p.Frontends() {
 			frontends[fr.Key] = held{p.After.Name, fr}
+			owned++
 		}
+		assert.Equal(tb, p.After.NumFrontends(), owned)
+		again, ok := c.Port(p.After.Name)
+		assert.True(tb, ok)
+		assert.Equal(tb, p.After, again.After)
 	}
 	assert.Equal(tb, c.NumPorts(), n)
 	assert.Len(tb, m.ports, n)
@@ -164,6 +183,7 @@ func (m *mirror) compareWithAll(c *Changes) {
 	assert.Equal(tb, frontends, m.frontends)
 	assert.ElementsMatch(tb, slices.Collect(maps.Keys(m.hairpins)), texts(c.AllHairpins()))
 	assert.ElementsMatch(tb, slices.Collect(maps.Keys(m.cluster)), texts(c.AllClusterIPs()))
+	assert.ElementsMatch(tb, slices.Collect(maps.Keys(m.health)), c.AllHealthChecks())
 }
 
 func texts[T interface{ String() string }](list []T) []string {

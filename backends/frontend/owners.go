@@ -6,9 +6,11 @@ import (
 	"slices"
 )
 
-// owners knows which service port has each key. Nothing keeps two services from listing the same external IP and port. Then:
+// owners knows which service port has each key. Nothing keeps two services from listing the same external IP and port.
+// Then:
 //
-//  1. A cluster IP comes first: the API server gives each to one service only, and everybody may list it as an external IP.
+//  1. A cluster IP comes first: the API server gives each to one service only, and everybody may list it as an external
+//     IP.
 //  2. The service port that has the key keeps it for as long as it asks for it.
 //  3. Among newcomers, and that is everybody after a restart, the oldest service gets it; then the lower kind; then the
 //     first by name. A service of unknown age is younger than all others.
@@ -16,7 +18,8 @@ import (
 // The others get it when that one goes.
 type owners struct {
 	byKey map[Key]claim
-	// contested has all who ask for a key, for the keys that more than one asked for when the present wave began or since.
+	// contested has all who ask for a key, for the keys that more than one asked for when the present wave began or
+	// since.
 	contested map[Key][]claim
 	// unsettled are the contested keys of which somebody came or went in the present wave.
 	unsettled map[Key]bool
@@ -94,8 +97,8 @@ func (o *owners) update(p *port, fr Frontend) {
 	}
 }
 
-// settle ends a wave: every contested key gets its owner. It returns the ports that have gained or lost a key, and reports
-// who loses to whom, each pair once.
+// settle ends a wave: every contested key gets its owner. It returns the ports that have gained or lost a key, and
+// reports who loses to whom, each pair once.
 func (o *owners) settle(report func(loser, owner *port, k Key)) []*port {
 	var changed []*port
 	for _, k := range slices.SortedFunc(maps.Keys(o.unsettled), Key.Compare) {

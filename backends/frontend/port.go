@@ -17,8 +17,12 @@ type Port struct {
 	// SourceRanges are the sources that may use restricted frontends (S26).
 	SourceRanges []netip.Prefix
 
-	sizes [numSets]int
+	sizes     [numSets]int
+	frontends int
 }
+
+// NumFrontends returns how many frontends the port has: those that it asks for and owns.
+func (p *Port) NumFrontends() int { return p.frontends }
 
 // Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining].
 func (p *Port) Size(set model.EndpointSets) int { return p.sizes[setIndex(set)] }
@@ -50,11 +54,12 @@ func (p *Port) RoutesOf(k Kind) SourceRoutes {
 // equal tells whether two ports ask for the same.
 func (p *Port) equal(o *Port) bool {
 	return p.Name == o.Name && p.Routes == o.Routes && p.AffinityTimeout == o.AffinityTimeout && p.sizes == o.sizes &&
+		p.frontends == o.frontends &&
 		slices.Equal(p.SourceRanges, o.SourceRanges)
 }
 
-// Draining is the backend set of the endpoints that take no new connections by any route and still serve those that they
-// have. No route points at it; it is for dataplanes that can tell a draining endpoint from one that is gone.
+// Draining is the backend set of the endpoints that take no new connections by any route and still serve those that
+// they have. No route points at it; it is for dataplanes that can tell a draining endpoint from one that is gone.
 const Draining model.EndpointSets = 0
 
 // numSets is the number of backend sets of a port.

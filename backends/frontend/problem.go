@@ -27,15 +27,16 @@ type problemKey struct {
 func (p Problem) key() problemKey { return problemKey{p.Family, p.Port, p.Reason} }
 
 func (p Problem) compare(o Problem) int {
-	return cmp.Or(p.Port.Compare(o.Port), cmp.Compare(p.Family, o.Family), cmp.Compare(p.Reason, o.Reason), p.Owner.Compare(o.Owner))
+	return cmp.Or(p.Port.Compare(o.Port), cmp.Compare(p.Family, o.Family), cmp.Compare(p.Reason, o.Reason),
+		p.Owner.Compare(o.Owner))
 }
 
 // Reason says why something is not served, in a form that fits as the reason of a Kubernetes Event.
 type Reason string
 
 const (
-	// AddressInUse: another service port has one or more of its addresses or its node port. It is logged once for each pair
-	// of service ports; the message names one of the addresses.
+	// AddressInUse: another service port has one or more of its addresses or its node port. It is logged once for each
+	// pair of service ports; the message names one of the addresses.
 	AddressInUse Reason = "AddressInUse"
 	// InvalidPort: it has no number or protocol.
 	InvalidPort Reason = "InvalidPort"

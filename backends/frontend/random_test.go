@@ -22,14 +22,15 @@ type described struct {
 	inWave    map[model.ServiceName]bool // services that were set or deleted: once in a wave, as [sink.Sink] has it
 }
 
-// TestAnyWalkIsFollowedByItsDifferences: whatever is described, fails, is repaired or taken back, a dataplane that follows
-// the differences ends with what the described state says.
+// TestAnyWalkIsFollowedByItsDifferences: whatever is described, fails, is repaired or taken back, a dataplane that
+// follows the differences ends with what the described state says.
 func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dice := rand.New(rand.NewPCG(seed, 7))
 			r := newRig(t)
-			d := described{map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{}, map[model.ServiceName]bool{}}
+			d := described{map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{},
+				map[model.ServiceName]bool{}}
 			previous := map[Key]model.PortName{}
 			uids := map[model.ServiceName]string{}
 			for range 80 {
@@ -84,6 +85,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				assert.Empty(t, f.owners.contested)
 				assert.Empty(t, f.hairpins.count)
 				assert.Empty(t, f.clusterIPs.count)
+				assert.Empty(t, f.healthChecks.count)
 				assert.Zero(t, f.existing)
 			}
 		})
@@ -144,6 +146,9 @@ func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
 	if dice.IntN(2) > 0 {
 		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 15: byte(dice.IntN(5))}))
 	}
+	if dice.IntN(3) == 0 {
+		s.HealthCheck = &model.HealthCheck{NodePort: 32000 + uint16(dice.IntN(2)), LocalEndpointsIPv4: dice.IntN(2)}
+	}
 	for i := range 5 {
 		if dice.IntN(3) == 0 {
 			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
@@ -160,7 +165,8 @@ func randomService(dice *rand.Rand, name model.ServiceName) *model.Service {
 		if dice.IntN(3) == 0 {
 			p.NodePort = 30000 + uint16(dice.IntN(2))
 		}
-		policy := model.RoutePolicy{Internal: model.TrafficPolicyCluster, External: model.TrafficPolicyCluster, ClusterIP: true,
+		policy := model.RoutePolicy{
+			Internal: model.TrafficPolicyCluster, External: model.TrafficPolicyCluster, ClusterIP: true,
 			ExternalAddresses: dice.IntN(3) > 0, DetectsLocalPods: dice.IntN(2) == 0}
 		if dice.IntN(2) == 0 {
 			policy.External = model.TrafficPolicyLocal
@@ -218,7 +224,9 @@ func (d *described) wants(f model.Family) map[Key][]want {
 }
 
 // owners says who is to have which key, of those who had them before and are the same services.
-func (d *described) owners(f model.Family, before map[Key]model.PortName, uids map[model.ServiceName]string) map[Key]model.PortName {
+func (d *described) owners(
+	f model.Family, before map[Key]model.PortName, uids map[model.ServiceName]string,
+) map[Key]model.PortName {
 	owners := map[Key]model.PortName{}
 	for k, list := range d.wants(f) {
 		owners[k] = slices.MinFunc(list, func(a, b want) int {

@@ -13,12 +13,12 @@ type RepairOptions struct {
 	Wake <-chan struct{}
 	// Every is how often to look without being woken; 0: never.
 	Every time.Duration
-	// Look looks whether somebody else has changed what is the backend's in one family, and repairs that. c tells what was
-	// described up to the last Sync, in [Changes.All], and what of it had not been accepted; [Changes.Accept] says that the
-	// repair has applied that as well. An error is logged, and Look is called again after a pause.
+	// Look looks whether somebody else has changed what is the backend's in one family, and repairs that. c tells what
+	// was described up to the last Sync, in [Changes.All], and what of it had not been accepted; [Changes.Accept] says
+	// that the repair has applied that as well. An error is logged, and Look is called again after a pause.
 	Look func(ctx context.Context, c *Changes) (Look, error)
-	// MinPause and MaxPause bound the pause after an error or a repair: somebody may change the same thing again and again. It
-	// doubles each time, until nothing has been changed for ten times as long. 0 means 100 ms and 30 s.
+	// MinPause and MaxPause bound the pause after an error or a repair: somebody may change the same thing again and
+	// again. It doubles each time, until nothing has been changed for ten times as long. 0 means 100 ms and 30 s.
 	MinPause, MaxPause time.Duration
 }
 
@@ -112,7 +112,8 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 		return
 	}
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Could not repair what somebody else changed", "family", l.family.family, "retryIn", l.pause)
+		klog.FromContext(ctx).Error(err, "Could not repair what somebody else changed", "family", l.family.family,
+			"retryIn", l.pause)
 		l.due = true
 	}
 	if again := now.Add(l.pause); l.notBefore.Before(again) {

@@ -91,15 +91,17 @@ func (s *service) compareAge(o *service) int {
 	return cmp.Or(first(!a.IsZero(), !b.IsZero()), a.Compare(b))
 }
 
-// sameFrontends tells whether a service asks for the same keys with the same restrictions as before, apart from its ports.
+// sameFrontends tells whether a service asks for the same keys with the same restrictions as before, apart from its
+// ports.
 func sameFrontends(a, b *model.Service) bool {
 	return a != nil && b != nil && a.UID == b.UID && slices.Equal(a.ClusterIPs, b.ClusterIPs) &&
 		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
 		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
-// frontends returns what a service port is reached by in a family, sorted by key, and how many there are of them beyond a
-// limit. An address that is a VIP as well as an external IP is a VIP: what is closed to some must not be open elsewhere.
+// frontends returns what a service port is reached by in a family, sorted by key, and how many there are of them beyond
+// a limit. An address that is a VIP as well as an external IP is a VIP: what is closed to some must not be open
+// elsewhere.
 func frontends(f model.Family, s *model.Service, sp model.ServicePort, limit int) (list []Frontend, omitted int) {
 	routes := sp.Routes(f)
 	external := routes.External.Endpoints != 0
@@ -113,7 +115,8 @@ func frontends(f model.Family, s *model.Service, sp model.ServicePort, limit int
 			omitted++
 			return
 		}
-		list = append(list, Frontend{Key: Key{Addr: a, Port: port, Protocol: sp.Protocol}, Kind: kind, Restricted: restricted})
+		key := Key{Addr: a, Port: port, Protocol: sp.Protocol}
+		list = append(list, Frontend{Key: key, Kind: kind, Restricted: restricted})
 	}
 	if a := s.ClusterIP(f); a.IsValid() && routes.ClusterIP.Endpoints != 0 {
 		add(a, sp.Port, ClusterIP, false)

@@ -7,13 +7,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// slots is a backend set: its endpoints in slots 0 to n-1, which a dataplane can draw from at random. An endpoint keeps its
-// slot while the set does not shrink, so that replacing one endpoint changes one slot, whatever the size of the set.
+// slots is a backend set: its endpoints in slots 0 to n-1, which a dataplane can draw from at random. An endpoint keeps
+// its slot while the set does not shrink, so that replacing one endpoint changes one slot, whatever the size of the
+// set.
 type slots struct {
 	list []*model.Endpoint
 	// free lists the slots that the present wave has emptied. compact fills them from the end.
 	free []int32
-	// accepted has the slots that differ from what was last accepted, as they were then: nil for those that did not exist.
+	// accepted has the slots that differ from what was last accepted, as they were then: nil for those that did not
+	// exist.
 	accepted map[int32]*model.Endpoint
 	// tracked: the set has been accepted, so that changes are noted.
 	tracked bool
@@ -96,8 +98,8 @@ func (s *slots) compact(moved func(ep *model.Endpoint, to int32)) {
 // accept makes what there is now what the next changes are told from, if any are to be told.
 func (s *slots) accept(tracked bool) { s.accepted, s.tracked = nil, tracked }
 
-// EndpointChange is a slot of a backend set that differs. Before is nil if there was no such slot, After if there is none any
-// more. Both may have the same target, and differ in what else is known of the endpoint.
+// EndpointChange is a slot of a backend set that differs. Before is nil if there was no such slot, After if there is
+// none any more. Both may have the same target, and differ in what else is known of the endpoint.
 type EndpointChange struct {
 	Slot          int
 	Before, After *model.Endpoint

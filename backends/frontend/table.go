@@ -15,18 +15,19 @@ import (
 type Options struct {
 	// Families are those that are served, in the order in which they are applied. Nil means both, IPv4 first.
 	Families []model.Family
-	// Apply makes the dataplane follow the changes of one family. Every Sync calls it once for each family, also if nothing
-	// has changed, and so does [Table.Reapply]; never for two families at a time. It must not call methods of the table.
+	// Apply makes the dataplane follow the changes of one family. Every Sync calls it once for each family, also if
+	// nothing has changed, and so does [Table.Reapply]; never for two families at a time. It must not call methods of
+	// the table.
 	//
-	// If it returns nil, or an error made of nothing but [*sink.PortError], the changes are accepted, and are not told again.
-	// After any other error, unless it has called [Changes.Accept], the next call is told the same again, with what has
-	// changed since; the family counts as failed. Errors need no family in their text, Sync adds it.
+	// If it returns nil, or an error made of nothing but [*sink.PortError], the changes are accepted, and are not told
+	// again. After any other error, unless it has called [Changes.Accept], the next call is told the same again, with
+	// what has changed since; the family counts as failed. Errors need no family in their text, Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
-	// OnProblem is told what is not served and why, once, from within Sync: to make an Event of it, say. It is logged in any
-	// case. Nil is for programs that need no more than that.
+	// OnProblem is told what is not served and why, once, from within Sync: to make an Event of it, say. It is logged
+	// in any case. Nil is for programs that need no more than that.
 	OnProblem func(ctx context.Context, p Problem)
-	// MaxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000 ports
-	// uses up the node. What is beyond is not served. 0 means 131,072.
+	// MaxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000
+	// ports uses up the node. What is beyond is not served. 0 means 131,072.
 	MaxFrontends int
 }
 
@@ -109,8 +110,8 @@ func New(o Options) (*Table, error) {
 		families = both[:]
 	}
 	for _, f := range families {
-		t.families = append(t.families, &family{family: f, owners: newOwners(), hairpins: newCounted(),
-			clusterIPs: newCounted(), full: true})
+		t.families = append(t.families, &family{family: f, owners: newOwners(), hairpins: newAddrs(), clusterIPs: newAddrs(),
+			healthChecks: newCounted(HealthCheck.compare), full: true})
 	}
 	return t, nil
 }
@@ -143,14 +144,15 @@ func (t *Table) SetEndpoint(ep *model.Endpoint) {
 
 // DeleteEndpoint implements [sink.Sink].
 func (t *Table) DeleteEndpoint(key model.EndpointKey) {
-	t.described = append(t.described, description{endpoint: &model.Endpoint{Port: key.Port, Target: key.Target}, gone: true})
+	ep := &model.Endpoint{Port: key.Port, Target: key.Target}
+	t.described = append(t.described, description{endpoint: ep, gone: true})
 }
 
 // ForceResync implements [sink.Resyncer]: the next Sync tells everything as new, in every family.
 func (t *Table) ForceResync() { t.resync = resyncAll }
 
-// ResyncFailed implements [sink.FailureResyncer]: the next Sync tells everything as new in the families that failed. Without
-// it, a failed family is told what differs from what was last accepted, as every other.
+// ResyncFailed implements [sink.FailureResyncer]: the next Sync tells everything as new in the families that failed.
+// Without it, a failed family is told what differs from what was last accepted, as every other.
 func (t *Table) ResyncFailed() { t.resync = max(t.resync, resyncFailed) }
 
 // Sync implements [sink.Sink]: it applies every family, whether or not another one fails. The error is a
@@ -201,9 +203,9 @@ func (t *Table) accept(f *family) {
 	}
 }
 
-// Reapply calls Apply for families outside of a wave, if there has been a Sync and no CleanUp since; with full, they are
-// told everything as new. Nil means all families. It is for backends that notice by themselves that somebody has changed
-// their dataplane; [Table.Repair] does so with pauses.
+// Reapply calls Apply for families outside of a wave, if there has been a Sync and no CleanUp since; with full, they
+// are told everything as new. Nil means all families. It is for backends that notice by themselves that somebody has
+// changed their dataplane; [Table.Repair] does so with pauses.
 func (t *Table) Reapply(ctx context.Context, full bool, families ...model.Family) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

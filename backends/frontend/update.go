@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// update takes over what was described since the last time. Until then the table stays as of the last Sync, for who repairs
-// meanwhile.
+// update takes over what was described since the last time. Until then the table stays as of the last Sync, for who
+// repairs meanwhile.
 func (t *Table) update(ctx context.Context) {
 	if t.node != nil && !t.node.Equal(t.current) {
 		t.current = t.node
@@ -108,8 +108,10 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	}
 	if before != nil && before.UID != next.UID {
 		t.deleteService(s) // another one of that name: it has nothing to keep
+		before = nil
 	}
 	s.object = next
+	t.countHealthCheck(before, next)
 	same := sameFrontends(before, next)
 	reported := s.problems
 	s.problems = nil
@@ -147,7 +149,8 @@ func (t *Table) setPorts(s *service, f *family, same bool, report func(Problem))
 			continue
 		}
 		if sp.Port == 0 || sp.Protocol == 0 {
-			report(Problem{Family: f.family, Port: spec.Name, Reason: InvalidPort, Message: "it has no port number or protocol"})
+			report(Problem{Family: f.family, Port: spec.Name, Reason: InvalidPort,
+				Message: "it has no port number or protocol"})
 			continue
 		}
 		p := t.port(s, portID{sp.Name, sp.Protocol}, f)
@@ -161,12 +164,13 @@ func (t *Table) setPorts(s *service, f *family, same bool, report func(Problem))
 			spec.SourceRanges = ranges
 		}
 		asked, numbers := p.asked, [2]uint16{sp.Port, sp.NodePort}
-		if !same || !p.exists || p.numbers != numbers || p.omitted > 0 || len(asked) > left || !sameKinds(&p.current, &spec) {
+		if !same || !p.exists || p.numbers != numbers || !sameKinds(&p.current, &spec) || p.omitted > 0 || len(asked) > left {
 			asked, p.omitted = frontends(f.family, next, sp, left)
 		}
 		if p.omitted > 0 {
-			report(Problem{Family: f.family, Port: spec.Name, Reason: TooManyFrontends, Message: fmt.Sprintf(
-				"%d of its addresses are not served: a service may have %d frontends", p.omitted, t.options.MaxFrontends)})
+			report(Problem{Family: f.family, Port: spec.Name, Reason: TooManyFrontends,
+				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
+					p.omitted, t.options.MaxFrontends)})
 		}
 		left -= len(asked)
 		p.numbers = numbers
@@ -197,6 +201,7 @@ func clusterIP(list []Frontend) netip.Addr {
 
 // deleteService takes back all that a service asks for. Its endpoints stay until they are deleted, too.
 func (t *Table) deleteService(s *service) {
+	t.countHealthCheck(s.object, nil)
 	s.object, s.problems = nil, nil
 	t.round++
 	for _, sp := range s.ports {
@@ -204,6 +209,17 @@ func (t *Table) deleteService(s *service) {
 			if p != nil {
 				p.remove()
 			}
+		}
+	}
+}
+
+func (t *Table) countHealthCheck(before, after *model.Service) {
+	for _, f := range t.families {
+		if before != nil && before.HealthCheck != nil {
+			f.healthChecks.remove(HealthCheck{before.HealthCheck.NodePort, before.Name})
+		}
+		if after != nil && after.HealthCheck != nil {
+			f.healthChecks.add(HealthCheck{after.HealthCheck.NodePort, after.Name})
 		}
 	}
 }

@@ -1,0 +1,126 @@
+package frontend
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// claimant returns a service with the external IP 203.0.113.1 that was made in a year.
+func claimant(name string, year int) *model.Service {
+	b := fakemodel.Service(name).Port("http", 80).ExternalIP("203.0.113.1").UID(name)
+	if year != 0 {
+		b.Created(time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+	}
+	return b.Build()
+}
+
+const contested = "203.0.113.1:80/TCP"
+
+func TestTheIncumbentKeepsAnAddressWhateverTheNewcomersAgeAndName(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("prod/web", 2025))
+	r.sync(t)
+	r.set(claimant("aaa-evil/x", 2001))
+	r.sync(t)
+	assert.Equal(t, "prod/web", r.v4.owner(contested))
+	assert.Equal(t, []string{"aaa-evil/x:http/TCP"}, r.v4.told, "the newcomer alone: its cluster IP is served")
+
+	r.DeleteService(model.ServiceName{Namespace: "prod", Name: "web"})
+	r.sync(t)
+	assert.Equal(t, "aaa-evil/x", r.v4.owner(contested), "it gets the address when the owner goes")
+}
+
+func TestTheOwnerKeepsAnAddressWhileItChangesElsewhere(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("prod/web", 2025))
+	r.sync(t)
+	changed := *claimant("prod/web", 2025)
+	changed.Labels = map[string]string{"a": "b"}
+	changed.LoadBalancerIPs, changed.ExternalIPs = changed.ExternalIPs, nil
+	r.set(claimant("old/x", 2001), &changed)
+	r.sync(t)
+	assert.Equal(t, "prod/web", r.v4.owner(contested))
+}
+
+func TestAmongNewcomersTheOldestGetsAnAddress(t *testing.T) {
+	for name, test := range map[string]struct {
+		services []*model.Service
+		owner    string
+	}{
+		"whoever is told first":            {[]*model.Service{claimant("a/young", 2025), claimant("b/old", 2001)}, "b/old"},
+		"in the other order":               {[]*model.Service{claimant("b/old", 2001), claimant("a/young", 2025)}, "b/old"},
+		"a service of unknown age is last": {[]*model.Service{claimant("a/unknown", 0), claimant("b/young", 2025)}, "b/young"},
+		"by name among those of one age":   {[]*model.Service{claimant("b/one", 2025), claimant("a/two", 2025)}, "a/two"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			for _, s := range test.services {
+				r.set(s)
+			}
+			r.sync(t)
+			assert.Equal(t, test.owner, r.v4.owner(contested))
+		})
+	}
+}
+
+func TestAClusterIPIsItsServicesOwn(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("evil/x", 2001))
+	r.sync(t)
+	r.set(fakemodel.Service("prod/web").ClusterIP("203.0.113.1").Port("http", 80).Build())
+	r.sync(t)
+	assert.Equal(t, "prod/web", r.v4.owner(contested))
+}
+
+func TestAServiceThatWasMadeAgainIsNoIncumbent(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("prod/web", 2025))
+	r.sync(t)
+	r.set(claimant("other/x", 2024))
+	r.sync(t)
+	again := *claimant("prod/web", 2026)
+	again.UID = "another"
+	r.set(&again)
+	r.sync(t)
+	assert.Equal(t, "other/x", r.v4.owner(contested))
+}
+
+func TestAnIncumbentStaysOneThroughAResync(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("prod/web", 2025))
+	r.sync(t)
+	r.set(claimant("old/x", 2001))
+	r.ForceResync()
+	r.sync(t)
+	assert.Equal(t, "prod/web", r.v4.owner(contested))
+}
+
+func TestALoserIsToldOnceForEachOwner(t *testing.T) {
+	r := newRig(t)
+	b := fakemodel.Service("b/x").Port("http", 80).ExternalIP("203.0.113.1", "203.0.113.2", "203.0.113.3")
+	r.set(fakemodel.Service("a/x").Port("http", 80).ExternalIP("203.0.113.1", "203.0.113.2").Build(), b.Build())
+	r.sync(t)
+	want := Problem{Family: model.IPv4, Port: model.PortName{Service: b.Build().Name, Port: "http", Protocol: model.TCP},
+		Reason:  AddressInUse,
+		Owner:   model.PortName{Service: model.ServiceName{Namespace: "a", Name: "x"}, Port: "http", Protocol: model.TCP},
+		Message: "203.0.113.1:80/TCP and 1 more belong to a/x:http/TCP"}
+	assert.Equal(t, []Problem{want}, r.problems)
+	assert.Equal(t, []Problem{want}, r.Problems())
+
+	r.set(b.Label("a", "b").Build())
+	r.ForceResync()
+	r.sync(t)
+	assert.Len(t, r.problems, 1, "it has been told")
+
+	r.DeleteService(model.ServiceName{Namespace: "a", Name: "x"})
+	r.sync(t)
+	assert.Empty(t, r.Problems())
+	r.set(fakemodel.Service("a/x").Port("http", 80).ExternalIP("203.0.113.3").Build())
+	r.sync(t)
+	assert.Len(t, r.problems, 2, "now the other one has lost")
+}

@@ -1,0 +1,231 @@
+package frontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// web is a service with two families, and ep returns one of its endpoints, in the cluster set.
+func web() *fakemodel.ServiceBuilder {
+	return fakemodel.Service("default/web").ClusterIP("10.96.0.1", "fd00::1").Port("http", 80)
+}
+
+func ep(target string, sets model.EndpointSets) *model.Endpoint {
+	return &model.Endpoint{
+		Port:   model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP},
+		Target: netip.MustParseAddrPort(target), Sets: sets, Ready: true, Serving: true}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := New(Options{MaxFrontends: -1, Families: []model.Family{model.IPv4, model.IPv4}})
+	assert.EqualError(t, err, "frontend: Apply is nil\nMaxFrontends -1 is negative\n"+
+		"Families has an invalid or duplicate family: IPv4")
+	_, err = New(Options{Apply: newMirror(t).apply, Families: []model.Family{}})
+	assert.ErrorContains(t, err, "Families is empty")
+}
+
+func TestOneFamilyThatFailsLeavesTheOtherAlone(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build(), ep("10.1.0.1:80", model.ClusterSet), ep("[fd01::1]:80", model.ClusterSet))
+	r.sync(t)
+	r.v6.fail = errDataplane
+	r.set(ep("10.1.0.2:80", model.ClusterSet), ep("[fd01::2]:80", model.ClusterSet))
+	err := r.Sync(t.Context())
+	v4, v6 := sink.FailedFamilies(err)
+	assert.False(t, v4)
+	assert.True(t, v6)
+	assert.ErrorIs(t, err, errDataplane)
+
+	r.v6.fail = nil
+	r.ResyncFailed()
+	r.sync(t)
+	assert.Empty(t, r.v4.told, "IPv4 has nothing to do")
+	assert.False(t, r.v4.full)
+	assert.True(t, r.v6.full)
+}
+
+func TestAChangeThatIsTakenBackIsNotTold(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build(), ep("10.1.0.1:80", model.ClusterSet), ep("10.1.0.2:80", model.ClusterSet))
+	r.sync(t)
+	for _, back := range []bool{false, true} { // in the same wave, and in another one after a failure
+		r.v4.fail = errDataplane
+		r.set(ep("10.1.0.2:80", model.LocalSet), web().ExternalIP("203.0.113.1").Build())
+		if back {
+			require.Error(t, r.Sync(t.Context()))
+		}
+		r.set(ep("10.1.0.2:80", model.ClusterSet), web().Build())
+		r.v4.fail = nil
+		r.sync(t)
+		assert.Empty(t, r.v4.told)
+	}
+}
+
+func TestOneReplacedEndpointIsOneSlot(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build())
+	for i := range 100 {
+		r.set(ep(fmt.Sprintf("10.1.0.%d:80", i), model.ClusterSet))
+	}
+	r.sync(t)
+	r.DeleteEndpoint(ep("10.1.0.17:80", 0).Key())
+	r.set(ep("10.1.9.9:80", model.ClusterSet))
+	var changes []EndpointChange
+	r.options.Apply = func(_ context.Context, c *Changes) error {
+		for p := range c.Ports() {
+			changes = append(changes, p.EndpointChanges(model.ClusterSet)...)
+			assert.Equal(t, 100, p.Before.Size(model.ClusterSet))
+		}
+		return nil
+	}
+	r.sync(t)
+	require.Len(t, changes, 1)
+	assert.Equal(t, 17, changes[0].Slot)
+	assert.Equal(t, "10.1.0.17:80", changes[0].Before.Target.String())
+	assert.Equal(t, "10.1.9.9:80", changes[0].After.Target.String())
+}
+
+func TestAShrinkingSetMovesOneEndpointForEachThatGoes(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build())
+	for i := range 100 {
+		r.set(ep(fmt.Sprintf("10.1.0.%d:80", i), model.ClusterSet))
+	}
+	r.sync(t)
+	r.DeleteEndpoint(ep("10.1.0.17:80", 0).Key())
+	r.DeleteEndpoint(ep("10.1.0.99:80", 0).Key())
+	r.sync(t)
+	p := r.v4.ports[ep("10.1.0.1:80", 0).Port]
+	assert.Equal(t, "10.1.0.98:80", p.sets[0][17].Target.String())
+	assert.Len(t, p.sets[0], 98)
+}
+
+func TestAnEndpointThatTakesNoNewConnectionsIsDrainingWhileItServes(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build(), ep("10.1.0.1:80", 0))
+	r.sync(t)
+	p := r.v4.ports[ep("10.1.0.1:80", 0).Port]
+	assert.Equal(t, 1, p.Size(Draining))
+	assert.Zero(t, p.Size(model.ClusterSet))
+}
+
+func TestWhatHasBeenAcceptedIsNotToldAgainAfterAFailure(t *testing.T) {
+	r := newRig(t)
+	r.v4.fail, r.v4.early = errDataplane, true
+	r.set(web().Build())
+	require.Error(t, r.Sync(t.Context()))
+	r.v4.fail = nil
+	r.sync(t)
+	assert.Empty(t, r.v4.told)
+}
+
+func TestNothingIsAppliedInTheMiddleOfAWave(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build())
+	require.NoError(t, r.Reapply(t.Context(), true))
+	assert.Zero(t, r.v4.calls, "before the first Sync")
+	r.sync(t)
+	r.set(ep("10.1.0.1:80", model.ClusterSet))
+	require.NoError(t, r.Reapply(t.Context(), true, model.IPv4))
+	assert.Equal(t, 2, r.v4.calls)
+	assert.Equal(t, 1, r.v6.calls)
+	assert.Empty(t, r.v4.ports[ep("10.1.0.1:80", 0).Port].sets[0])
+}
+
+func TestAfterCleanUpNothingIsAppliedUntilTheNextSync(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build())
+	r.sync(t)
+	require.NoError(t, r.CleanUp(t.Context(), func(context.Context) error {
+		r.v4.reset()
+		r.v6.reset()
+		return nil
+	}))
+	require.NoError(t, r.Reapply(t.Context(), true))
+	assert.Equal(t, 1, r.v4.calls)
+	r.sync(t)
+	assert.True(t, r.v4.full)
+	assert.Len(t, r.v4.ports, 1)
+}
+
+func TestACancelledSyncReturnsTheContextsError(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.v4.fail = errors.New("interrupted")
+	assert.ErrorIs(t, r.Sync(ctx), context.Canceled)
+}
+
+func TestWhatCannotBeServedIsSkippedByName(t *testing.T) {
+	s := web().Build()
+	s.Ports = append(s.Ports, s.Ports[0], model.ServicePort{Name: "none", Protocol: model.TCP, RoutesIPv4: s.Ports[0].RoutesIPv4})
+	r := newRig(t)
+	r.set(s, ep("10.1.0.1:0", model.ClusterSet), ep("10.1.0.2:0", model.ClusterSet),
+		ep("10.1.0.3:80", model.ClusterSet))
+	r.SetEndpoint(nil)
+	r.SetService(nil)
+	r.SetNode(nil)
+	r.SetEndpoint(&model.Endpoint{Port: ep("10.1.0.1:0", 0).Port})
+	r.sync(t)
+	var lines []string
+	for _, p := range r.problems {
+		lines = append(lines, fmt.Sprintf("%v %v %v: %v", p.Port, p.Family, p.Reason, p.Message))
+	}
+	assert.ElementsMatch(t, []string{
+		"default/web:http/TCP IPv4 DuplicatePort: the service has two ports of that name and protocol",
+		"default/web:http/TCP IPv6 DuplicatePort: the service has two ports of that name and protocol",
+		"default/web:none/TCP IPv4 InvalidPort: it has no port number or protocol",
+		"default/web:http/TCP IPv4 InvalidEndpoint: endpoint 10.1.0.1 has no port number",
+		"default/web:http/TCP Family(0) InvalidEndpoint: an endpoint has no address",
+	}, lines)
+	assert.Len(t, r.v4.ports[ep("10.1.0.1:0", 0).Port].sets[0], 1)
+
+	r.set(web().Label("a", "b").Build())
+	r.sync(t)
+	assert.Len(t, r.problems, 5, "nothing is told twice")
+	assert.Len(t, r.Problems(), 2, "the endpoints")
+}
+
+func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
+	b := fakemodel.Service("default/web").ClusterIP("10.96.0.1")
+	for i := range 10 {
+		b.ExternalIP(fmt.Sprintf("203.0.113.%d", i))
+	}
+	for i := range 10 {
+		b.Port(fmt.Sprintf("p%d", i), uint16(80+i))
+	}
+	r := newRigWith(t, Options{MaxFrontends: 25})
+	r.set(b.Build())
+	r.sync(t)
+	assert.Len(t, r.v4.frontends, 25)
+	require.Len(t, r.problems, 8)
+	assert.Equal(t, "8 of its addresses are not served: a service may have 25 frontends", r.problems[0].Message)
+	r.set(fakemodel.Service("default/web").ClusterIP("10.96.0.1").Port("p0", 80).Build())
+	r.sync(t)
+	assert.Len(t, r.v4.frontends, 1)
+	assert.Empty(t, r.Problems())
+}
+
+func TestAnotherPodCIDRChangesWhoMayReachItself(t *testing.T) {
+	r := newRig(t)
+	policy := model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true}
+	s := web().Build()
+	s.Ports[0].RoutesIPv4 = model.NewRoutes(policy)
+	r.set(s, ep("10.1.0.1:80", model.ClusterSet))
+	r.sync(t)
+	assert.Empty(t, r.v4.hairpins, "it is on another node, and masqueraded as such")
+	local := model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd01::/64")}}
+	r.SetNode(&model.Node{Name: "n1", LocalPods: local})
+	r.sync(t)
+	assert.Contains(t, r.v4.hairpins, "10.1.0.1")
+}
