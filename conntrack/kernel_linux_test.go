@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -170,14 +171,15 @@ func TestKernelThatRefusesFiltersIsAskedWithout(t *testing.T) {
 	flows := manyFlows(model.IPv4, 10, netip.AddrPortFrom(host(model.IPv4, 1), 53), netip.AddrPortFrom(host(model.IPv4, 2), 53))
 	table.Add(flows...)
 	// A filter that no kernel knows is refused like any filter by an older one.
-	unknown := func(b []byte) []byte {
-		return appendNested(b, ctaFilter, func(b []byte) []byte {
-			return appendAttribute(b, ctaFilterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
-		})
+	unknown := func(b *nfnetlink.Builder) {
+		filter := b.Open(ctaFilter)
+		b.Bytes(ctaFilterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
+		b.Close(filter)
 	}
 	all := func(Flow) bool { return true }
 	_, err := table.deleteUDP(t.Context(), model.IPv4, unknown, all)
-	require.ErrorIs(t, err, errRefused)
+	refused := (*nfnetlink.Error)(nil)
+	require.ErrorAs(t, err, &refused)
 	require.Len(t, table.Flows(), 10)
 
 	deleted, err := table.deleteWith(t.Context(), model.IPv4, unknown, all)
@@ -204,10 +206,14 @@ func TestKernelLeavesOtherZonesAlone(t *testing.T) {
 }
 
 func TestADirectionInAnotherZoneIsLeftAlone(t *testing.T) {
-	proto := appendNested(nil, ctaTupleProto, func(b []byte) []byte { return appendAttribute(b, ctaProtoNumber, []byte{unix.IPPROTO_UDP}) })
-	_, ok := parseTuple(proto)
+	var b nfnetlink.Builder
+	protocol := b.Open(ctaTupleProto)
+	b.Bytes(ctaProtoNumber, []byte{unix.IPPROTO_UDP})
+	b.Close(protocol)
+	_, ok := parseTuple(b.Buf)
 	require.True(t, ok)
-	_, ok = parseTuple(appendAttribute(proto, ctaTupleZone, []byte{0, 7}))
+	b.Uint16(ctaTupleZone, 7)
+	_, ok = parseTuple(b.Buf)
 	require.False(t, ok)
 }
 
@@ -229,30 +235,35 @@ func TestKernelDeletesWhileItReads(t *testing.T) {
 
 // createInZone makes a flow in a zone, which the other library cannot.
 func (k *kernelTable) createInZone(f Flow, zone uint16) {
-	tuple := func(source, destination netip.AddrPort) func([]byte) []byte {
-		return func(b []byte) []byte {
-			b = appendNested(b, ctaTupleIP, func(b []byte) []byte {
-				b = appendAttribute(b, ctaIPv4Source, source.Addr().AsSlice())
-				return appendAttribute(b, ctaIPv4Destination, destination.Addr().AsSlice())
-			})
-			return appendNested(b, ctaTupleProto, func(b []byte) []byte {
-				b = appendAttribute(b, ctaProtoNumber, []byte{unix.IPPROTO_UDP})
-				b = appendAttribute(b, ctaProtoSourcePort, []byte{byte(source.Port() >> 8), byte(source.Port())})
-				return appendAttribute(b, ctaProtoDestinationPort, []byte{byte(destination.Port() >> 8), byte(destination.Port())})
-			})
-		}
-	}
 	const ctNew, ctaTimeout = unix.NFNL_SUBSYS_CTNETLINK << 8, 7
-	b := appendHeader(nil, ctNew, unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_ACK, f.Family())
-	b = appendNested(b, ctaTupleOrig, tuple(f.Source, f.Destination))
-	b = appendNested(b, ctaTupleReply, tuple(f.ReplySource, f.ReplyDestination))
-	b = appendAttribute(b, ctaTimeout, []byte{0, 0, 2, 0})
-	b = finish(appendAttribute(b, ctaZone, []byte{byte(zone >> 8), byte(zone)}), 0)
-	s, err := openSocket(k.t.Context(), k.NetNS)
+	conn, err := nfnetlink.Dial(nfnetlink.Config{NetNS: k.NetNS})
 	require.NoError(k.t, err)
-	defer s.close()
-	require.NoError(k.t, s.send(b))
-	require.NoError(k.t, s.receive(func(m message) (bool, error) { return true, m.err() }))
+	defer conn.Close()
+	b := conn.Request(ctNew, unix.NLM_F_CREATE|unix.NLM_F_ACK, nfnetlink.Proto(f.Family()))
+	tuple := func(kind uint16, source, destination netip.AddrPort) {
+		whole := b.Open(kind)
+		ip := b.Open(ctaTupleIP)
+		b.Bytes(ctaIPv4Source, source.Addr().AsSlice())
+		b.Bytes(ctaIPv4Destination, destination.Addr().AsSlice())
+		b.Close(ip)
+		protocol := b.Open(ctaTupleProto)
+		b.Bytes(ctaProtoNumber, []byte{unix.IPPROTO_UDP})
+		b.Uint16(ctaProtoSourcePort, source.Port())
+		b.Uint16(ctaProtoDestinationPort, destination.Port())
+		b.Close(protocol)
+		b.Close(whole)
+	}
+	tuple(ctaTupleOrig, f.Source, f.Destination)
+	tuple(ctaTupleReply, f.ReplySource, f.ReplyDestination)
+	b.Uint32(ctaTimeout, 512)
+	b.Uint16(ctaZone, zone)
+	b.End()
+	require.NoError(k.t, conn.Send(b.Buf))
+	require.NoError(k.t, conn.Answers(func(m nfnetlink.Message) error {
+		errno, hint := m.Failure()
+		require.Zero(k.t, errno, hint)
+		return nil
+	}))
 }
 
 func TestKernelCountsOnlyWhatItDeleted(t *testing.T) {
@@ -288,11 +299,11 @@ func TestKernelStopsWithItsContext(t *testing.T) {
 }
 
 func TestADeleteWithoutATupleIsNeverSent(t *testing.T) {
-	for _, e := range []entry{{}, {tuple: []byte{4, 0, 1, 0x80}}, {id: []byte{8, 0, 12, 0, 1, 2, 3, 4}}} {
-		require.Empty(t, appendDelete(nil, model.IPv4, e))
-		var batch deleteRequests
-		batch.add(e)
-		require.Zero(t, batch.len())
+	for _, e := range []entry{{}, {tuple: []byte{}, id: []byte{1, 2, 3, 4}}, {tuple: []byte{4, 0, 1, 0x80}}, {id: []byte{1, 2, 3, 4}}} {
+		var d deletes // without a socket
+		require.NoError(t, d.add(e))
+		require.Empty(t, d.batch.Buf)
+		require.NoError(t, d.flush())
 	}
 }
 
@@ -308,22 +319,18 @@ func TestKernelWithoutAccessSaysSo(t *testing.T) {
 
 // Whatever comes from the kernel, parsing ends and does not panic; what it takes for an entry can be deleted safely.
 func FuzzParseEntry(f *testing.F) {
-	tuple := appendNested(nil, ctaTupleOrig, func(b []byte) []byte {
-		return appendNested(b, ctaTupleProto, func(b []byte) []byte { return appendAttribute(b, ctaProtoNumber, []byte{17}) })
-	})
-	f.Add(append([]byte{2, 0, 0, 0}, tuple...))
+	var b nfnetlink.Builder
+	whole := b.Open(ctaTupleOrig)
+	protocol := b.Open(ctaTupleProto)
+	b.Bytes(ctaProtoNumber, []byte{17})
+	b.Close(protocol)
+	b.Close(whole)
+	f.Add(append([]byte{2, 0, 0, 0}, b.Buf...))
 	f.Add([]byte{2, 0, 0, 0, 4, 0, 1, 0x80})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e, ok := parseEntry(data)
-		if ok != (e.tuple != nil) {
-			t.Fatalf("ok is %v, tuple %v", ok, e.tuple)
-		}
-		if ok && len(appendDelete(nil, model.IPv4, e)) <= unix.NLMSG_HDRLEN+nfgenLen {
-			t.Fatal("a delete without a tuple")
-		}
-		m, size, err := parseMessage(data)
-		if err == nil && (size <= 0 || size > len(data)) {
-			t.Fatalf("message of %d bytes in %d: %v", size, len(data), m)
+		e, ok := parseEntry(nfnetlink.Message{Data: data})
+		if ok != e.deletable() {
+			t.Fatalf("ok is %v, tuple %v, id %v", ok, e.tuple, e.id)
 		}
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -19,15 +19,15 @@ import (
 type generation struct {
 	mu     sync.Mutex
 	family model.Family
-	nft    *netlink.Conn // NFT
-	raw    int           // Legacy: a socket, 0 if there is none
-	tables []Table       // Legacy
+	nft    *nfnetlink.Conn // NFT
+	raw    int             // Legacy: a socket, 0 if there is none
+	tables []Table         // Legacy
 }
 
 func (g *generation) open(f model.Family, v Variant) error {
 	g.family, g.tables = f, []Table{NAT, Filter}
 	if v == NFT {
-		c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		c, err := nfnetlink.Dial(nfnetlink.Config{})
 		if err != nil {
 			return fmt.Errorf("%v: nf_tables: %w", f, err)
 		}
@@ -74,42 +74,12 @@ func (g *generation) get() (uint64, error) {
 	defer g.mu.Unlock()
 	switch {
 	case g.nft != nil:
-		return g.getNFT()
+		generation, err := g.nft.Generation()
+		return uint64(generation), err
 	case g.raw != 0:
 		return g.getLegacy()
 	}
 	return 0, errors.New("closed")
-}
-
-// getNFT asks for nf_tables' generation.
-func (g *generation) getNFT() (uint64, error) {
-	const genID = 1 // NFTA_GEN_ID
-	answers, err := g.nft.Execute(netlink.Message{
-		Header: netlink.Header{
-			Type:  unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN,
-			Flags: netlink.Request,
-		},
-		Data: []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
-	})
-	if err != nil {
-		return 0, err
-	}
-	for _, a := range answers {
-		if len(a.Data) < 4 {
-			continue
-		}
-		attributes, err := netlink.NewAttributeDecoder(a.Data[4:])
-		if err != nil {
-			return 0, err
-		}
-		attributes.ByteOrder = binary.BigEndian
-		for attributes.Next() {
-			if attributes.Type() == genID {
-				return uint64(attributes.Uint32()), nil
-			}
-		}
-	}
-	return 0, errors.New("the kernel's answer has none")
 }
 
 // getinfo is struct ipt_getinfo, and ip6t_getinfo.

@@ -7,12 +7,13 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // batch is a transaction as netlink messages.
 type batch struct {
-	wire
+	nfnetlink.Builder
 	ops []uint32 // the sequence number of the first message of each operation
 }
 
@@ -20,59 +21,64 @@ type batch struct {
 // Without the message that ends it, commit false, the kernel checks the batch and takes everything back.
 func encodeBatch(tx *Transaction, generation uint32, commit bool) (*batch, error) {
 	b := &batch{}
-	b.buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())
+	b.Buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())
 	const batchGenID = 1
-	b.message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+	b.Message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 	if commit {
-		b.u32(batchGenID, generation)
+		b.Uint32(batchGenID, generation)
 	}
-	b.end()
+	b.End()
 	for i := range tx.ops {
-		b.ops = append(b.ops, b.seq+1)
+		b.ops = append(b.ops, b.Seq+1)
 		if err := b.op(tx.Table, &tx.ops[i]); err != nil {
 			return nil, &OpError{Table: tx.Table, Op: tx.ops[i].String(), Err: err}
 		}
 	}
-	b.acknowledge()
+	b.Acknowledge()
 	if commit {
-		b.message(unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
-		b.end()
+		b.Message(unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
+		b.End()
 	}
 	return b, nil
 }
 
+// nft begins a message of nf_tables.
+func (b *batch) nft(typ, flags uint16, f model.Family) {
+	b.Message(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_REQUEST|flags, nfnetlink.Proto(f), 0)
+}
+
 // setGeneration changes the attribute of the first message.
-func (b *batch) setGeneration(g uint32) { binary.BigEndian.PutUint32(b.buf[headerLen+4:], g) }
+func (b *batch) setGeneration(g uint32) { binary.BigEndian.PutUint32(b.Buf[nfnetlink.HeaderLen+4:], g) }
 
 func (b *batch) op(table TableKey, o *op) error {
 	f := table.Family
 	switch o.verb {
 	case addTable:
 		b.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, f)
-		b.text(unix.NFTA_TABLE_NAME, table.Name)
-		b.u32(unix.NFTA_TABLE_FLAGS, 0)
+		b.Text(unix.NFTA_TABLE_NAME, table.Name)
+		b.Uint32(unix.NFTA_TABLE_FLAGS, 0)
 		b.optional(nftaTableUserdata, comment(o.comment))
 	case deleteTable:
 		b.nft(unix.NFT_MSG_DELTABLE, 0, f)
-		b.text(unix.NFTA_TABLE_NAME, table.Name)
+		b.Text(unix.NFTA_TABLE_NAME, table.Name)
 	case addChain:
 		b.chain(table, o.chain)
 	case deleteChain:
 		b.nft(unix.NFT_MSG_DELCHAIN, 0, f)
-		b.text(unix.NFTA_CHAIN_TABLE, table.Name)
-		b.text(unix.NFTA_CHAIN_NAME, o.name)
+		b.Text(unix.NFTA_CHAIN_TABLE, table.Name)
+		b.Text(unix.NFTA_CHAIN_NAME, o.name)
 	case flushChain:
 		b.nft(unix.NFT_MSG_DELRULE, 0, f)
-		b.text(unix.NFTA_RULE_TABLE, table.Name)
-		b.text(unix.NFTA_RULE_CHAIN, o.name)
+		b.Text(unix.NFTA_RULE_TABLE, table.Name)
+		b.Text(unix.NFTA_RULE_CHAIN, o.name)
 	case addRule:
 		return b.rule(table, o.name, o.rule)
 	case addSet:
 		b.set(table, o.set)
 	case deleteSet:
 		b.nft(unix.NFT_MSG_DELSET, 0, f)
-		b.text(unix.NFTA_SET_TABLE, table.Name)
-		b.text(unix.NFTA_SET_NAME, o.name)
+		b.Text(unix.NFTA_SET_TABLE, table.Name)
+		b.Text(unix.NFTA_SET_NAME, o.name)
 	case addElements:
 		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, table, o)
 		return nil
@@ -80,7 +86,7 @@ func (b *batch) op(table TableKey, o *op) error {
 		b.elements(unix.NFT_MSG_DELSETELEM, 0, table, o)
 		return nil
 	}
-	b.end()
+	b.End()
 	return nil
 }
 
@@ -98,21 +104,21 @@ const (
 // optional appends an attribute unless it is empty.
 func (b *batch) optional(typ uint16, v []byte) {
 	if len(v) > 0 {
-		b.bytes(typ, v)
+		b.Bytes(typ, v)
 	}
 }
 
 func (b *batch) chain(table TableKey, c *Chain) {
 	b.nft(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_EXCL, table.Family)
-	b.text(unix.NFTA_CHAIN_TABLE, table.Name)
-	b.text(unix.NFTA_CHAIN_NAME, c.Name)
+	b.Text(unix.NFTA_CHAIN_TABLE, table.Name)
+	b.Text(unix.NFTA_CHAIN_NAME, c.Name)
 	if c.Hook != NoHook {
-		at := b.open(unix.NFTA_CHAIN_HOOK)
-		b.u32(unix.NFTA_HOOK_HOOKNUM, hookNumber(c.Hook))
-		b.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
-		b.close(at)
-		b.u32(unix.NFTA_CHAIN_POLICY, nfAccept)
-		b.text(unix.NFTA_CHAIN_TYPE, c.kind())
+		at := b.Open(unix.NFTA_CHAIN_HOOK)
+		b.Uint32(unix.NFTA_HOOK_HOOKNUM, hookNumber(c.Hook))
+		b.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+		b.Close(at)
+		b.Uint32(unix.NFTA_CHAIN_POLICY, nfAccept)
+		b.Text(unix.NFTA_CHAIN_TYPE, c.kind())
 	}
 	b.optional(nftaChainUserdata, comment(c.Comment))
 }
@@ -131,25 +137,25 @@ func hookNumber(h Hook) uint32 {
 
 func (b *batch) rule(table TableKey, chain string, r *Rule) error {
 	b.nft(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, table.Family)
-	b.text(unix.NFTA_RULE_TABLE, table.Name)
-	b.text(unix.NFTA_RULE_CHAIN, chain)
-	at := b.open(unix.NFTA_RULE_EXPRESSIONS)
+	b.Text(unix.NFTA_RULE_TABLE, table.Name)
+	b.Text(unix.NFTA_RULE_CHAIN, chain)
+	at := b.Open(unix.NFTA_RULE_EXPRESSIONS)
 	for _, s := range r.Statements {
 		exprs, err := encode(s, table.Family)
 		if err != nil {
 			return err
 		}
 		for _, e := range exprs {
-			data, err := expr.Marshal(nfproto(table.Family), e)
+			data, err := expr.Marshal(nfnetlink.Proto(table.Family), e)
 			if err != nil {
 				return fmt.Errorf("%T: %w", e, err)
 			}
-			b.bytes(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, data)
+			b.Bytes(unix.NFTA_LIST_ELEM|unix.NLA_F_NESTED, data)
 		}
 	}
-	b.close(at)
-	b.bytes(unix.NFTA_RULE_USERDATA, ruleUserdata(r, table.Family))
-	b.end()
+	b.Close(at)
+	b.Bytes(unix.NFTA_RULE_USERDATA, ruleUserdata(r, table.Family))
+	b.End()
 	return nil
 }
 
@@ -157,33 +163,33 @@ func (b *batch) set(table TableKey, s *Set) {
 	f := table.Family
 	d := definitionOf(s, f)
 	b.nft(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f)
-	b.text(unix.NFTA_SET_TABLE, table.Name)
-	b.text(unix.NFTA_SET_NAME, s.Name)
-	b.u32(unix.NFTA_SET_ID, b.seq) // any number will do that is not used twice in a batch
-	b.u32(unix.NFTA_SET_FLAGS, d.flags)
-	b.u32(unix.NFTA_SET_KEY_TYPE, d.keyType)
-	b.u32(unix.NFTA_SET_KEY_LEN, d.keyLen)
+	b.Text(unix.NFTA_SET_TABLE, table.Name)
+	b.Text(unix.NFTA_SET_NAME, s.Name)
+	b.Uint32(unix.NFTA_SET_ID, b.Seq) // any number will do that is not used twice in a batch
+	b.Uint32(unix.NFTA_SET_FLAGS, d.flags)
+	b.Uint32(unix.NFTA_SET_KEY_TYPE, d.keyType)
+	b.Uint32(unix.NFTA_SET_KEY_LEN, d.keyLen)
 	if d.dataType != 0 {
-		b.u32(unix.NFTA_SET_DATA_TYPE, d.dataType)
-		b.u32(unix.NFTA_SET_DATA_LEN, d.dataLen)
+		b.Uint32(unix.NFTA_SET_DATA_TYPE, d.dataType)
+		b.Uint32(unix.NFTA_SET_DATA_LEN, d.dataLen)
 	}
 	if s.Size > 0 || s.Interval {
-		at := b.open(unix.NFTA_SET_DESC)
+		at := b.Open(unix.NFTA_SET_DESC)
 		if s.Size > 0 {
-			b.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
+			b.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
 		}
 		if s.Interval {
-			list := b.open(nftaSetDescConcat)
+			list := b.Open(nftaSetDescConcat)
 			for _, field := range s.Key {
-				elem := b.open(unix.NFTA_LIST_ELEM)
-				b.u32(nftaSetFieldLen, uint32(field.size(f)))
-				b.close(elem)
+				elem := b.Open(unix.NFTA_LIST_ELEM)
+				b.Uint32(nftaSetFieldLen, uint32(field.size(f)))
+				b.Close(elem)
 			}
-			b.close(list)
+			b.Close(list)
 		}
-		b.close(at)
+		b.Close(at)
 	}
-	b.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, f))
+	b.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s, f))
 }
 
 // definition is what the kernel knows of a set.
@@ -240,20 +246,20 @@ func (b *batch) elements(typ, flags uint16, table TableKey, o *op) {
 	rest := o.elements
 	for len(rest) > 0 {
 		b.nft(typ, flags, table.Family)
-		b.text(unix.NFTA_SET_ELEM_LIST_TABLE, table.Name)
-		b.text(unix.NFTA_SET_ELEM_LIST_SET, o.name)
-		list := b.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		for len(rest) > 0 && len(b.buf)-list < maxAttrLen {
+		b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, table.Name)
+		b.Text(unix.NFTA_SET_ELEM_LIST_SET, o.name)
+		list := b.Open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		for len(rest) > 0 && len(b.Buf)-list < nfnetlink.MaxAttrLen {
 			b.element(&rest[0], o.set, size, adding)
 			rest = rest[1:]
 		}
-		b.close(list)
-		b.end()
+		b.Close(list)
+		b.End()
 	}
 }
 
 func (b *batch) element(e *Element, s *Set, size int, adding bool) {
-	at := b.open(unix.NFTA_LIST_ELEM)
+	at := b.Open(unix.NFTA_LIST_ELEM)
 	key, keyEnd := e.Key, ""
 	if s.Interval {
 		key, keyEnd = e.Key[:size], e.Key[size:]
@@ -265,29 +271,29 @@ func (b *batch) element(e *Element, s *Set, size int, adding bool) {
 	if adding {
 		switch {
 		case s.Verdicts:
-			data := b.open(unix.NFTA_SET_ELEM_DATA)
-			verdict := b.open(unix.NFTA_DATA_VERDICT)
-			b.u32(unix.NFTA_VERDICT_CODE, uint32(unix.NFT_GOTO&0xffffffff))
-			b.text(unix.NFTA_VERDICT_CHAIN, e.Value)
-			b.close(verdict)
-			b.close(data)
+			data := b.Open(unix.NFTA_SET_ELEM_DATA)
+			verdict := b.Open(unix.NFTA_DATA_VERDICT)
+			b.Uint32(unix.NFTA_VERDICT_CODE, uint32(unix.NFT_GOTO&0xffffffff))
+			b.Text(unix.NFTA_VERDICT_CHAIN, e.Value)
+			b.Close(verdict)
+			b.Close(data)
 		case s.Value != nil:
 			b.value(unix.NFTA_SET_ELEM_DATA, e.Value)
 		}
 		if e.Comment != "" {
-			b.attr(unix.NFTA_SET_ELEM_USERDATA, len(e.Comment)+3)
-			b.buf = append(append(append(b.buf, 0, byte(len(e.Comment)+1)), e.Comment...), 0)
-			b.pad()
+			b.Attr(unix.NFTA_SET_ELEM_USERDATA, len(e.Comment)+3)
+			b.Buf = append(append(append(b.Buf, 0, byte(len(e.Comment)+1)), e.Comment...), 0)
+			b.Pad()
 		}
 	}
-	b.close(at)
+	b.Close(at)
 }
 
 // value appends data as an attribute in an attribute.
 func (b *batch) value(typ uint16, v string) {
-	at := b.open(typ)
-	b.raw(unix.NFTA_DATA_VALUE, v)
-	b.close(at)
+	at := b.Open(typ)
+	b.Raw(unix.NFTA_DATA_VALUE, v)
+	b.Close(at)
 }
 
 // opOf returns the operation that a message belongs to.
@@ -298,12 +304,4 @@ func (b *batch) opOf(seq uint32) int {
 		}
 	}
 	return -1
-}
-
-// beUint32 reads a number, 0 if it is not there.
-func beUint32(b []byte) uint32 {
-	if len(b) < 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(b)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -135,7 +136,7 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case DNATMap:
 		return append(load(s.Key, numbers{s.ID, s.N}, family),
 			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nfproto(family)), RegAddrMin: unix.NFT_REG_1,
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nfnetlink.Proto(family)), RegAddrMin: unix.NFT_REG_1,
 				RegProtoMin: registerAt(DestinationAddr.size(family))}), nil
 	case DNAT:
 		return encodeDNAT(s.To, family), nil
@@ -164,7 +165,7 @@ func encodeDNAT(to netip.AddrPort, family model.Family) []expr.Any {
 	return []expr.Any{
 		&expr.Immediate{Register: unix.NFT_REG_1, Data: addr},
 		&expr.Immediate{Register: reg, Data: []byte{byte(to.Port() >> 8), byte(to.Port())}},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nfproto(family)), RegAddrMin: unix.NFT_REG_1, RegProtoMin: reg, Specified: true},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nfnetlink.Proto(family)), RegAddrMin: unix.NFT_REG_1, RegProtoMin: reg, Specified: true},
 	}
 }
 

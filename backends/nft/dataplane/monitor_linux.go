@@ -4,18 +4,20 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // monitor listens to what the kernel says about changes of nftables, and notes which of the watched tables somebody else
 // changed.
 type monitor struct {
-	conn  *conn
+	conn  *nfnetlink.Conn
 	own   uint32 // the port of the socket whose changes are ours
 	drift chan struct{}
 	done  chan struct{}
@@ -34,7 +36,7 @@ func newMonitor(own uint32) (*monitor, error) {
 	}
 	m := &monitor{conn: c, own: own, drift: make(chan struct{}, 1), done: make(chan struct{}), news: make(chan struct{}),
 		tables: map[TableKey]bool{}}
-	if err := c.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+	if err := c.Join(unix.NFNLGRP_NFTABLES); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	go m.run()
@@ -103,10 +105,10 @@ func (m *monitor) tell() {
 
 // pause stops listening until resume is called.
 func (m *monitor) pause() (resume func() error, err error) {
-	if err := m.conn.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
+	if err := m.conn.Leave(unix.NFNLGRP_NFTABLES); err != nil {
 		return nil, err
 	}
-	return func() error { return m.conn.JoinGroup(unix.NFNLGRP_NFTABLES) }, nil
+	return func() error { return m.conn.Join(unix.NFNLGRP_NFTABLES) }, nil
 }
 
 // waitFor waits until the changes up to a generation have been reported. It returns false if that does not happen: they
@@ -134,22 +136,14 @@ func (m *monitor) waitFor(ctx context.Context, generation uint32) bool {
 func (m *monitor) run() {
 	defer close(m.done)
 	for {
-		var b []byte
-		var recvErr error
-		err := m.conn.raw.Read(func(fd uintptr) bool {
-			var n int
-			n, _, recvErr = unix.Recvfrom(int(fd), m.conn.recv, unix.MSG_DONTWAIT)
-			b = m.conn.recv[:max(n, 0)]
-			return recvErr != unix.EAGAIN
-		})
+		b, err := m.conn.Wait()
 		switch {
-		case err != nil: // closed
+		case errors.Is(err, os.ErrClosed):
 			return
-		case recvErr == unix.EINTR:
-		case recvErr != nil: // ENOBUFS: more happened than the socket could hold
+		case err != nil: // ENOBUFS: more happened than the socket could hold
 			m.suspectAll()
 		default:
-			if messages(b, func(msg message) error { m.note(msg); return nil }) != nil {
+			if nfnetlink.Messages(b, func(msg nfnetlink.Message) error { m.note(msg); return nil }) != nil {
 				m.suspectAll()
 			}
 		}
@@ -157,25 +151,25 @@ func (m *monitor) run() {
 }
 
 // note takes note of one message. Those about what a transaction changed come before the one with its generation.
-func (m *monitor) note(msg message) {
-	if msg.typ>>8 != unix.NFNL_SUBSYS_NFTABLES || len(msg.data) < 4 {
+func (m *monitor) note(msg nfnetlink.Message) {
+	if msg.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(msg.Data) < 4 {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if msg.typ&0xff == unix.NFT_MSG_NEWGEN {
-		m.sawLocked(generationOf(msg))
+	if msg.Type&0xff == unix.NFT_MSG_NEWGEN {
+		m.sawLocked(nfnetlink.GenerationOf(msg))
 		if m.pending {
 			m.pending = false
 			m.tell()
 		}
 		return
 	}
-	if msg.port == m.own {
+	if msg.Port == m.own {
 		return
 	}
 	key := TableKey{Family: model.IPv4}
-	switch msg.data[0] {
+	switch msg.Data[0] {
 	case unix.NFPROTO_IPV6:
 		key.Family = model.IPv6
 	case unix.NFPROTO_IPV4:
@@ -183,8 +177,8 @@ func (m *monitor) note(msg message) {
 		return
 	}
 	// The first attribute of every kind of message is the name of the table.
-	if b := msg.data[4:]; len(b) >= 4 && binary.NativeEndian.Uint16(b[2:]) == unix.NFTA_TABLE_NAME {
-		key.Name = cstring(b[4:min(int(binary.NativeEndian.Uint16(b)), len(b))])
+	if b := msg.Data[4:]; len(b) >= 4 && binary.NativeEndian.Uint16(b[2:]) == unix.NFTA_TABLE_NAME {
+		key.Name = nfnetlink.CString(b[4:min(int(binary.NativeEndian.Uint16(b)), len(b))])
 	}
 	if _, ok := m.tables[key]; ok {
 		m.tables[key] = true

@@ -9,31 +9,47 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // Netlink is the kernel's nftables, in the network namespace of the thread that made it.
 type Netlink struct {
 	mu         sync.Mutex
-	conn       *conn
-	seq        uint32
+	conn       *nfnetlink.Conn
 	generation uint32 // of the ruleset: what it is as far as is known here
 	monitor    *monitor
 }
 
 var _ Interface = (*Netlink)(nil)
 
+// Batches are one message to the socket, which must be able to hold it: 30,000 services with 10 endpoints each are 15 MB.
+// Nothing is allocated until it is needed.
+const (
+	sendBuffer = 256 << 20
+	recvBuffer = 16 << 20
+)
+
+func dial() (*nfnetlink.Conn, error) {
+	return nfnetlink.Dial(nfnetlink.Config{SendBuffer: sendBuffer, ReceiveBuffer: recvBuffer})
+}
+
+// request begins a message that asks for something.
+func (n *Netlink) request(typ, flags uint16, f model.Family) *nfnetlink.Builder {
+	return n.conn.Request(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags, nfnetlink.Proto(f))
+}
+
 // NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the end.
 func NewNetlink() (*Netlink, error) {
 	c, err := dial()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nf_tables: %w", err)
 	}
 	n := &Netlink{conn: c}
-	if n.monitor, err = newMonitor(c.port); err != nil {
+	if n.monitor, err = newMonitor(c.Port()); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if n.generation, err = n.getGeneration(); err != nil {
+	if n.generation, err = n.conn.Generation(); err != nil {
 		return nil, errors.Join(fmt.Errorf("nf_tables: %w", err), n.Close())
 	}
 	n.monitor.sawUntil(n.generation)
@@ -75,7 +91,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		defer func() {
 			// What happened in between is only known if the generation says that it was this alone.
 			err := resume()
-			g, genErr := n.getGeneration()
+			g, genErr := n.conn.Generation()
 			if err != nil || genErr != nil || g != n.generation {
 				n.monitor.suspectAll()
 			}
@@ -91,7 +107,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 			return err
 		}
 		// The ruleset is another one. Find out whether it is this table that was changed.
-		if n.generation, err = n.getGeneration(); err != nil {
+		if n.generation, err = n.conn.Generation(); err != nil {
 			return err
 		}
 		if !tx.Unconditional && !n.monitor.waitFor(ctx, n.generation) {
@@ -132,9 +148,8 @@ func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
 }
 
 func (n *Netlink) send(tx *Transaction, b *batch) error {
-	n.conn.drain()
-	if err := n.conn.send(b.buf); err != nil {
-		return fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.buf), err)
+	if err := n.conn.Send(b.Buf); err != nil {
+		return fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.Buf), err)
 	}
 	return nil
 }
@@ -144,29 +159,20 @@ func (n *Netlink) send(tx *Transaction, b *batch) error {
 func (n *Netlink) answer(tx *Transaction, b *batch) error {
 	var failed error
 	acknowledged := false
-	for {
-		buf, err := n.conn.receive()
-		if err == unix.EAGAIN {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("table %v: %w", tx.Table, err)
-		}
-		err = messages(buf, func(m message) error {
-			if m.typ != unix.NLMSG_ERROR || m.seq == 0 || m.seq > b.seq {
-				return nil
-			}
-			errno, hint := m.failure()
-			if errno == 0 {
-				acknowledged = true
-			} else if failed == nil {
-				failed = opError(tx, b, m.seq, errno, hint)
-			}
+	err := n.conn.Answers(func(m nfnetlink.Message) error {
+		if m.Type != unix.NLMSG_ERROR || m.Seq == 0 || m.Seq > b.Seq {
 			return nil
-		})
-		if err != nil {
-			return err
 		}
+		errno, hint := m.Failure()
+		if errno == 0 {
+			acknowledged = true
+		} else if failed == nil {
+			failed = opError(tx, b, m.Seq, errno, hint)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("table %v: %w", tx.Table, err)
 	}
 	if failed == nil && !acknowledged {
 		return fmt.Errorf("table %v: the kernel did not answer", tx.Table)
@@ -180,46 +186,4 @@ func opError(tx *Transaction, b *batch, seq uint32, errno syscall.Errno, hint st
 		name = tx.ops[i].String()
 	}
 	return &OpError{Table: tx.Table, Op: name, Err: errno, Hint: hint}
-}
-
-// request begins a message that asks for something.
-func (n *Netlink) request(typ, flags uint16, f model.Family) *wire {
-	w := &wire{seq: n.seq}
-	w.nft(typ, flags, f)
-	n.seq = w.seq
-	return w
-}
-
-func (n *Netlink) getGeneration() (uint32, error) {
-	w := n.request(unix.NFT_MSG_GETGEN, 0, model.IPv4)
-	w.end()
-	n.conn.drain()
-	if err := n.conn.send(w.buf); err != nil {
-		return 0, err
-	}
-	b, err := n.conn.receive()
-	if err != nil {
-		return 0, err
-	}
-	var generation uint32
-	err = messages(b, func(m message) error {
-		if m.typ == unix.NLMSG_ERROR {
-			errno, _ := m.failure()
-			return errno
-		}
-		generation = generationOf(m)
-		return nil
-	})
-	return generation, err
-}
-
-// generationOf reads a message about the generation of the ruleset.
-func generationOf(m message) (generation uint32) {
-	const genID = 1
-	attributes(m.data[min(4, len(m.data)):], func(typ uint16, v []byte) {
-		if typ == genID {
-			generation = beUint32(v)
-		}
-	})
-	return generation
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -20,7 +21,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Se
 			return nil, err
 		}
 		n.monitor.watch(key)
-		before, err := n.getGeneration()
+		before, err := n.conn.Generation()
 		if err != nil {
 			return nil, err
 		}
@@ -28,13 +29,13 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Se
 		n.monitor.waitFor(ctx, before)
 		n.monitor.seenNow(key)
 		t, err := n.readTable(ctx, key, elements)
-		if errors.Is(err, errInterrupted) {
+		if errors.Is(err, nfnetlink.ErrInterrupted) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading table %v: %w", key, err)
 		}
-		after, err := n.getGeneration()
+		after, err := n.conn.Generation()
 		if err != nil {
 			return nil, err
 		}
@@ -43,15 +44,15 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Se
 			return t, nil
 		}
 	}
-	return nil, fmt.Errorf("reading table %v: %w", key, errInterrupted)
+	return nil, fmt.Errorf("reading table %v: %w", key, nfnetlink.ErrInterrupted)
 }
 
 func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
 	t := &Table{Key: key, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
 	w := n.request(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, key.Family)
-	w.end()
+	w.End()
 	found := false
-	err := n.conn.dump(w, func(m message) error {
+	err := n.conn.Dump(w, func(m nfnetlink.Message) error {
 		var name, comment string
 		var flags uint32
 		defer func() {
@@ -59,16 +60,16 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Se
 				t.Comment = "" // dormant: not a table that this package would have made
 			}
 		}()
-		fields(m, func(typ uint16, v []byte) {
+		for typ, v := range m.Attributes() {
 			switch typ {
 			case unix.NFTA_TABLE_NAME:
-				name = cstring(v)
+				name = nfnetlink.CString(v)
 			case unix.NFTA_TABLE_FLAGS:
-				flags = beUint32(v)
+				flags = nfnetlink.Uint32(v)
 			case nftaTableUserdata:
-				comment = cstring(readUserdata(v, userdata.TypeComment))
+				comment = nfnetlink.CString(readUserdata(v, userdata.TypeComment))
 			}
-		})
+		}
 		if name == key.Name {
 			found, t.Comment = true, comment
 		}
@@ -105,42 +106,35 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Se
 	return t, nil
 }
 
-// fields calls back for the attributes of a message of nf_tables.
-func fields(m message, f func(typ uint16, v []byte)) {
-	if len(m.data) >= 4 {
-		attributes(m.data[4:], f)
-	}
-}
-
 func (n *Netlink) readChains(t *Table) error {
 	w := n.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, t.Key.Family)
-	w.end()
-	return n.conn.dump(w, func(m message) error {
+	w.End()
+	return n.conn.Dump(w, func(m nfnetlink.Message) error {
 		var c TableChain
 		table, drops := "", false
-		fields(m, func(typ uint16, v []byte) {
+		for typ, v := range m.Attributes() {
 			switch typ {
 			case unix.NFTA_CHAIN_TABLE:
-				table = cstring(v)
+				table = nfnetlink.CString(v)
 			case unix.NFTA_CHAIN_NAME:
-				c.Name = cstring(v)
+				c.Name = nfnetlink.CString(v)
 			case unix.NFTA_CHAIN_TYPE:
-				c.Filter = cstring(v) == "filter"
+				c.Filter = nfnetlink.CString(v) == "filter"
 			case nftaChainUserdata:
-				c.Comment = cstring(readUserdata(v, userdata.TypeComment))
+				c.Comment = nfnetlink.CString(readUserdata(v, userdata.TypeComment))
 			case unix.NFTA_CHAIN_POLICY:
-				drops = beUint32(v) != nfAccept
+				drops = nfnetlink.Uint32(v) != nfAccept
 			case unix.NFTA_CHAIN_HOOK:
-				attributes(v, func(typ uint16, v []byte) {
+				for typ, v := range nfnetlink.Attributes(v) {
 					switch typ {
 					case unix.NFTA_HOOK_HOOKNUM:
-						c.Hook = hookOf(beUint32(v))
+						c.Hook = hookOf(nfnetlink.Uint32(v))
 					case unix.NFTA_HOOK_PRIORITY:
-						c.Priority = int32(beUint32(v))
+						c.Priority = int32(nfnetlink.Uint32(v))
 					}
-				})
+				}
 			}
-		})
+		}
 		if drops {
 			c.Hook = ^NoHook
 		}
@@ -164,16 +158,16 @@ func hookOf(number uint32) Hook {
 // for each 32 KiB: 4,000 services with affinity took 6 to 8 s that way.
 func (n *Netlink) readRules(table TableKey, c *TableChain) error {
 	w := n.request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, table.Family)
-	w.text(unix.NFTA_RULE_TABLE, table.Name)
-	w.text(unix.NFTA_RULE_CHAIN, c.Name)
-	w.end()
-	return n.conn.dump(w, func(m message) error {
+	w.Text(unix.NFTA_RULE_TABLE, table.Name)
+	w.Text(unix.NFTA_RULE_CHAIN, c.Name)
+	w.End()
+	return n.conn.Dump(w, func(m nfnetlink.Message) error {
 		var id RuleID
-		fields(m, func(typ uint16, v []byte) {
+		for typ, v := range m.Attributes() {
 			if typ == unix.NFTA_RULE_USERDATA {
 				id = readRuleID(v)
 			}
-		})
+		}
 		c.Rules = append(c.Rules, id)
 		return nil
 	})
@@ -181,37 +175,37 @@ func (n *Netlink) readRules(table TableKey, c *TableChain) error {
 
 func (n *Netlink) readSets(t *Table) error {
 	w := n.request(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, t.Key.Family)
-	w.text(unix.NFTA_SET_TABLE, t.Key.Name)
-	w.end()
-	return n.conn.dump(w, func(m message) error {
+	w.Text(unix.NFTA_SET_TABLE, t.Key.Name)
+	w.End()
+	return n.conn.Dump(w, func(m nfnetlink.Message) error {
 		var d definition
 		var name, table, comment string
-		fields(m, func(typ uint16, v []byte) {
+		for typ, v := range m.Attributes() {
 			switch typ {
 			case unix.NFTA_SET_TABLE:
-				table = cstring(v)
+				table = nfnetlink.CString(v)
 			case unix.NFTA_SET_NAME:
-				name = cstring(v)
+				name = nfnetlink.CString(v)
 			case unix.NFTA_SET_FLAGS:
-				d.flags = beUint32(v)
+				d.flags = nfnetlink.Uint32(v)
 			case unix.NFTA_SET_KEY_TYPE:
-				d.keyType = beUint32(v)
+				d.keyType = nfnetlink.Uint32(v)
 			case unix.NFTA_SET_KEY_LEN:
-				d.keyLen = beUint32(v)
+				d.keyLen = nfnetlink.Uint32(v)
 			case unix.NFTA_SET_DATA_TYPE:
-				d.dataType = beUint32(v)
+				d.dataType = nfnetlink.Uint32(v)
 			case unix.NFTA_SET_DATA_LEN:
-				d.dataLen = beUint32(v)
+				d.dataLen = nfnetlink.Uint32(v)
 			case unix.NFTA_SET_DESC:
-				attributes(v, func(typ uint16, v []byte) {
+				for typ, v := range nfnetlink.Attributes(v) {
 					if typ == unix.NFTA_SET_DESC_SIZE {
-						d.size = beUint32(v)
+						d.size = nfnetlink.Uint32(v)
 					}
-				})
+				}
 			case unix.NFTA_SET_USERDATA:
-				comment = cstring(readUserdata(v, userdata.NFTNL_UDATA_SET_COMMENT))
+				comment = nfnetlink.CString(readUserdata(v, userdata.NFTNL_UDATA_SET_COMMENT))
 			}
-		})
+		}
 		if table == t.Key.Name && d.flags&unix.NFT_SET_ANONYMOUS == 0 {
 			s := setOfDefinition(d, t.Key.Family)
 			s.Name, s.Comment = name, comment
@@ -274,9 +268,9 @@ func fieldsOfType(t uint32) (fields []Field) {
 
 func (n *Netlink) readElements(key TableKey, s *TableSet) error {
 	w := n.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, key.Family)
-	w.text(unix.NFTA_SET_ELEM_LIST_TABLE, key.Name)
-	w.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	w.end()
+	w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, key.Name)
+	w.Text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	w.End()
 	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table between
 	// two (it does so a while after a big change), as many elements are there twice as are left out.
 	var seen map[string]bool
@@ -285,10 +279,10 @@ func (n *Netlink) readElements(key TableKey, s *TableSet) error {
 	}
 	twice := false
 	size := fieldsSize(key.Family, s.Key)
-	err := n.conn.dump(w, func(m message) error {
-		fields(m, func(typ uint16, v []byte) {
+	err := n.conn.Dump(w, func(m nfnetlink.Message) error {
+		for typ, v := range m.Attributes() {
 			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-				attributes(v, func(_ uint16, v []byte) {
+				for _, v := range nfnetlink.Attributes(v) {
 					e := readElement(v)
 					// "*", for example: nothing that this package could delete.
 					s.Foreign = s.Foreign || padded(len(e.Key)) != size && !(s.Interval && len(e.Key) == 2*size)
@@ -297,44 +291,48 @@ func (n *Netlink) readElements(key TableKey, s *TableSet) error {
 						seen[e.Key] = true
 					}
 					s.Elements = append(s.Elements, e)
-				})
+				}
 			}
-		})
+		}
 		return nil
 	})
-	if errors.Is(err, errInterrupted) {
+	if errors.Is(err, nfnetlink.ErrInterrupted) {
 		err = nil // maybe another table changed: ReadTable finds out
 	}
 	if err == nil && twice {
-		err = errInterrupted
+		err = nfnetlink.ErrInterrupted
 	}
 	return err
 }
 
 func readElement(b []byte) (e Element) {
 	keyEnd := ""
-	attributes(b, func(typ uint16, v []byte) {
+	for typ, v := range nfnetlink.Attributes(b) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
-			attributes(v, func(_ uint16, v []byte) { e.Key = string(v) })
+			for _, v := range nfnetlink.Attributes(v) {
+				e.Key = string(v)
+			}
 		case nftaSetElemKeyEnd:
-			attributes(v, func(_ uint16, v []byte) { keyEnd = string(v) })
+			for _, v := range nfnetlink.Attributes(v) {
+				keyEnd = string(v)
+			}
 		case unix.NFTA_SET_ELEM_DATA:
-			attributes(v, func(typ uint16, v []byte) {
+			for typ, v := range nfnetlink.Attributes(v) {
 				if typ == unix.NFTA_DATA_VALUE {
 					e.Value = string(v)
-					return
+					continue
 				}
-				attributes(v, func(typ uint16, v []byte) {
+				for typ, v := range nfnetlink.Attributes(v) {
 					if typ == unix.NFTA_VERDICT_CHAIN {
-						e.Value = cstring(v)
+						e.Value = nfnetlink.CString(v)
 					}
-				})
-			})
+				}
+			}
 		case unix.NFTA_SET_ELEM_USERDATA:
-			e.Comment = cstring(readUserdata(v, userdata.TypeComment))
+			e.Comment = nfnetlink.CString(readUserdata(v, userdata.TypeComment))
 		}
-	})
+	}
 	e.Key += keyEnd
 	return e
 }

@@ -1,0 +1,72 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// deleteBatch is how many deletes go in one system call. The kernel answers those that fail with a message each, and what
+// does not fit into the socket's buffer (208 KiB, about 1 KiB a message) is lost.
+const deleteBatch = 128
+
+// deletes are requests to delete flows, collected to be sent in one system call.
+type deletes struct {
+	conn    *nfnetlink.Conn
+	family  model.Family
+	batch   nfnetlink.Builder // its messages are numbered from 1
+	deleted int               // flows so far
+}
+
+// add adds a flow, and sends the batch if it is full. Without a tuple the request would flush the whole table: it is not
+// made.
+func (d *deletes) add(e entry) error {
+	if !e.deletable() {
+		return nil
+	}
+	d.batch.Message(ctDelete, unix.NLM_F_REQUEST, nfnetlink.Proto(d.family), 0)
+	d.batch.Bytes(ctaTupleOrig|unix.NLA_F_NESTED, e.tuple)
+	d.batch.Bytes(ctaID, e.id)
+	d.batch.End()
+	if d.batch.Seq < deleteBatch {
+		return nil
+	}
+	return d.flush()
+}
+
+// flush sends what has been added and counts what was deleted by it.
+func (d *deletes) flush() error {
+	if d.batch.Seq == 0 {
+		return nil
+	}
+	defer d.batch.Reset()
+	// Only the last message is acknowledged if it succeeds, the others are answered only if they fail.
+	d.batch.Acknowledge()
+	if err := d.conn.Send(d.batch.Buf); err != nil {
+		return fmt.Errorf("deleting conntrack entries: %w", err)
+	}
+	failed, answered := 0, false
+	var refused error
+	err := d.conn.Answers(func(m nfnetlink.Message) error {
+		answered = answered || m.Seq == d.batch.Seq
+		errno, _ := m.Failure()
+		if errno == 0 {
+			return nil
+		}
+		failed++
+		// What is gone already, or another flow by now, needs no delete.
+		if errno != unix.ENOENT && refused == nil {
+			refused = fmt.Errorf("deleting a conntrack entry: %w", errno)
+		}
+		return nil
+	})
+	if err == nil && !answered {
+		err = errors.New("deleting conntrack entries: no reply from the kernel")
+	}
+	d.deleted += int(d.batch.Seq) - failed
+	return errors.Join(refused, err)
+}

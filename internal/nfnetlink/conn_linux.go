@@ -1,0 +1,266 @@
+package nfnetlink
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Conn is a netlink socket. The kernel handles nf_tables' and conntrack's messages in the system call that sends them, and
+// goes on with a dump in those that read it: answers are there, nothing waits for them. It is for one goroutine at a time.
+type Conn struct {
+	conn *netlink.Conn
+	raw  syscall.RawConn
+	port uint32
+	seq  uint32
+	recv []byte
+}
+
+// Config configures a [Conn]. The zero value is usable.
+type Config struct {
+	// NetNS is a file descriptor of the network namespace. 0: the calling thread's.
+	NetNS int
+	// SendBuffer and ReceiveBuffer are the sizes of the socket's buffers in bytes, beyond the system's limits where the
+	// process may go beyond them. A batch has to fit into the one, the answers to it into the other. 0: the system's default.
+	SendBuffer, ReceiveBuffer int
+}
+
+// recvSize holds what the kernel puts into one read: at most 32 KiB of a dump.
+const recvSize = 64 << 10
+
+// Dial opens a socket.
+func Dial(config Config) (*Conn, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: config.NetNS})
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	c := &Conn{conn: conn, raw: raw, recv: make([]byte, recvSize)}
+	err = c.control(func(fd int) error {
+		setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, config.SendBuffer)
+		setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, config.ReceiveBuffer)
+		// Older kernels know neither: they explain no error, and repeat the whole request in it.
+		_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
+		_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+		address, err := unix.Getsockname(fd)
+		if nl, ok := address.(*unix.SockaddrNetlink); ok {
+			c.port = nl.Pid
+		}
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return c, nil
+}
+
+func setBuffer(fd, force, option, size int) {
+	if size > 0 && unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size) // as far as the limits go
+	}
+}
+
+// Close closes the socket. It ends a Wait.
+func (c *Conn) Close() error { return c.conn.Close() }
+
+// Port is the socket's address, by which the kernel says who caused a message.
+func (c *Conn) Port() uint32 { return c.port }
+
+// Join subscribes to a multicast group of netfilter's.
+func (c *Conn) Join(group uint32) error { return c.conn.JoinGroup(group) }
+
+// Leave ends the subscription to a group.
+func (c *Conn) Leave(group uint32) error { return c.conn.LeaveGroup(group) }
+
+func (c *Conn) control(f func(fd int) error) error {
+	var err error
+	if e := c.raw.Control(func(fd uintptr) { err = f(int(fd)) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// Request begins a request with a sequence number of its own.
+func (c *Conn) Request(typ, flags uint16, family byte) *Builder {
+	b := &Builder{Seq: c.seq}
+	b.Message(typ, unix.NLM_F_REQUEST|flags, family, 0)
+	c.seq = b.Seq
+	return b
+}
+
+// Send throws away what is left of earlier answers and sends one or more messages in one system call.
+func (c *Conn) Send(b []byte) error {
+	c.drain()
+	return c.control(func(fd int) error {
+		for {
+			err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+			if err != unix.EINTR {
+				return err
+			}
+		}
+	})
+}
+
+// receive returns what is there, and EAGAIN if there is nothing. It is valid until the next call.
+func (c *Conn) receive() ([]byte, error) {
+	var n int
+	err := c.control(func(fd int) (err error) {
+		n, err = c.read(fd)
+		return err
+	})
+	return c.recv[:n], err
+}
+
+func (c *Conn) read(fd int) (int, error) {
+	for {
+		n, _, err := unix.Recvfrom(fd, c.recv, unix.MSG_DONTWAIT)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// Wait waits for messages that come unasked, after Join. They are valid until the next call. ENOBUFS means that some were
+// lost; os.ErrClosed comes after Close.
+func (c *Conn) Wait() ([]byte, error) {
+	var n int
+	var err error
+	if e := c.raw.Read(func(fd uintptr) bool {
+		n, err = c.read(int(fd))
+		return err != unix.EAGAIN
+	}); e != nil {
+		return nil, fmt.Errorf("%w: %w", os.ErrClosed, e)
+	}
+	return c.recv[:n], err
+}
+
+// drain throws away what is there. The kernel refuses a new dump as long as an earlier one has not been read to its end.
+func (c *Conn) drain() {
+	for {
+		if _, err := c.receive(); err != nil && err != unix.ENOBUFS {
+			return
+		}
+	}
+}
+
+// Answers calls f with every answer to what was sent, until f returns an error.
+func (c *Conn) Answers(f func(Message) error) error {
+	for {
+		b, err := c.receive()
+		if err == unix.EAGAIN {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := Messages(b, f); err != nil {
+			return err
+		}
+	}
+}
+
+// Error is what the kernel says to a request that it refuses.
+type Error struct {
+	Errno syscall.Errno
+	Hint  string // its explanation, "" if there is none
+}
+
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Errno.Error()
+	}
+	return fmt.Sprintf("%v (%s)", e.Errno, e.Hint)
+}
+
+// Unwrap returns the error number.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// ErrInterrupted is returned by [Conn.Dump] if the list changed while it was read.
+var ErrInterrupted = errors.New("the list changed while it was read")
+
+// Dump sends a request for a list and calls f with each message of the answer, until f returns an error. It fails with an
+// [*Error] if the kernel refuses the request, and then f has not been called.
+func (c *Conn) Dump(request *Builder, f func(Message) error) error {
+	if err := c.Send(request.Buf); err != nil {
+		return err
+	}
+	interrupted := false
+	for {
+		b, err := c.receive()
+		if err != nil {
+			return err
+		}
+		err = Messages(b, func(m Message) error {
+			if m.Seq != request.Seq {
+				return nil
+			}
+			interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
+			switch m.Type {
+			case unix.NLMSG_DONE:
+				if errno, _ := m.Failure(); errno != 0 {
+					return errno
+				}
+				return errDone
+			case unix.NLMSG_ERROR:
+				if errno, hint := m.Failure(); errno != 0 {
+					return &Error{errno, hint}
+				}
+				return errDone
+			}
+			return f(m)
+		})
+		switch {
+		case err == errDone && interrupted:
+			return ErrInterrupted
+		case err == errDone:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// errDone ends a dump.
+var errDone = errors.New("done")
+
+// Generation asks for the generation of nf_tables' ruleset: a number that every change of it increases.
+func (c *Conn) Generation() (uint32, error) {
+	request := c.Request(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0, unix.NFPROTO_UNSPEC)
+	request.End()
+	if err := c.Send(request.Buf); err != nil {
+		return 0, err
+	}
+	var generation uint32
+	err := c.Answers(func(m Message) error {
+		if m.Type == unix.NLMSG_ERROR {
+			if errno, hint := m.Failure(); errno != 0 {
+				return &Error{errno, hint}
+			}
+			return nil
+		}
+		generation = GenerationOf(m)
+		return nil
+	})
+	if err == nil && generation == 0 {
+		err = errors.New("no generation ID in the reply")
+	}
+	return generation, err
+}
+
+// GenerationOf reads a message about the generation of nf_tables' ruleset, 0 if it does not say.
+func GenerationOf(m Message) uint32 {
+	const genID = 1 // NFTA_GEN_ID
+	for typ, v := range m.Attributes() {
+		if typ == genID {
+			return Uint32(v)
+		}
+	}
+	return 0
+}
