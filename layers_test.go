@@ -72,7 +72,7 @@ var layers = []struct {
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
-	{"nodeaddr", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
+	{"nodeaddr", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/vishvananda/", "golang.org/x/sys/"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 }
 

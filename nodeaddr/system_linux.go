@@ -2,147 +2,94 @@ package nodeaddr
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"time"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-func (s *System) dial(groups uint32) (*netlink.Conn, error) {
-	conn, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{NetNS: s.NetNS, Groups: groups})
-	if err != nil {
-		return nil, fmt.Errorf("opening a netlink socket: %w", err)
-	}
-	return conn, nil
-}
-
-// maxDumps bounds how often a dump that was interrupted by a change is tried again at once.
+// maxDumps bounds how often a list that changed while it was read is read again at once.
 const maxDumps = 5
 
 // Addresses implements [Host].
 func (s *System) Addresses() ([]HostAddress, error) {
-	conn, err := s.dial(0)
+	handle, err := s.handle()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening a netlink socket: %w", err)
 	}
-	defer conn.Close()
+	defer handle.Close()
 	for range maxDumps {
 		var list []HostAddress
-		if list, err = addresses(conn); err == nil {
+		if list, err = addresses(handle); err == nil {
 			return list, nil
 		}
-		if !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}
 	return nil, err
 }
 
-func addresses(conn *netlink.Conn) ([]HostAddress, error) {
-	names := map[uint32]string{}
-	if err := dump(conn, unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg), unix.RTM_NEWLINK, func(data []byte) error {
-		if len(data) < unix.SizeofIfInfomsg {
-			return errShort
-		}
-		index := binary.NativeEndian.Uint32(data[4:])
-		return attributes(data[unix.SizeofIfInfomsg:], func(kind uint16, a *netlink.AttributeDecoder) {
-			if kind == unix.IFLA_IFNAME {
-				names[index] = a.String()
-			}
-		})
-	}); err != nil {
+func (s *System) handle() (*netlink.Handle, error) {
+	if s.NetNS == 0 {
+		return netlink.NewHandle(unix.NETLINK_ROUTE)
+	}
+	return netlink.NewHandleAt(netns.NsHandle(s.NetNS), unix.NETLINK_ROUTE)
+}
+
+func addresses(handle *netlink.Handle) ([]HostAddress, error) {
+	links, err := handle.LinkList()
+	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}
-	var list []HostAddress
-	if err := dump(conn, unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg), unix.RTM_NEWADDR, func(data []byte) error {
-		if len(data) < unix.SizeofIfAddrmsg {
-			return errShort
-		}
-		index := binary.NativeEndian.Uint32(data[4:])
-		var local, address netip.Addr
-		err := attributes(data[unix.SizeofIfAddrmsg:], func(kind uint16, a *netlink.AttributeDecoder) {
-			switch kind {
-			case unix.IFA_LOCAL:
-				local, _ = netip.AddrFromSlice(a.Bytes())
-			case unix.IFA_ADDRESS:
-				address, _ = netip.AddrFromSlice(a.Bytes())
-			}
-		})
-		// On a point-to-point interface IFA_ADDRESS is the other end's; IPv6 addresses often have it alone.
-		if local.IsValid() {
-			address = local
-		}
-		if address.IsValid() {
-			list = append(list, HostAddress{Addr: address.Unmap(), Interface: names[index]})
-		}
-		return err
-	}); err != nil {
+	names := make(map[int]string, len(links))
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	addrs, err := handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
 		return nil, fmt.Errorf("listing addresses: %w", err)
+	}
+	list := make([]HostAddress, 0, len(addrs))
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			list = append(list, HostAddress{Addr: addr.Unmap(), Interface: names[a.LinkIndex]})
+		}
 	}
 	return list, nil
 }
 
-var errShort = errors.New("a netlink message is too short")
-
-// dump asks for a list, and calls add with every message of it of a kind.
-func dump(conn *netlink.Conn, request uint16, header []byte, kind uint16, add func([]byte) error) error {
-	replies, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: netlink.HeaderType(request), Flags: netlink.Request | netlink.Dump},
-		Data:   header,
-	})
-	if err != nil {
-		return err
-	}
-	for _, m := range replies {
-		if m.Header.Flags&netlink.DumpInterrupted != 0 {
-			return unix.EINTR
-		}
-		if m.Header.Type != netlink.HeaderType(kind) {
-			continue
-		}
-		if err := add(m.Data); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func attributes(b []byte, each func(kind uint16, a *netlink.AttributeDecoder)) error {
-	a, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return err
-	}
-	for a.Next() {
-		each(a.Type(), a)
-	}
-	return a.Err()
-}
-
-// Watch implements [Host], with a subscription to the kernel's notifications.
+// Watch implements [Host], with a subscription to the kernel's notifications. It fails when the kernel had to drop some.
 func (s *System) Watch(ctx context.Context, changed func()) error {
-	const groups = 1<<(unix.RTNLGRP_IPV4_IFADDR-1) | 1<<(unix.RTNLGRP_IPV6_IFADDR-1)
-	conn, err := s.dial(groups)
-	if err != nil {
-		return err
+	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
+	var failure error // written before updates is closed
+	options := netlink.AddrSubscribeOptions{ErrorCallback: func(err error) { failure = err }}
+	if s.NetNS != 0 {
+		ns := netns.NsHandle(s.NetNS)
+		options.Namespace = &ns
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	if err := netlink.AddrSubscribeWithOptions(updates, done, options); err != nil {
+		return fmt.Errorf("subscribing to changes of addresses: %w", err)
+	}
+	// The sender ends once it has noticed that done is closed, and nobody else may take what it still sends until then.
+	defer func() {
+		close(done)
+		for range updates {
+		}
+	}()
 	changed()
 	for {
-		_, err := conn.Receive()
-		switch {
-		case ctx.Err() != nil:
+		select {
+		case <-ctx.Done():
 			return nil
-		case errors.Is(err, unix.ENOBUFS):
-			// Some were lost. What they said is in the table all the same.
-		case err != nil:
-			return fmt.Errorf("waiting for changes of addresses: %w", err)
+		case _, ok := <-updates:
+			if !ok {
+				return fmt.Errorf("waiting for changes of addresses: %w", failure)
+			}
+			changed()
 		}
-		changed()
 	}
 }
