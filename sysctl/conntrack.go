@@ -83,7 +83,8 @@ const netfilter = "net/netfilter/nf_conntrack_"
 // Apply sets what is asked for. One thing that cannot be set does not keep the others from being set: the error joins an
 // [*Error] for each. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
 // average; it is never made smaller. It belongs to the machine and not to the network namespace, like the maximum, so that
-// both can be set from the machine's own namespace only.
+// both can be set from the machine's own namespace only. Elsewhere, on a node that is itself a container for example, a
+// maximum that is already as high as asked for is no error.
 func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	logger := klog.FromContext(ctx)
 	var errs []error
@@ -101,10 +102,16 @@ func (c Conntrack) Apply(ctx context.Context, root Root) error {
 		c.CPUs = root.CPUs()
 	}
 	if most := c.Max(); most > 0 {
-		setInt(netfilter+"max", most)
+		changed, err := root.SetInt(netfilter+"max", most)
+		if e := (*Error)(nil); errors.As(err, &e) && !changed && e.atLeast(most) {
+			logger.Info("Left a kernel parameter as it is: it cannot be set, and is higher than asked for",
+				"name", e.Name, "value", e.Got, "asked", most)
+			err = nil
+		}
+		note(netfilter+"max", most, changed, err)
 		slots := most / 4
 		name := "sys/module/nf_conntrack/parameters/hashsize"
-		changed, err := set(name, root.path(name), strconv.Itoa(slots), func(got string) bool {
+		changed, err = set(name, root.path(name), strconv.Itoa(slots), func(got string) bool {
 			n, err := strconv.Atoi(got)
 			return err == nil && n >= slots // the kernel rounds up
 		})

@@ -42,6 +42,12 @@ func (e *Error) Error() string {
 // Unwrap returns what the system said.
 func (e *Error) Unwrap() error { return e.Err }
 
+// atLeast tells whether the parameter has a value that is as high as a number.
+func (e *Error) atLeast(n int) bool {
+	got, err := strconv.Atoi(e.Got)
+	return err == nil && got >= n
+}
+
 // Get returns the value of a parameter, without white space around it.
 func (r Root) Get(name string) (string, error) {
 	path, err := r.sysctl(name)

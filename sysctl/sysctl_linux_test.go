@@ -40,8 +40,8 @@ func TestConntrackInANamespace(t *testing.T) {
 	require.Equal(t, before, after, "of this process's own namespace")
 }
 
-// The maximum is the machine's: a namespace of its own sees it read-only.
-func TestTheMaximumIsReportedWhereItIsReadOnly(t *testing.T) {
+// The maximum is the machine's: a namespace of its own, such as that of a node that is a container, sees it read-only.
+func TestAReadOnlyMaximumThatIsHighEnoughIsNoError(t *testing.T) {
 	ns := testns.New(t)
 	var root Root
 	ns.Do(func() error {
@@ -53,12 +53,8 @@ func TestTheMaximumIsReportedWhereItIsReadOnly(t *testing.T) {
 			return nil // this kernel has one for each namespace: nothing to be seen here
 		}
 		// Few enough that the hash table is large enough as it is.
-		err = Conntrack{MaxPerCore: 1024, CPUs: 1, UDPTimeout: 21 * time.Second}.Apply(t.Context(), root)
-		if err == nil {
-			return fmt.Errorf("no error")
-		}
-		if e, ok := err.(interface{ Unwrap() []error }); !ok || len(e.Unwrap()) != 1 || e.Unwrap()[0].(*Error).Name != netfilter+"max" {
-			return fmt.Errorf("unexpected: %w", err)
+		if err := (Conntrack{MaxPerCore: 1024, CPUs: 1, UDPTimeout: 21 * time.Second}).Apply(t.Context(), root); err != nil {
+			return err
 		}
 		if got, err := root.Get(netfilter + "udp_timeout"); got != "21" {
 			return fmt.Errorf("the rest is not set: %q, %w", got, err)

@@ -167,6 +167,30 @@ func TestWhatCannotBeSetIsNamedAndTheRestIsSet(t *testing.T) {
 	}
 }
 
+func TestAMaximumThatCannotBeSetIsAnErrorOnlyIfItIsTooLow(t *testing.T) {
+	need.That(t, runtime.GOOS == "linux", "Linux: files that are read-only for root, too")
+	const readOnly = "/proc/sys/kernel/ngroups_max" // a number, 65536
+	for _, test := range []struct {
+		want int
+		err  string
+	}{
+		{1024, ""}, {65535, ""}, {65536, ""},
+		{65537, "sysctl net/netfilter/nf_conntrack_max is 65536 and cannot be set to 65537: open "},
+	} {
+		root := newRoot(t, conntrackFiles())
+		link(t, root, "proc/sys/net/netfilter/nf_conntrack_max", readOnly)
+		err := Conntrack{MaxPerCore: test.want, CPUs: 1, UDPTimeout: time.Second}.Apply(t.Context(), root)
+		if test.err == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, test.err)
+		}
+		got, err := root.Get(netfilter + "udp_timeout")
+		require.NoError(t, err)
+		require.Equal(t, "1", got)
+	}
+}
+
 func TestSetWritesOnlyWhatIsDifferent(t *testing.T) {
 	root := newRoot(t, map[string]string{"proc/sys/net/ipv4/conf/eth0.1/route_localnet": "0\n"})
 	const name = "net/ipv4/conf/eth0.1/route_localnet"

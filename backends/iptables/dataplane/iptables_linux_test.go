@@ -121,6 +121,7 @@ func TestThreadsComeBackToTheirNamespace(t *testing.T) {
 }
 
 func TestNamespaceLastsAsLongAsIPTables(t *testing.T) {
+	need.Root(t) // here: the inner test would skip itself alone
 	need.Program(t, "iptables-nft")
 	var ipt *IPTables
 	t.Run("a namespace that nobody else holds in the end", func(inner *testing.T) {
