@@ -24,9 +24,9 @@ type Options struct {
 	// MinInterval is the least time between the end of one Sync and the start of the next (S43). What changes
 	// meanwhile is put in force together; a change after a pause is put in force at once. Default 1 s; negative: none.
 	MinInterval time.Duration
-	// RetryInterval is the most time between a Sync that failed and the next (S43). The first retry comes after
-	// MinInterval, or 100 ms if that is longer, and the pause doubles with every failure. A change does not wait for the
-	// retry. Default 30 s.
+	// RetryInterval is the most time between a Sync that failed and its retry (S43). The first retry comes after
+	// MinInterval, or 100 ms if that is longer, and the pause doubles with every retry that fails. Changes do not wait for
+	// the retry, nor hurry it: they are handed over and applied wherever nothing has failed, see [sink.Sink]. Default 30 s.
 	RetryInterval time.Duration
 	// ResyncInterval is the time between full resyncs: Sync is called although nothing changed, with ForceResync
 	// before it if the sink has that, to repair what others did to the dataplane. Default 1 h; negative: never.
@@ -34,6 +34,11 @@ type Options struct {
 	// Resync, if given, asks for a full resync whenever something can be received from it, for what neither the cluster nor
 	// the sink knows: the host's addresses changed, or a person wants it. It comes at least MinInterval after the last Sync.
 	Resync <-chan struct{}
+
+	// OnPortError, if given, is called with the error of a service port that a Sync could not apply while it applied
+	// everything else, to tell somebody: the owner of the Service by an Event, say. It is called once, and again when the
+	// error changes. Each one is logged as well. It is called between Syncs and should return soon.
+	OnPortError func(*sink.PortError)
 
 	// Metrics, if given, gets the metrics while Run runs. Names and labels are kube-proxy's; see the package
 	// documentation for the list.
@@ -71,4 +76,13 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.ResyncInterval, defaultResyncInterval)
 	o.MinInterval = max(o.MinInterval, 0)
 	return o, errors.Join(errs...)
+}
+
+// pause returns the time until the next attempt, after so many that failed.
+func (o Options) pause(attempts int) time.Duration {
+	pause := max(o.MinInterval, firstRetry)
+	for i := 1; i < attempts && pause < o.RetryInterval; i++ {
+		pause *= 2
+	}
+	return min(pause, max(o.RetryInterval, o.MinInterval))
 }

@@ -56,6 +56,8 @@ func Run(ctx context.Context, opts Options) error {
 	sourceEnded := make(chan error, 1)
 	go func() { sourceEnded <- opts.Source.Run(ctx, opts.State.NodeName, r) }()
 
+	r.failed.log = r.log
+	r.failed.onPortError = opts.OnPortError
 	err = r.loop(ctx, sourceEnded)
 	cancel()
 	if !r.sourceDone {
@@ -78,11 +80,10 @@ type runner struct {
 
 	// what follows belongs to the loop
 	sourceDone bool
-	first      bool      // no Sync has succeeded yet
 	asked      bool      // for a full resync, through Options.Resync
-	failures   int       // Syncs that failed in a row
-	lastEnd    time.Time // of the last Sync
-	lastFull   time.Time // end of the last full resync
+	lastEnd    time.Time // of the last Sync; zero before the first
+	lastFull   time.Time // end of the last Sync that was asked to be a full one
+	failed     failures
 	waves      []*familyWave
 }
 
@@ -153,21 +154,20 @@ func (r *runner) signal() {
 	}
 }
 
-// loop calls step whenever something is due, until ctx ends or nothing can be done any more.
+// loop calls step whenever there is work, until ctx ends or nothing can be done any more.
 func (r *runner) loop(ctx context.Context, sourceEnded <-chan error) error {
-	r.first = true
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if due, ok := r.due(); !ok {
-			timer.Stop()
-		} else if wait := time.Until(due); wait > 0 {
-			timer.Reset(wait)
-		} else {
-			if err := r.step(ctx); err != nil || ctx.Err() != nil {
+		work, wait := r.next(time.Now())
+		if work != nothing {
+			if err := r.step(ctx, work); err != nil || ctx.Err() != nil {
 				return err
 			}
 			continue
+		}
+		if timer.Stop(); wait > 0 {
+			timer.Reset(wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -190,38 +190,54 @@ func (r *runner) loop(ctx context.Context, sourceEnded <-chan error) error {
 				r.mu.Unlock()
 				return errors.New("source: it ended before everything was listed")
 			}
-			r.mu.Unlock() // nothing will change any more, but what is in force has to be kept so
+			r.mu.Unlock() // nothing will change any more, but what is applied has to be kept so
 		}
 	}
 }
 
-// due returns when the next step is due, if one is (S43).
-func (r *runner) due() (time.Time, bool) {
+// work is what a step does. Each kind includes the ones before it.
+type work int
+
+const (
+	nothing work = iota
+	changes      // hand over what changed; Sync if that makes a difference
+	always       // Sync in any case
+	retry        // ask the sink to resync what failed
+	resync       // ask the sink to resync everything
+)
+
+// next returns the work that is due or, if none is, how long it takes until some is: 0 if that is not known (S43).
+func (r *runner) next(now time.Time) (due work, wait time.Duration) {
 	r.mu.Lock()
 	synced, pending := r.synced, r.state.Pending().Any()
 	r.mu.Unlock()
 	if !synced {
-		return time.Time{}, false // promise: never a partial view
+		return nothing, 0 // promise: never a partial view
 	}
 	earliest := r.lastEnd.Add(r.opts.MinInterval)
-	switch {
-	case r.first && r.failures == 0, pending, r.asked:
-		return earliest, true
-	case r.failures > 0:
-		return r.lastEnd.Add(r.backoff()), true
-	case r.opts.ResyncInterval > 0:
-		return later(earliest, r.lastFull.Add(r.opts.ResyncInterval)), true
+	consider := func(w work, at time.Time) {
+		if at = later(earliest, at); !at.After(now) {
+			due = max(due, w)
+		} else if d := at.Sub(now); wait == 0 || d < wait {
+			wait = d
+		}
 	}
-	return time.Time{}, false
-}
-
-// backoff returns the pause after the failures so far.
-func (r *runner) backoff() time.Duration {
-	pause := max(r.opts.MinInterval, firstRetry)
-	for i := 1; i < r.failures && pause < r.opts.RetryInterval; i++ {
-		pause *= 2
+	if r.lastEnd.IsZero() {
+		consider(always, now)
 	}
-	return min(pause, max(r.opts.RetryInterval, r.opts.MinInterval))
+	if pending {
+		consider(changes, now)
+	}
+	if r.asked {
+		consider(resync, now)
+	}
+	if at := r.failed.retryAt(); !at.IsZero() {
+		consider(retry, at)
+	}
+	if !r.lastFull.IsZero() && r.opts.ResyncInterval > 0 {
+		consider(resync, r.lastFull.Add(r.opts.ResyncInterval))
+	}
+	return due, wait
 }
 
 func later(a, b time.Time) time.Time {
@@ -233,36 +249,26 @@ func later(a, b time.Time) time.Time {
 
 // step hands over what changed and calls Sync if that is needed: if anything changed, after a failure, for the first
 // state, even of an empty cluster, and for a full resync, periodic or asked for (S44). It returns a permanent error only.
-func (r *runner) step(ctx context.Context) error {
+func (r *runner) step(ctx context.Context, work work) error {
 	r.mu.Lock()
-	changes := r.state.Flush(r.opts.Sink)
+	changed := r.state.Flush(r.opts.Sink)
 	r.metrics.setPending(localstate.Pending{})
 	noLocal := r.state.NoLocalEndpoints()
 	for _, w := range r.waves {
-		w.concerned = w.concerned || changes.Concerns(w.family)
-		w.triggers = append(w.triggers, changes.Triggers(w.family)...)
+		w.concerned = w.concerned || changed.Concerns(w.family)
+		w.triggers = append(w.triggers, changed.Triggers(w.family)...)
 		w.triggers = w.triggers[:min(len(w.triggers), maxTriggers)]
 		r.health.flushed(w.family)
 		r.metrics.setNoLocal(w.family, noLocal)
 	}
 	r.mu.Unlock()
 
-	now := time.Now()
-	resync := r.failures > 0 || r.asked || !r.first && r.opts.ResyncInterval > 0 && !now.Before(r.lastFull.Add(r.opts.ResyncInterval))
-	full := r.first || resync
-	if !full && !changes.Any() {
-		for _, w := range r.waves {
-			r.health.settled(w.family, time.Time{})
-		}
+	if work == changes && !changed.Any() {
+		r.settle()
 		return nil
 	}
-	r.asked = false // if it fails, failures ask for one
-	if resync {
-		if s, ok := r.opts.Sink.(sink.Resyncer); ok {
-			s.ForceResync()
-		}
-	}
-
+	first := r.lastEnd.IsZero()
+	r.askForResync(work)
 	start := time.Now()
 	err := r.opts.Sink.Sync(ctx)
 	end := time.Now()
@@ -270,29 +276,49 @@ func (r *runner) step(ctx context.Context) error {
 	if err != nil && ctx.Err() != nil {
 		return nil
 	}
-	r.account(full, start, end, err)
-	if err != nil {
-		r.failures++
-		if permanent := (*sink.PermanentError)(nil); errors.As(err, &permanent) {
-			return fmt.Errorf("sync: %w", err)
-		}
-		r.log.Error(err, "Sync failed; it will be tried again", "failures", r.failures, "retryIn", r.backoff())
-		return nil
+	r.account(first || work >= retry, start, end, err)
+	if permanent := sink.Permanent(err); permanent != nil {
+		return fmt.Errorf("sync: %w", err)
 	}
-	r.log.V(2).Info("Synced", "services", changes.Services, "endpoints", changes.Endpoints, "full", full, "duration", end.Sub(start))
-	r.first, r.failures = false, 0
-	if full {
-		r.lastFull = end
+	if first || work == resync {
+		r.asked, r.lastFull = false, end // if it failed, the retry is for what failed
+	}
+	r.failed.note(err, work >= retry, end, r.opts)
+	if err == nil {
+		r.log.V(2).Info("Synced", "services", changed.Services, "endpoints", changed.Endpoints,
+			"full", first || work >= retry, "duration", end.Sub(start))
 	}
 	return nil
 }
 
+// askForResync tells the sink how much of its memory the next Sync is to distrust.
+func (r *runner) askForResync(work work) {
+	all, _ := r.opts.Sink.(sink.Resyncer)
+	failed, _ := r.opts.Sink.(sink.FailureResyncer)
+	switch {
+	case work == retry && failed != nil:
+		failed.ResyncFailed()
+	case all != nil && (work == resync || work == retry && r.failed.families.pending()):
+		all.ForceResync()
+	}
+}
+
+// settle notes that what was flushed makes no difference, in the families in which everything else is applied.
+func (r *runner) settle() {
+	for _, w := range r.waves {
+		if !w.concerned {
+			r.health.settled(w.family, time.Time{})
+		}
+	}
+}
+
 // account puts the outcome of a Sync into health and metrics. A Sync that failed for one family has succeeded for the
-// other.
+// other, and one that failed for single service ports has succeeded.
 func (r *runner) account(full bool, start, end time.Time, err error) {
 	failed4, failed6 := sink.FailedFamilies(err)
 	for _, w := range r.waves {
 		if w.family == model.IPv4 && failed4 || w.family == model.IPv6 && failed6 {
+			w.concerned = true
 			continue
 		}
 		if !full && !w.concerned {

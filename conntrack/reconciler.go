@@ -26,7 +26,7 @@ type Options struct {
 
 // Reconciler is a sink that cleans up stale UDP flows after the sink that it wraps. See [Wrap].
 type Reconciler struct {
-	next    sink.Sink
+	*sink.Forward
 	opts    Options
 	metrics metrics
 
@@ -34,7 +34,6 @@ type Reconciler struct {
 	services map[model.ServiceName]*model.Service // those with UDP ports
 	serving  map[model.ServiceName]map[model.EndpointKey]struct{}
 	node     *model.Node
-	resync   bool
 
 	mu       sync.Mutex // guards the rest, and the familyStates' other parts
 	families []*familyState
@@ -47,6 +46,9 @@ type familyState struct {
 	family model.Family
 	// touched are the services that may be different from what is in the index.
 	touched map[model.ServiceName]struct{}
+	// resync: a pass is due after the next successful Sync, whatever changes by it.
+	resync bool
+	failed bool // the last Sync, in this family
 
 	index    *index // what is in force, from the first successful Sync on; until then nil
 	due      bool   // a pass is due
@@ -56,9 +58,10 @@ type familyState struct {
 }
 
 var (
-	_ sink.Sink       = (*Reconciler)(nil)
-	_ sink.NodeSetter = (*Reconciler)(nil)
-	_ sink.Resyncer   = (*Reconciler)(nil)
+	_ sink.Sink            = (*Reconciler)(nil)
+	_ sink.NodeSetter      = (*Reconciler)(nil)
+	_ sink.Resyncer        = (*Reconciler)(nil)
+	_ sink.FailureResyncer = (*Reconciler)(nil)
 )
 
 // Wrap returns a Sink that passes every call on to next and, when a Sync has succeeded, deletes the UDP flows that have
@@ -67,7 +70,7 @@ var (
 // # When it passes over the table
 //
 // Per family: after the first Sync that succeeds, hence never before the state is complete; after one that follows a
-// ForceResync; and after one with changes that UDP flows depend on (S20): a serving endpoint that came or went, a
+// ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that UDP flows depend on (S20): a serving endpoint that came or went, a
 // service with UDP ports that came or went, or one that gained or lost an address, a port or a node port. What changed is
 // remembered until a Sync succeeds for the family. The pass judges by what is in force: by what was described at the last
 // Sync that succeeded.
@@ -86,14 +89,11 @@ var (
 //	kubeproxy_conntrack_reconciler_sync_duration_seconds{ip_family}
 //	kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family}
 func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
-	if next == nil {
-		next = sink.Tee()
-	}
 	if opts.Table == nil {
 		opts.Table = &Kernel{}
 	}
 	r := &Reconciler{
-		next:     next,
+		Forward:  sink.NewForward(next),
 		opts:     opts,
 		ctx:      ctx,
 		metrics:  newMetrics(),
@@ -111,22 +111,28 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 // SetNode implements [sink.NodeSetter].
 func (r *Reconciler) SetNode(node *model.Node) {
 	r.node = node
-	if s, ok := r.next.(sink.NodeSetter); ok {
-		s.SetNode(node)
-	}
+	r.Forward.SetNode(node)
 }
 
 // ForceResync implements [sink.Resyncer]: a pass is due after the next Sync.
 func (r *Reconciler) ForceResync() {
-	r.resync = true
-	if s, ok := r.next.(sink.Resyncer); ok {
-		s.ForceResync()
+	for _, f := range r.families {
+		f.resync = true
 	}
+	r.Forward.ForceResync()
+}
+
+// ResyncFailed implements [sink.FailureResyncer]: a pass is due after the next Sync, in the families that failed.
+func (r *Reconciler) ResyncFailed() {
+	for _, f := range r.families {
+		f.resync = f.resync || f.failed
+	}
+	r.Forward.ResyncFailed()
 }
 
 // SetService implements [sink.Sink].
 func (r *Reconciler) SetService(service *model.Service) {
-	r.next.SetService(service)
+	r.Forward.SetService(service)
 	if service == nil {
 		return
 	}
@@ -140,7 +146,7 @@ func (r *Reconciler) SetService(service *model.Service) {
 
 // DeleteService implements [sink.Sink].
 func (r *Reconciler) DeleteService(name model.ServiceName) {
-	r.next.DeleteService(name)
+	r.Forward.DeleteService(name)
 	r.deleteService(name)
 }
 
@@ -153,7 +159,7 @@ func (r *Reconciler) deleteService(name model.ServiceName) {
 
 // SetEndpoint implements [sink.Sink].
 func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
-	r.next.SetEndpoint(e)
+	r.Forward.SetEndpoint(e)
 	if e == nil {
 		return
 	}
@@ -177,7 +183,7 @@ func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
 
 // DeleteEndpoint implements [sink.Sink].
 func (r *Reconciler) DeleteEndpoint(key model.EndpointKey) {
-	r.next.DeleteEndpoint(key)
+	r.Forward.DeleteEndpoint(key)
 	r.deleteEndpoint(key)
 }
 
@@ -200,20 +206,19 @@ func (r *Reconciler) touch(name model.ServiceName) {
 
 // Sync implements [sink.Sink]. It returns what the wrapped sink returns.
 func (r *Reconciler) Sync(ctx context.Context) error {
-	err := r.next.Sync(ctx)
+	err := r.Forward.Sync(ctx)
 	failed4, failed6 := sink.FailedFamilies(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.families {
-		if f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6 {
+		f.failed = f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6
+		if f.failed {
 			continue
 		}
-		if r.apply(f) || r.resync {
+		if r.apply(f) || f.resync {
 			f.due = true
 		}
-	}
-	if err == nil {
-		r.resync = false
+		f.resync = false
 	}
 	if r.nextDue() != nil && r.ended == nil && r.ctx.Err() == nil {
 		r.ended = make(chan struct{})

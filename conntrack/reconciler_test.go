@@ -147,6 +147,34 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	require.NotNil(t, next.Node())
 }
 
+// A service port, or a family, that is not applied does not hold up the rest, nor lead to passes over it.
+func TestAFailureConcernsItsFamilyAlone(t *testing.T) {
+	table, next := &Fake{}, &sink.Recorder{}
+	since := passesOf(table)
+	r := Wrap(t.Context(), next, Options{Table: table})
+	r.SetNode(&model.Node{Name: "node-1"})
+	sync := func(err error) [2]int {
+		next.FailNext(err)
+		require.Equal(t, err, r.Sync(t.Context()))
+		r.Wait()
+		return since()
+	}
+	port := &sink.PortError{Family: model.IPv4, Err: errors.New("refused")}
+	v6 := &sink.FamilyError{Family: model.IPv6, Err: errors.New("not applied")}
+	require.Equal(t, [2]int{1, 1}, sync(port), "the first state is applied, but for a service port")
+	r.ForceResync()
+	require.Equal(t, [2]int{1, 0}, sync(v6))
+	r.SetService(&model.Service{Name: model.ServiceName{Name: "a"}})
+	require.Equal(t, [2]int{}, sync(v6), "the pass that was asked for is done")
+	r.ResyncFailed()
+	require.Equal(t, [2]int{}, sync(v6))
+	r.ResyncFailed()
+	require.Equal(t, [2]int{0, 1}, sync(nil))
+	r.ResyncFailed()
+	require.Equal(t, [2]int{}, sync(nil), "nothing has failed")
+	require.Empty(t, next.Violations())
+}
+
 // Until a pass is complete, nothing that it was to do is forgotten.
 func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

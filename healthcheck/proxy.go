@@ -87,10 +87,10 @@ func NewProxy(opts ProxyOptions) *Proxy {
 func (p *Proxy) SetNode(node *model.Node) { p.notEligible.Store(node != nil && node.NotEligible) }
 
 // Sink returns a sink that passes the node on to the Proxy and ignores everything else, to go into a [sink.Tee].
-func (p *Proxy) Sink() sink.Sink { return nodeSink{sink.Tee(), p} }
+func (p *Proxy) Sink() sink.Sink { return nodeSink{sink.NewForward(nil), p} }
 
 type nodeSink struct {
-	sink.Sink
+	*sink.Forward
 	proxy *Proxy
 }
 

@@ -75,7 +75,7 @@ type ServicesOptions struct {
 //
 // Every listener has one. All end when the context of the Sync that opened them ends, or with [Services.Close].
 type Services struct {
-	next sink.Sink
+	*sink.Forward
 	opts ServicesOptions
 	// What has been described belongs to the caller of Sink's methods.
 	wanted  map[model.ServiceName]*model.Service // those with a health check
@@ -135,18 +135,16 @@ func (i *instance) count(f model.Family) *atomic.Int64 {
 }
 
 var (
-	_ sink.Sink       = (*Services)(nil)
-	_ sink.NodeSetter = (*Services)(nil)
-	_ sink.Resyncer   = (*Services)(nil)
+	_ sink.Sink            = (*Services)(nil)
+	_ sink.NodeSetter      = (*Services)(nil)
+	_ sink.Resyncer        = (*Services)(nil)
+	_ sink.FailureResyncer = (*Services)(nil)
 )
 
 // NewServices returns a Services that listens on nothing yet. It passes every call on to next, and serves what has been
 // described as soon as a Sync of next has succeeded, so that load balancers do not send traffic before it can be handled.
 // next may be nil.
 func NewServices(next sink.Sink, opts ServicesOptions) *Services {
-	if next == nil {
-		next = sink.Tee()
-	}
 	if opts.Healthy == nil {
 		opts.Healthy = func() bool { return true }
 	}
@@ -157,7 +155,7 @@ func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 		opts.Listen = new(net.ListenConfig).Listen
 	}
 	return &Services{
-		next:    next,
+		Forward: sink.NewForward(next),
 		opts:    opts,
 		wanted:  map[model.ServiceName]*model.Service{},
 		touched: map[model.ServiceName]struct{}{},
@@ -167,7 +165,7 @@ func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 
 // SetService implements [sink.Sink].
 func (s *Services) SetService(service *model.Service) {
-	s.next.SetService(service)
+	s.Forward.SetService(service)
 	switch {
 	case service == nil:
 	case service.HealthCheck != nil:
@@ -180,7 +178,7 @@ func (s *Services) SetService(service *model.Service) {
 
 // DeleteService implements [sink.Sink].
 func (s *Services) DeleteService(name model.ServiceName) {
-	s.next.DeleteService(name)
+	s.Forward.DeleteService(name)
 	s.deleteService(name)
 }
 
@@ -191,29 +189,9 @@ func (s *Services) deleteService(name model.ServiceName) {
 	}
 }
 
-// SetEndpoint implements [sink.Sink]. The counts come with the Service.
-func (s *Services) SetEndpoint(e *model.Endpoint) { s.next.SetEndpoint(e) }
-
-// DeleteEndpoint implements [sink.Sink].
-func (s *Services) DeleteEndpoint(key model.EndpointKey) { s.next.DeleteEndpoint(key) }
-
-// SetNode implements [sink.NodeSetter].
-func (s *Services) SetNode(node *model.Node) {
-	if n, ok := s.next.(sink.NodeSetter); ok {
-		n.SetNode(node)
-	}
-}
-
-// ForceResync implements [sink.Resyncer].
-func (s *Services) ForceResync() {
-	if r, ok := s.next.(sink.Resyncer); ok {
-		r.ForceResync()
-	}
-}
-
 // Sync implements [sink.Sink]. It returns what the next sink returns.
 func (s *Services) Sync(ctx context.Context) error {
-	err := s.next.Sync(ctx)
+	err := s.Forward.Sync(ctx)
 	failed4, failed6 := sink.FailedFamilies(err)
 	var families []model.Family // that are in force
 	for _, f := range model.Families() {

@@ -301,6 +301,15 @@ func TestNothingIsServedBeforeItIsInForce(t *testing.T) {
 	require.NoError(t, s.Sync(t.Context()))
 	require.Equal(t, "1", weight("[::]:32000"))
 
+	s.SetService(service("web", 32000, 2, 2))
+	port := &sink.PortError{Family: model.IPv6, Err: broken}
+	next.FailNext(port)
+	require.Equal(t, port, s.Sync(t.Context()))
+	require.Equal(t, []string{"2", "2"}, []string{weight("0.0.0.0:32000"), weight("[::]:32000")},
+		"a service port that is not applied holds nothing up")
+	s.ResyncFailed()
+	require.NoError(t, s.Sync(t.Context()))
+
 	s.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	next.FailNext(&sink.FamilyError{Family: model.IPv4, Err: broken})
 	require.Error(t, s.Sync(t.Context()))

@@ -17,7 +17,8 @@ type contract struct {
 
 	waves      int
 	nodeSet    bool
-	failed     bool // the last Sync
+	lastErr    error // of the last Sync
+	retriable  bool  // a Sync has failed and there was no resync since
 	violations []string
 }
 
@@ -42,6 +43,10 @@ func (c *contract) call(call Call) {
 		c.setEndpoint(call)
 	case OpDeleteEndpoint:
 		c.deleteEndpoint(call)
+	case OpResyncFailed:
+		if !c.retriable {
+			c.violation(call, "nothing has failed")
+		}
 	}
 }
 
@@ -121,11 +126,13 @@ func (c *contract) sync(w Wave) {
 	if c.waves == 0 && !c.nodeSet {
 		c.violation("Sync", "the first wave has no SetNode")
 	}
-	if c.failed && !slices.ContainsFunc(w.Calls, func(call Call) bool { return call.Op == OpForceResync }) {
-		c.violation("Sync", "no ForceResync after a Sync that failed")
+	if !onlyPorts(c.lastErr) && len(w.Calls) == 0 {
+		c.violation("Sync", "nothing new, and neither ResyncFailed nor ForceResync, after a Sync that failed")
 	}
+	resync := slices.ContainsFunc(w.Calls, Call.resyncs)
 	c.checkOrder(w)
-	c.failed = w.Err != nil
+	c.retriable = w.Err != nil || c.retriable && !resync
+	c.lastErr = w.Err
 	c.waves++
 }
 
@@ -157,7 +164,7 @@ func (c *contract) checkOrder(w Wave) {
 		p := position{phase: 3}
 		var object string
 		switch call.Op {
-		case OpForceResync:
+		case OpForceResync, OpResyncFailed:
 			continue
 		case OpSetNode:
 			p = position{phase: 1}

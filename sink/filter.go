@@ -9,7 +9,7 @@ import (
 // FilterSink hides services from a sink. See [Filter].
 type FilterSink struct {
 	state
-	forward forward
+	forward *Forward
 	keep    func(*model.Service) bool
 	shown   map[model.ServiceName]struct{} // services that the next sink has
 	// described is the state of which the next sink has been told what is shown.
@@ -27,7 +27,7 @@ type FilterSink struct {
 // The filter has to remember all services and endpoints, since any of them may have to come or go. It keeps the values
 // that it was given alive and needs, besides them, about 20 bytes for each endpoint of services with ten of them.
 func Filter(next Sink, keep func(*model.Service) bool) *FilterSink {
-	return &FilterSink{state: newState(), forward: forwardTo(next), keep: keep, shown: map[model.ServiceName]struct{}{}}
+	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: map[model.ServiceName]struct{}{}}
 }
 
 // SetNode implements [NodeSetter].
@@ -36,10 +36,13 @@ func (f *FilterSink) SetNode(node *model.Node) { f.forward.SetNode(node) }
 // ForceResync implements [Resyncer].
 func (f *FilterSink) ForceResync() { f.forward.ForceResync() }
 
+// ResyncFailed implements [FailureResyncer].
+func (f *FilterSink) ResyncFailed() { f.forward.ResyncFailed() }
+
 // Sync implements [Sink].
 func (f *FilterSink) Sync(ctx context.Context) error {
 	f.apply(ctx)
-	s := f.snapshot(false)
+	s := f.snapshot(resync{})
 	var changes []Change
 	for c := range s.ChangesSince(f.described) {
 		if c = f.filter(c); c.Old != nil || c.New != nil {

@@ -6,43 +6,69 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// forward passes every call on, the optional ones if the next sink has them. Middleware embeds it and overrides what it
-// is about.
-type forward struct{ next Sink }
+// Forward passes every call on, the optional ones if the next sink has them: [NodeSetter], [Resyncer] and
+// [FailureResyncer]. Middleware embeds a *Forward, made by [NewForward], and overrides the methods that it is about:
+//
+//	type upperCase struct{ *sink.Forward }
+//
+//	func (u upperCase) SetService(s *model.Service) { u.Forward.SetService(upper(s)) }
+//
+// Embedding the [Sink] itself instead would hide what else the next sink can do: it would never hear of the node, and
+// never be asked to resync.
+type Forward struct {
+	next Sink
+	err  error // of the last Sync
+}
 
-// forwardTo returns a forward to a sink, or to nowhere if it is nil.
-func forwardTo(next Sink) forward {
+// NewForward returns a Forward to a sink, or to nowhere if it is nil.
+func NewForward(next Sink) *Forward {
 	if next == nil {
 		next = Tee()
 	}
-	return forward{next}
+	return &Forward{next: next}
 }
 
 // SetNode implements [NodeSetter].
-func (f forward) SetNode(node *model.Node) {
+func (f *Forward) SetNode(node *model.Node) {
 	if s, ok := f.next.(NodeSetter); ok {
 		s.SetNode(node)
 	}
 }
 
 // SetService implements [Sink].
-func (f forward) SetService(service *model.Service) { f.next.SetService(service) }
+func (f *Forward) SetService(service *model.Service) { f.next.SetService(service) }
 
 // DeleteService implements [Sink].
-func (f forward) DeleteService(name model.ServiceName) { f.next.DeleteService(name) }
+func (f *Forward) DeleteService(name model.ServiceName) { f.next.DeleteService(name) }
 
 // SetEndpoint implements [Sink].
-func (f forward) SetEndpoint(endpoint *model.Endpoint) { f.next.SetEndpoint(endpoint) }
+func (f *Forward) SetEndpoint(endpoint *model.Endpoint) { f.next.SetEndpoint(endpoint) }
 
 // DeleteEndpoint implements [Sink].
-func (f forward) DeleteEndpoint(key model.EndpointKey) { f.next.DeleteEndpoint(key) }
+func (f *Forward) DeleteEndpoint(key model.EndpointKey) { f.next.DeleteEndpoint(key) }
 
 // ForceResync implements [Resyncer].
-func (f forward) ForceResync() {
+func (f *Forward) ForceResync() {
 	if r, ok := f.next.(Resyncer); ok {
 		r.ForceResync()
 	}
 }
 
+// ResyncFailed implements [FailureResyncer]. A next sink that is only a [Resyncer] is asked to resync as a whole if
+// more than single service ports failed in its last Sync.
+func (f *Forward) ResyncFailed() {
+	if f.err == nil {
+		return
+	}
+	if r, ok := f.next.(FailureResyncer); ok {
+		r.ResyncFailed()
+	} else if !onlyPorts(f.err) {
+		f.ForceResync()
+	}
+}
+
 // Sync implements [Sink].
-func (f forward) Sync(ctx context.Context) error { return f.next.Sync(ctx) }
+func (f *Forward) Sync(ctx context.Context) error {
+	f.err = f.next.Sync(ctx)
+	return f.err
+}

@@ -1,9 +1,13 @@
 package sink
 
-import "context"
+import (
+	"context"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
 
 // FullState is a [Sink] that hands a callback the full state, as a [Snapshot], where other sinks are told every change.
-// It is a [NodeSetter] and a [Resyncer] too.
+// It is a [NodeSetter], a [Resyncer] and a [FailureResyncer] too.
 //
 // # When the callback is called
 //
@@ -11,10 +15,16 @@ import "context"
 //
 //   - anything is different from the last snapshot: the node, a service or an endpoint, compared by value; or
 //   - the last call of it failed; or
-//   - a resync is asked for, with ForceResync, or because it has not succeeded yet. [Snapshot.FullResync] says so, and
-//     goes on to say so until the callback has succeeded.
+//   - a resync is asked for, with ForceResync, or because it has not succeeded yet.
 //
 // Otherwise Sync returns nil at once. Every call gets a new snapshot. Sync returns what the callback returns.
+//
+// # Resyncs and failures
+//
+// [Snapshot.FullResyncOf] tells for which families a full resync is asked for, and goes on to tell until the callback
+// has succeeded for that family: [FailedFamilies] says whether it has. After a failure callbacks go on as changes come;
+// in those between the failure and its retry [Snapshot.RetryDue] is not set. A callback may then leave what failed
+// alone, and has to return its error again. If it tries, and FullResyncOf is set, only a full resync is a success.
 //
 // # Applying changes only
 //
@@ -30,31 +40,51 @@ import "context"
 type FullState struct {
 	state
 	callback func(context.Context, *Snapshot) error
-	resync   bool
-	failed   bool
+	resync   resync // of the next call
+	err      error  // of the last call
 }
 
+// resync says what a callback cannot trust.
+type resync struct {
+	v4, v6   bool // a full resync of the family is asked for
+	retryDue bool
+}
+
+func (r resync) of(f model.Family) bool { return r.v4 && f == model.IPv4 || r.v6 && f == model.IPv6 }
+
 var (
-	_ Sink       = (*FullState)(nil)
-	_ NodeSetter = (*FullState)(nil)
-	_ Resyncer   = (*FullState)(nil)
+	_ Sink            = (*FullState)(nil)
+	_ NodeSetter      = (*FullState)(nil)
+	_ Resyncer        = (*FullState)(nil)
+	_ FailureResyncer = (*FullState)(nil)
 )
 
 // NewFullState returns a Sink that calls back with a snapshot at every Sync that has something to do.
 func NewFullState(callback func(ctx context.Context, s *Snapshot) error) *FullState {
-	return &FullState{state: newState(), callback: callback, resync: true}
+	f := &FullState{state: newState(), callback: callback}
+	f.ForceResync()
+	return f
 }
 
 // ForceResync implements [Resyncer]: the next Sync calls back, with a snapshot that asks for a full resync.
-func (f *FullState) ForceResync() { f.resync = true }
+func (f *FullState) ForceResync() { f.resync = resync{true, true, true} }
+
+// ResyncFailed implements [FailureResyncer]: if the last call of the callback failed, the next snapshot asks for a full
+// resync of the families that failed.
+func (f *FullState) ResyncFailed() {
+	v4, v6 := FailedFamilies(f.err)
+	f.resync.v4 = f.resync.v4 || v4
+	f.resync.v6 = f.resync.v6 || v6
+	f.resync.retryDue = f.resync.retryDue || f.err != nil
+}
 
 // Sync implements [Sink].
 func (f *FullState) Sync(ctx context.Context) error {
-	if changed := f.apply(ctx); !changed && !f.failed && !f.resync {
+	if changed := f.apply(ctx); !changed && f.err == nil && f.resync == (resync{}) {
 		return nil
 	}
-	err := f.callback(ctx, f.snapshot(f.resync))
-	f.failed = err != nil
-	f.resync = f.resync && f.failed
-	return err
+	f.err = f.callback(ctx, f.snapshot(f.resync))
+	v4, v6 := FailedFamilies(f.err)
+	f.resync = resync{v4: f.resync.v4 && v4, v6: f.resync.v6 && v6}
+	return f.err
 }

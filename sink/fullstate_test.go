@@ -203,3 +203,52 @@ func TestTheLastCallForAnEndpointCounts(t *testing.T) {
 		require.Equal(t, n.contents(), contents(t, kept[len(kept)-1]))
 	}
 }
+
+// TestFullStateAsksForAResyncOfWhatFailed: a failure of one family costs the other nothing, and no more than one full
+// resync until the retry.
+func TestFullStateAsksForAResyncOfWhatFailed(t *testing.T) {
+	type seen struct{ v4, v6, retry bool }
+	var calls []seen
+	var result error
+	f := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		calls = append(calls, seen{s.FullResyncOf(model.IPv4), s.FullResyncOf(model.IPv6), s.RetryDue()})
+		assert.Equal(t, calls[len(calls)-1].v4 || calls[len(calls)-1].v6, s.FullResync())
+		return result
+	})
+	ports := byte(0)
+	sync := func(change bool, err error) []seen {
+		if change {
+			ports++
+			f.SetService(service("a", ports))
+		}
+		calls, result = nil, err
+		assert.Equal(t, err, f.Sync(t.Context()))
+		return calls
+	}
+	broken := errors.New("broken")
+	v4 := &sink.FamilyError{Family: model.IPv4, Err: broken}
+	v6 := &sink.FamilyError{Family: model.IPv6, Err: broken}
+	port := &sink.PortError{Family: model.IPv6, Err: broken}
+
+	assert.Equal(t, []seen{{true, true, true}}, sync(true, v6), "the first is a full one")
+	assert.Equal(t, []seen{{false, true, false}}, sync(true, v6), "IPv4 has had its own, IPv6 still waits for it")
+	f.ResyncFailed()
+	assert.Equal(t, []seen{{false, true, true}}, sync(false, v6))
+	f.ResyncFailed()
+	assert.Equal(t, []seen{{false, true, true}}, sync(false, nil))
+	f.ResyncFailed()
+	assert.Empty(t, sync(false, nil), "nothing has failed")
+
+	assert.Equal(t, []seen{{}}, sync(true, v4), "incremental")
+	assert.Equal(t, []seen{{}}, sync(true, v4), "still incremental")
+	f.ResyncFailed()
+	assert.Equal(t, []seen{{true, false, true}}, sync(true, port), "all but a service port")
+	assert.Equal(t, []seen{{}}, sync(true, port))
+	f.ResyncFailed()
+	assert.Equal(t, []seen{{false, false, true}}, sync(false, nil), "no full resync for a service port")
+
+	f.ForceResync()
+	assert.Equal(t, []seen{{true, true, true}}, sync(false, broken))
+	assert.Equal(t, []seen{{true, true, false}}, sync(true, nil))
+	assert.Equal(t, []seen{{}}, sync(true, nil))
+}

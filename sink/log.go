@@ -12,7 +12,7 @@ import (
 
 // LogSink logs the calls to a sink. See [Log].
 type LogSink struct {
-	forward
+	*Forward
 	logger klog.Logger
 }
 
@@ -20,7 +20,7 @@ type LogSink struct {
 // before, Sync afterwards, with how long it took and the error, if any. next may be nil to log only.
 //
 //	s := sink.Log(backend, klog.FromContext(ctx).V(4))
-func Log(next Sink, logger klog.Logger) *LogSink { return &LogSink{forwardTo(next), logger} }
+func Log(next Sink, logger klog.Logger) *LogSink { return &LogSink{NewForward(next), logger} }
 
 // SetNode implements [NodeSetter].
 func (l *LogSink) SetNode(node *model.Node) {
@@ -31,7 +31,7 @@ func (l *LogSink) SetNode(node *model.Node) {
 		}
 		l.logger.Info("SetNode", "node", text)
 	}
-	l.forward.SetNode(node)
+	l.Forward.SetNode(node)
 }
 
 // SetService implements [Sink].
@@ -39,13 +39,13 @@ func (l *LogSink) SetService(service *model.Service) {
 	if l.logger.Enabled() {
 		l.logger.Info("SetService", "service", oneLine(service))
 	}
-	l.next.SetService(service)
+	l.Forward.SetService(service)
 }
 
 // DeleteService implements [Sink].
 func (l *LogSink) DeleteService(name model.ServiceName) {
 	l.logger.Info("DeleteService", "service", name)
-	l.next.DeleteService(name)
+	l.Forward.DeleteService(name)
 }
 
 // SetEndpoint implements [Sink].
@@ -53,25 +53,31 @@ func (l *LogSink) SetEndpoint(endpoint *model.Endpoint) {
 	if l.logger.Enabled() {
 		l.logger.Info("SetEndpoint", "endpoint", endpoint.String())
 	}
-	l.next.SetEndpoint(endpoint)
+	l.Forward.SetEndpoint(endpoint)
 }
 
 // DeleteEndpoint implements [Sink].
 func (l *LogSink) DeleteEndpoint(key model.EndpointKey) {
 	l.logger.Info("DeleteEndpoint", "endpoint", key)
-	l.next.DeleteEndpoint(key)
+	l.Forward.DeleteEndpoint(key)
 }
 
 // ForceResync implements [Resyncer].
 func (l *LogSink) ForceResync() {
 	l.logger.Info("ForceResync")
-	l.forward.ForceResync()
+	l.Forward.ForceResync()
+}
+
+// ResyncFailed implements [FailureResyncer].
+func (l *LogSink) ResyncFailed() {
+	l.logger.Info("ResyncFailed")
+	l.Forward.ResyncFailed()
 }
 
 // Sync implements [Sink].
 func (l *LogSink) Sync(ctx context.Context) error {
 	start := time.Now()
-	err := l.next.Sync(ctx)
+	err := l.Forward.Sync(ctx)
 	if err != nil {
 		l.logger.Info("Sync", "duration", time.Since(start), "err", err)
 	} else {

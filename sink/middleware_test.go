@@ -23,6 +23,7 @@ type full interface {
 	sink.Sink
 	sink.NodeSetter
 	sink.Resyncer
+	sink.FailureResyncer
 }
 
 func TestMiddlewareForwardsTheOptionalCallsToSinksThatHaveThem(t *testing.T) {
@@ -50,7 +51,14 @@ func TestMiddlewareForwardsTheOptionalCallsToSinksThatHaveThem(t *testing.T) {
 
 			broken := errors.New("broken")
 			r.FailNext(broken)
-			assert.ErrorIs(t, everyCall(c.wrap(&r)), broken)
+			wrapped := c.wrap(&r)
+			assert.ErrorIs(t, everyCall(wrapped), broken)
+			r.TakeWaves()
+			wrapped.ResyncFailed()
+			require.NoError(t, wrapped.Sync(t.Context()))
+			wrapped.ResyncFailed()
+			require.NoError(t, wrapped.Sync(t.Context()))
+			assert.Equal(t, []string{"ResyncFailed", "Sync", "Sync"}, r.TakeLines(), "only after a failure")
 		})
 	}
 }
@@ -118,13 +126,16 @@ func TestCount(t *testing.T) {
 		for range 7 {
 			_ = c.Sync(t.Context())
 		}
+		for range 8 {
+			c.ResyncFailed()
+		}
 		n := &c.Calls
 		failed := uint64(0)
 		if next != nil {
 			failed = 1
 		}
-		assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6, 7, failed}, []uint64{n.SetNode.Load(), n.SetService.Load(), n.DeleteService.Load(),
-			n.SetEndpoint.Load(), n.DeleteEndpoint.Load(), n.ForceResync.Load(), n.Sync.Load(), n.FailedSync.Load()})
+		assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6, 7, 8, failed}, []uint64{n.SetNode.Load(), n.SetService.Load(), n.DeleteService.Load(),
+			n.SetEndpoint.Load(), n.DeleteEndpoint.Load(), n.ForceResync.Load(), n.Sync.Load(), n.ResyncFailed.Load(), n.FailedSync.Load()})
 	}
 }
 
@@ -144,6 +155,7 @@ func TestLogWritesEachCallOnOneLine(t *testing.T) {
 			l := sink.Log(next, logger.V(4))
 			_ = everyCall(l)
 			l.SetNode(nil)
+			l.ResyncFailed()
 			var lines []string
 			for line := range strings.Lines(out.String()) {
 				_, text, found := strings.Cut(line, "] ")
@@ -161,6 +173,7 @@ func TestLogWritesEachCallOnOneLine(t *testing.T) {
 			`"ForceResync"`,
 			`"Sync" duration="0s"`,
 			`"SetNode" node="none"`,
+			`"ResyncFailed"`,
 		}
 		assert.Equal(t, want, lines(4, nil))
 		want[6] = `"Sync" duration="20ms" err="broken"`

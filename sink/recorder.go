@@ -55,6 +55,7 @@ const (
 	OpSetEndpoint    Op = "SetEndpoint"
 	OpDeleteEndpoint Op = "DeleteEndpoint"
 	OpForceResync    Op = "ForceResync"
+	OpResyncFailed   Op = "ResyncFailed"
 )
 
 // Call is a call of a Sink's method, other than Sync, with its argument.
@@ -82,11 +83,14 @@ func (c Call) String() string {
 		text += " " + c.Name.String()
 	case c.Op == OpDeleteEndpoint:
 		text += " " + c.Key.String()
-	case c.Op != OpForceResync:
+	case !c.resyncs():
 		text += " nil"
 	}
 	return text
 }
+
+// resyncs tells whether the call asks for a resync.
+func (c Call) resyncs() bool { return c.Op == OpForceResync || c.Op == OpResyncFailed }
 
 func (r *Recorder) record(c Call) {
 	r.fed++
@@ -129,6 +133,9 @@ func (r *Recorder) DeleteEndpoint(key model.EndpointKey) {
 
 // ForceResync implements [Resyncer].
 func (r *Recorder) ForceResync() { r.record(Call{Op: OpForceResync}) }
+
+// ResyncFailed implements [FailureResyncer].
+func (r *Recorder) ResyncFailed() { r.record(Call{Op: OpResyncFailed}) }
 
 // Sync implements [Sink]. It ends the wave and returns the error that FailNext asked for, or nil.
 func (r *Recorder) Sync(context.Context) error {
@@ -239,7 +246,8 @@ func (r *Recorder) Endpoints() map[model.EndpointKey]*model.Endpoint {
 //   - The first wave has a SetNode.
 //   - The order of the calls in a wave.
 //   - There is one call at most for a service or an endpoint in a wave, and it changes something.
-//   - A Sync after one that failed comes with a ForceResync.
+//   - A Sync after one that failed comes with something new, a ResyncFailed or a ForceResync.
+//   - ResyncFailed comes after a Sync that failed, be it for a service port.
 //   - No value is nil.
 //
 // Middleware and tests may make calls that change nothing, and some that sinks have to take all the same: it depends on

@@ -4,7 +4,7 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 
 // RewriteSink changes services on their way to a sink. See [Rewrite].
 type RewriteSink struct {
-	forward
+	*Forward
 	rewrite func(*model.Service) *model.Service
 }
 
@@ -15,7 +15,7 @@ type RewriteSink struct {
 //
 // Nothing is remembered: a change that the function hides is passed on as a call that changes nothing.
 func Rewrite(next Sink, rewrite func(*model.Service) *model.Service) *RewriteSink {
-	return &RewriteSink{forwardTo(next), rewrite}
+	return &RewriteSink{NewForward(next), rewrite}
 }
 
 // SetService implements [Sink].
@@ -29,5 +29,5 @@ func (r *RewriteSink) SetService(service *model.Service) {
 		renamed.Name = service.Name
 		rewritten = &renamed
 	}
-	r.next.SetService(rewritten)
+	r.Forward.SetService(rewritten)
 }

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"errors"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -36,11 +35,19 @@ import (
 //
 // # Errors
 //
-// An error from Sync means: not, or not wholly, in force. The runner calls Sync again later, after a growing pause and
-// possibly with more changes before it, and does not repeat what it had described: the sink keeps it. A sink therefore
-// compares with what was last applied, not with what it was last told. Before such a retry the runner calls
-// [Resyncer.ForceResync] if the sink has it. A sink that serves both families and knows that only one failed says so
-// with [FamilyError], and one that cannot ever succeed with [PermanentError]. ctx ends when the process is to stop; Sync should then return soon, with ctx's error.
+// An error from Sync means: not everything is applied. Sync is called again, and what has been described is not repeated:
+// the sink keeps it. A sink therefore compares with what was last applied, not with what it was last told. Until
+// everything is applied there are two kinds of Sync:
+//
+//   - Changes go on coming, each wave with its Sync. They stay incremental: the sink applies them wherever nothing has
+//     failed. Where something has, it may try them too, or leave that alone until the retry; then it returns the error
+//     again.
+//   - The retry comes after a pause that grows. It goes with [FailureResyncer.ResyncFailed] if the sink has that,
+//     otherwise with [Resyncer.ForceResync] if it has that.
+//
+// A sink that serves both families and knows that only one failed says so with [FamilyError]. One that applied all but
+// some service ports says so with [PortError]; for those alone there is no ForceResync. One that can never succeed
+// says so with [PermanentError]. ctx ends when the process is to stop; Sync should then return soon, with ctx's error.
 //
 // # Ownership and concurrency
 //
@@ -67,50 +74,17 @@ type NodeSetter interface {
 }
 
 // Resyncer is implemented by sinks that remember what they applied. ForceResync asks the next Sync to trust none of that
-// memory: read what the dataplane has, compare everything, and correct it, without a gap in service. It is called from
-// the same goroutine as Sink's methods, after an error and periodically.
+// memory: read what the dataplane has, compare everything, and correct it, without a gap in service. Where that Sync
+// fails it stays asked for. It is called from the same goroutine as Sink's methods: periodically, and before a retry if
+// the sink is no [FailureResyncer].
 type Resyncer interface {
 	ForceResync()
 }
 
-// FamilyError is an error from Sync that concerns one IP family only: the other one is in force. Sync may join several
-// with errors.Join. An error that is none, or holds anything else besides, concerns both families.
-type FamilyError struct {
-	Family model.Family
-	Err    error
-}
-
-func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.Error() }
-
-// Unwrap returns the error without the family.
-func (e *FamilyError) Unwrap() error { return e.Err }
-
-// PermanentError is an error from Sync that no retry can mend, such as a kernel without the feature that the sink is built on.
-// The runner ends with it.
-type PermanentError struct{ Err error }
-
-func (e *PermanentError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error itself.
-func (e *PermanentError) Unwrap() error { return e.Err }
-
-// FailedFamilies tells which families an error from Sync concerns.
-func FailedFamilies(err error) (v4, v6 bool) {
-	if err == nil {
-		return false, false
-	}
-	if fe, ok := err.(*FamilyError); ok {
-		return fe.Family != model.IPv6, fe.Family != model.IPv4
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			e4, e6 := FailedFamilies(e)
-			v4, v6 = v4 || e4, v6 || e6
-		}
-		return v4, v6
-	}
-	if inner := errors.Unwrap(err); inner != nil {
-		return FailedFamilies(inner)
-	}
-	return true, true
+// FailureResyncer is implemented by sinks that can try again what failed alone, such as one family, one sink of a [Tee] or
+// a service port. ResyncFailed asks the next Sync to trust no memory of what failed in the last one, and to try that in
+// full; what succeeded stays incremental. If nothing failed it does nothing. It is called from the same goroutine as
+// Sink's methods, before a retry.
+type FailureResyncer interface {
+	ResyncFailed()
 }

@@ -15,14 +15,14 @@ import (
 // and read from any goroutine. Snapshots share what is the same in them, so that one costs as much time and memory as
 // changed since the one before. The zero Snapshot is empty.
 type Snapshot struct {
-	origin     *origin
-	revision   uint64
-	fullResync bool
-	node       *model.Node
-	services   btree.BTreeG[*ServiceEntry] // only read: it shares its nodes with other snapshots
-	endpoints  int
-	changes    uint64 // entries that changed since the beginning
-	history    []model.ServiceName
+	origin    *origin
+	revision  uint64
+	resync    resync
+	node      *model.Node
+	services  btree.BTreeG[*ServiceEntry] // only read: it shares its nodes with other snapshots
+	endpoints int
+	changes   uint64 // entries that changed since the beginning
+	history   []model.ServiceName
 }
 
 // ServiceEntry is a service with its endpoints. Like the values that it holds it is immutable.
@@ -38,9 +38,18 @@ type ServiceEntry struct {
 // Revision numbers the snapshots of one [FullState], from 1.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// FullResync tells that the dataplane is not to be trusted to be as it was left: read what it has and correct it, without
-// a gap in service. It is set for the first snapshot and after [FullState.ForceResync], until the callback succeeds.
-func (s *Snapshot) FullResync() bool { return s.fullResync }
+// FullResync tells that the dataplane, or what it has of a family, is not to be trusted to be as it was left: read what
+// it has and correct it, without a gap in service. See [Snapshot.FullResyncOf].
+func (s *Snapshot) FullResync() bool { return s.resync.v4 || s.resync.v6 }
+
+// FullResyncOf is FullResync for one family. It is set in the first snapshot, after [FullState.ForceResync] and, for
+// families that failed, after [FullState.ResyncFailed], until the callback has succeeded for the family.
+func (s *Snapshot) FullResyncOf(f model.Family) bool { return s.resync.of(f) }
+
+// RetryDue tells that what failed is to be tried again in full, now: it is set after [FullState.ForceResync] and
+// [FullState.ResyncFailed], for one call of the callback. While it is not set, a callback may leave alone a family or
+// service port that failed, and return its error again.
+func (s *Snapshot) RetryDue() bool { return s.resync.retryDue }
 
 // Node returns the node, or nil if there was no SetNode.
 func (s *Snapshot) Node() *model.Node { return s.node }

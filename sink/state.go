@@ -228,16 +228,16 @@ func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_
 }
 
 // snapshot returns what has been applied.
-func (s *state) snapshot(fullResync bool) *Snapshot {
+func (s *state) snapshot(r resync) *Snapshot {
 	s.revision++
 	return &Snapshot{
-		origin:     s.origin,
-		revision:   s.revision,
-		fullResync: fullResync,
-		node:       s.appliedNode,
-		services:   *s.tree.Copy(),
-		endpoints:  s.endpoints,
-		changes:    s.changes,
-		history:    s.history,
+		origin:    s.origin,
+		revision:  s.revision,
+		resync:    r,
+		node:      s.appliedNode,
+		services:  *s.tree.Copy(),
+		endpoints: s.endpoints,
+		changes:   s.changes,
+		history:   s.history,
 	}
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // TeeSink feeds several sinks. See [Tee].
-type TeeSink struct{ sinks []forward }
+type TeeSink struct{ sinks []*Forward }
 
 // Tee returns a Sink that makes every call to all the sinks, in their order. With none it does nothing.
 //
 // Sync calls all of them, whether or not one fails, and joins the errors, each with the place and the type of its sink;
-// [FailedFamilies] and errors.As see through that. What succeeded is in force: the sinks do not wait for each other. The
-// retry goes to all of them: the ones that succeeded are asked to resync too, and have nothing to correct.
+// [FailedFamilies] and errors.As see through that. What succeeded is applied: the sinks do not wait for each other. Before
+// a retry only the sinks that failed are asked to resync.
 func Tee(sinks ...Sink) *TeeSink {
 	t := &TeeSink{}
 	for _, s := range sinks {
-		t.sinks = append(t.sinks, forward{s})
+		t.sinks = append(t.sinks, NewForward(s))
 	}
 	return t
 }
@@ -63,6 +63,13 @@ func (t *TeeSink) DeleteEndpoint(key model.EndpointKey) {
 func (t *TeeSink) ForceResync() {
 	for _, s := range t.sinks {
 		s.ForceResync()
+	}
+}
+
+// ResyncFailed implements [FailureResyncer]: it asks the sinks whose last Sync failed.
+func (t *TeeSink) ResyncFailed() {
+	for _, s := range t.sinks {
+		s.ResyncFailed()
 	}
 }
 

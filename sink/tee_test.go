@@ -26,6 +26,7 @@ func everyCall(s interface {
 	sink.Sink
 	sink.NodeSetter
 	sink.Resyncer
+	sink.FailureResyncer
 }) error {
 	s.SetNode(&model.Node{Name: "n"})
 	s.DeleteEndpoint(httpKey("gone", "10.0.0.9:80"))
@@ -99,6 +100,51 @@ func TestTeeSyncsAllSinksAndJoinsTheErrors(t *testing.T) {
 		})
 	}
 }
+
+func TestTeeResyncsOnlyWhatFailed(t *testing.T) {
+	var healthy, broken sink.Recorder
+	plain := &resyncer{}
+	tee := sink.Tee(&healthy, &broken, plain)
+	next := func() (lines [2][]string, forced int) {
+		tee.ResyncFailed()
+		_ = tee.Sync(t.Context())
+		defer func() { plain.forced = 0 }()
+		return [2][]string{healthy.TakeLines(), broken.TakeLines()}, plain.forced
+	}
+	lines, forced := next()
+	assert.Equal(t, [2][]string{{"Sync"}, {"Sync"}}, lines, "nothing has failed")
+	assert.Zero(t, forced)
+
+	broken.FailNext(errors.New("broken"), errors.New("broken"))
+	_, _ = next()
+	lines, forced = next()
+	assert.Equal(t, [2][]string{{"Sync"}, {"ResyncFailed", "Sync: broken"}}, lines)
+	assert.Zero(t, forced)
+
+	plain.err = errors.New("broken")
+	_, _ = next()
+	lines, forced = next()
+	assert.Equal(t, [2][]string{{"Sync"}, {"Sync"}}, lines, "it has recovered")
+	assert.Equal(t, 1, forced, "a sink that knows nothing else is resynced as a whole")
+
+	plain.err = &sink.PortError{Err: errors.New("refused")}
+	_, _ = next()
+	_, forced = next()
+	assert.Zero(t, forced, "but not for a service port")
+
+	tee.ForceResync()
+	assert.Equal(t, 1, plain.forced)
+}
+
+// resyncer is a sink that can only be resynced as a whole.
+type resyncer struct {
+	bare
+	err    error
+	forced int
+}
+
+func (r *resyncer) ForceResync()               { r.forced++ }
+func (r *resyncer) Sync(context.Context) error { return r.err }
 
 func TestTeeKeepsAPermanentErrorVisible(t *testing.T) {
 	var first, second sink.Recorder

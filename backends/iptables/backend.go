@@ -25,7 +25,6 @@ type Backend struct {
 	node     *model.Node
 	services map[model.ServiceName]*described
 	changed  map[model.ServiceName]*described
-	resync   bool
 
 	mu       sync.Mutex // guards the families
 	families []*family
@@ -37,9 +36,10 @@ type Backend struct {
 }
 
 var (
-	_ sink.Sink       = (*Backend)(nil)
-	_ sink.NodeSetter = (*Backend)(nil)
-	_ sink.Resyncer   = (*Backend)(nil)
+	_ sink.Sink            = (*Backend)(nil)
+	_ sink.NodeSetter      = (*Backend)(nil)
+	_ sink.Resyncer        = (*Backend)(nil)
+	_ sink.FailureResyncer = (*Backend)(nil)
 )
 
 // New returns a backend, after it has found the programs that it needs. It changes nothing until the first Sync. When others
@@ -49,7 +49,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("iptables: %w", err)
 	}
-	b := &Backend{options: o.withDefaults(), machine: newMachine(o.Sysctls), resync: true, done: make(chan struct{}),
+	b := &Backend{options: o.withDefaults(), machine: newMachine(o.Sysctls), done: make(chan struct{}),
 		services: map[model.ServiceName]*described{}, changed: map[model.ServiceName]*described{}}
 	given := o.Dataplanes
 	if given == nil {
@@ -68,7 +68,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	}
 	metrics := newMetrics(families)
 	for _, f := range b.families {
-		f.all, f.metrics = b.families, metrics
+		f.all, f.metrics, f.resync = b.families, metrics, true
 	}
 	unregister, err := metrics.Register(o.Metrics)
 	if err != nil {
@@ -163,7 +163,19 @@ func (b *Backend) describe(name model.ServiceName) *described {
 }
 
 // ForceResync implements [sink.Resyncer].
-func (b *Backend) ForceResync() { b.resync = true }
+func (b *Backend) ForceResync() {
+	for _, f := range b.families {
+		f.resync = true
+	}
+}
+
+// ResyncFailed implements [sink.FailureResyncer].
+func (b *Backend) ResyncFailed() {
+	for _, f := range b.families {
+		v4, v6 := sink.FailedFamilies(f.failed)
+		f.resync = f.resync || v4 || v6
+	}
+}
 
 // Sync implements [sink.Sink]. The error is a [*sink.FamilyError] for each family that is not in force.
 func (b *Backend) Sync(ctx context.Context) error {
@@ -171,15 +183,17 @@ func (b *Backend) Sync(ctx context.Context) error {
 	defer b.mu.Unlock()
 	b.started = true
 	var errs []error
-	if b.resync && b.options.LocalhostNodePorts && b.options.NodePortAddresses.Loopback() && b.serves(model.IPv4) {
-		b.machine.allowLocalnet(ctx)
-	}
 	for _, f := range b.families {
-		if b.resync {
+		if f.resync {
 			f.known = false
+			if f.features.Family == model.IPv4 && b.options.LocalhostNodePorts && b.options.NodePortAddresses.Loopback() {
+				b.machine.allowLocalnet(ctx)
+			}
 		}
-		if err := f.sync(ctx, b.node, b.changed); err != nil {
-			errs = append(errs, &sink.FamilyError{Family: f.features.Family, Err: fmt.Errorf("iptables: %w", err)})
+		f.failed = f.sync(ctx, b.node, b.changed)
+		f.resync = false
+		if f.failed != nil {
+			errs = append(errs, &sink.FamilyError{Family: f.features.Family, Err: fmt.Errorf("iptables: %w", f.failed)})
 		}
 	}
 	for name, d := range b.changed {
@@ -192,20 +206,13 @@ func (b *Backend) Sync(ctx context.Context) error {
 	} else {
 		clear(b.changed)
 	}
-	b.resync = len(errs) > 0
 	if err := ctx.Err(); err != nil && len(errs) > 0 {
+		for _, f := range b.families {
+			f.failed = nil // it has merely not been done
+		}
 		return err
 	}
 	return errors.Join(errs...)
-}
-
-func (b *Backend) serves(f model.Family) bool {
-	for _, have := range b.families {
-		if have.features.Family == f {
-			return true
-		}
-	}
-	return false
 }
 
 // CleanUp removes the backend's chains and what leads to them. Flows that are under way keep their endpoints; for new ones

@@ -3,6 +3,7 @@ package iptables_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +22,49 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
+
+// A family that fails costs the other nothing, and is not compared as a whole with every change.
+func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(backendtest.EveryFeature()...)
+	r.sync()
+	attempts := 0
+	fail := func(*dataplane.Batch) error {
+		attempts++
+		return errors.New("made to fail")
+	}
+	r.fakes[model.IPv6].FailRestore = fail
+	changes := 0
+	change := func() error {
+		changes++
+		r.set(fm.Service(fmt.Sprintf("default/more-%d", changes)).ClusterIP(fmt.Sprintf("10.96.77.%d", changes),
+			fmt.Sprintf("fd00:96::77:%d", changes)).Port("http", 80).Build())
+		_, err := r.model.Flush(r.backend)
+		require.NoError(t, err)
+		r.fakes[model.IPv4].ResetBatches()
+		attempts = 0
+		return r.backend.Sync(t.Context())
+	}
+	first := change()
+	require.ErrorContains(t, first, "made to fail")
+	one := len(r.fakes[model.IPv4].Batches())
+	require.Positive(t, one)
+	for range 3 {
+		require.EqualError(t, change(), first.Error())
+		require.Zero(t, attempts)
+		require.Len(t, r.fakes[model.IPv4].Batches(), one)
+	}
+	r.backend.ResyncFailed()
+	require.ErrorContains(t, change(), "made to fail")
+	require.Positive(t, attempts)
+	require.Len(t, r.fakes[model.IPv4].Batches(), one)
+	r.fakes[model.IPv6].FailRestore = nil
+	r.backend.ResyncFailed()
+	require.NoError(t, change())
+	for i := range changes {
+		require.Contains(t, r.dump(model.IPv6), fmt.Sprintf("fd00:96::77:%d/128", i+1))
+	}
+}
 
 func TestAFailureInOneFamilyLeavesTheOtherInForce(t *testing.T) {
 	r := newRig(t, iptables.Options{})

@@ -34,7 +34,11 @@ type family struct {
 	jumps        map[dp.Table][]dp.BuiltinRule // in force
 
 	// known: what the tables hold is what nat and filter say. Otherwise everything is read and compared.
-	known      bool
+	known bool
+	// resync: the next Sync trusts nothing of this. failed is the error of the last one: while it is set and the tables are
+	// not known, only a resync touches them.
+	resync     bool
+	failed     error
 	generation uint64 // of the tables, as they were left
 	noBPF      bool   // the kernel has no match bpf
 	suspect    bool   // somebody else has changed something, perhaps of ours
@@ -108,6 +112,9 @@ func (f *family) sync(ctx context.Context, node *model.Node, changed map[model.S
 	}
 	clear(f.refused)
 	f.plan(ctx, changed)
+	if f.failed != nil && !f.known && !f.resync {
+		return f.failed
+	}
 	err := f.apply(ctx)
 	if err != nil && ctx.Err() == nil {
 		err = f.leaveOut(ctx, err)

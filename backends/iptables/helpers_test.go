@@ -66,6 +66,7 @@ func (r *rig) trySync() error {
 	for _, fake := range r.fakes {
 		fake.ResetBatches()
 	}
+	r.backend.ResyncFailed() // every Sync after one that failed is its retry
 	return r.backend.Sync(r.t.Context())
 }
 

@@ -107,14 +107,20 @@ func (b *Backend) sync(ctx context.Context, s *sink.Snapshot) error {
 	b.latest = s
 	var errs []error
 	for _, f := range b.families {
-		if s.FullResync() {
+		if s.FullResyncOf(f.key.Family) {
 			f.inForce = nil
 		}
-		if err := f.sync(ctx, s); err != nil {
-			errs = append(errs, &sink.FamilyError{Family: f.key.Family, Err: fmt.Errorf("nft: %w", err)})
+		if f.failed == nil || f.inForce != nil || s.RetryDue() {
+			f.failed = f.sync(ctx, s)
+		} // otherwise it has to be compared as a whole, which the retry is for
+		if f.failed != nil {
+			errs = append(errs, &sink.FamilyError{Family: f.key.Family, Err: fmt.Errorf("nft: %w", f.failed)})
 		}
 	}
 	if err := ctx.Err(); err != nil && len(errs) > 0 {
+		for _, f := range b.families {
+			f.failed = nil // it has merely not been done
+		}
 		return err
 	}
 	return errors.Join(errs...)

@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -176,6 +177,55 @@ func TestAFailedSyncNamesTheFamilyAndLosesNothing(t *testing.T) {
 	same.set(backendtest.EveryFeature()...)
 	same.sync()
 	assert.Equal(t, same.dumps(), r.dumps())
+}
+
+// A family that fails costs the other nothing, and is not compared as a whole with every change.
+func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	r.set(backendtest.EveryFeature()...)
+	r.sync()
+	var applied [2]int // attempts, by family
+	broken := true
+	r.fake.FailApply = func(tx *dataplane.Transaction) error {
+		if tx.Table.Family == model.IPv4 {
+			applied[0]++
+			return nil
+		}
+		if applied[1]++; broken {
+			return errors.New("no luck")
+		}
+		return nil
+	}
+	changes := 0
+	change := func() error {
+		changes++
+		name := fmt.Sprintf("default/more-%d", changes)
+		r.set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.77.%d", changes), fmt.Sprintf("fd00:96::77:%d", changes)).
+			Port("http", 80).Build())
+		applied = [2]int{}
+		_, err := r.model.Flush(r.backend)
+		require.NoError(t, err)
+		return r.backend.Sync(t.Context())
+	}
+	first := change()
+	require.ErrorContains(t, first, "IPv6: nft: no luck")
+	require.Equal(t, 1, applied[0])
+	for range 3 {
+		require.EqualError(t, change(), first.Error())
+		require.Equal(t, [2]int{1, 0}, applied)
+	}
+	r.backend.ResyncFailed()
+	require.ErrorContains(t, change(), "IPv6: nft: no luck")
+	require.Equal(t, 1, applied[0])
+	require.Positive(t, applied[1])
+	broken = false
+	r.backend.ResyncFailed()
+	require.NoError(t, change())
+	applied = [2]int{}
+	r.backend.ResyncFailed()
+	require.NoError(t, r.backend.Sync(t.Context()))
+	require.Equal(t, [2]int{}, applied, "nothing has failed")
+	require.Contains(t, r.dump(model.IPv6), "fd00:96::77:1 ")
 }
 
 func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {

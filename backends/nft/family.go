@@ -25,6 +25,8 @@ type family struct {
 
 	// inForce is what the table does, nil if that is not known: then everything is read and compared.
 	inForce *sink.Snapshot
+	// failed is the error of the last Sync.
+	failed error
 	// grow: a map was too small, take no chances with its size.
 	grow bool
 	// unrepaired: a repair has failed. That the table has drifted is not known any more once it has been read.

@@ -77,6 +77,7 @@ func (r *rig) trySync() error {
 	_, err := r.model.Flush(r.backend)
 	require.NoError(r.t, err)
 	r.applied = nil
+	r.backend.ResyncFailed() // every Sync after one that failed is its retry
 	return r.backend.Sync(r.t.Context())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // events writes Events to the API server, in the background. They are reasons and actions of kube-proxy's.
@@ -85,4 +87,16 @@ func (e *events) failed(ctx context.Context, reason string, err error) {
 func (e *events) ServiceWarning(service model.ServiceName, reason, action, note string) {
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name}
 	e.recorder.Eventf(ref, nil, corev1.EventTypeWarning, reason, action, "%s", note)
+}
+
+// maxNote is the length up to which the API server takes the note of an Event.
+const maxNote = 1024
+
+// portFailed tells that a service port is not applied.
+func (e *events) portFailed(err *sink.PortError) {
+	note := fmt.Sprintf("node %s failed to apply port %q (%v, %v): %v", e.node.Name, err.Port.Port, err.Port.Protocol, err.Family, err.Err)
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
+	}
+	e.ServiceWarning(err.Port.Service, "FailedToApplyServicePort", "Sync", note)
 }

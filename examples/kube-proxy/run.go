@@ -197,10 +197,11 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	p.events.started()
 
 	opts.Sink = &sinks{
-		TeeSink:        sink.Tee(addressSink{sink.Tee(), addresses, resync}, services, p.healthy.Sink()),
+		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses, resync}, services, p.healthy.Sink()),
 		afterFirstSync: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
 	}
 	opts.Metrics, opts.Health, opts.Resync = p.registry, p.health, resync
+	opts.OnPortError = p.events.portFailed
 	err = kubeproxy.Run(ctx, opts)
 	end()
 	services.Close()

@@ -30,16 +30,17 @@ const cleanUpPause = time.Hour
 // Sync implements sink.Sink.
 func (s *sinks) Sync(ctx context.Context) error {
 	err := s.TeeSink.Sync(ctx)
-	if err != nil || s.afterFirstSync == nil || !s.tried.IsZero() && time.Since(s.tried) < cleanUpPause {
+	failed4, failed6 := sink.FailedFamilies(err)
+	if failed4 || failed6 || s.afterFirstSync == nil || !s.tried.IsZero() && time.Since(s.tried) < cleanUpPause {
 		return err
 	}
 	s.tried = time.Now()
-	if err := s.afterFirstSync(ctx); err == nil {
+	if cleanUp := s.afterFirstSync(ctx); cleanUp == nil {
 		s.afterFirstSync = nil
 	} else if ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Not everything that was in force before is cleaned up; trying again", "retryIn", cleanUpPause)
+		klog.FromContext(ctx).Error(cleanUp, "Not everything that was in force before is cleaned up; trying again", "retryIn", cleanUpPause)
 	}
-	return nil
+	return err
 }
 
 // nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When
@@ -76,7 +77,7 @@ func nodePortChoice(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error)
 
 // addressSink tells the tracker which addresses are the node's own. It comes before what asks for them at Sync.
 type addressSink struct {
-	sink.Sink
+	*sink.Forward
 	tracker *nodeaddr.Tracker
 	resync  <-chan struct{}
 }

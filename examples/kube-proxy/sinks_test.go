@@ -38,3 +38,17 @@ func TestOthersAreCleanedUpAfterTheFirstSyncThatSucceededUntilThatHasSucceeded(t
 		}
 	})
 }
+
+func TestAServicePortThatFailsDoesNotKeepOthersFromBeingCleanedUp(t *testing.T) {
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	var backend sink.Recorder
+	port := &sink.PortError{Err: errors.New("no match")}
+	backend.FailNext(port)
+	cleaned := false
+	s := &sinks{TeeSink: sink.Tee(&backend), afterFirstSync: func(context.Context) error {
+		cleaned = true
+		return nil
+	}}
+	require.ErrorIs(t, s.Sync(ctx), port, "the runner still hears of it")
+	assert.True(t, cleaned)
+}

@@ -27,8 +27,8 @@ type Options struct {
 }
 
 // Driver feeds a sink wave by wave and records what it was told. It does what package kubeproxy's Run does, in the test's
-// own goroutine: it hands over what changed, calls Sync if there is anything new, and after a Sync that failed calls
-// ForceResync and Sync again.
+// own goroutine: it hands over what changed, calls Sync if there is anything new, and after a Sync that failed asks
+// for a resync of what failed and calls Sync again.
 //
 // It is fed either with model values or with cluster objects, not with both. What goes wrong ends the test.
 type Driver struct {
@@ -39,7 +39,8 @@ type Driver struct {
 	recorder *sink.Recorder
 	sink     sink.Sink
 	lines    []string
-	failed   bool // the last Sync
+	failed   error // of the last Sync
+	injected bool  // by FailNext
 	failures []error
 }
 
@@ -52,7 +53,7 @@ func NewDriver(tb testing.TB, opts Options) *Driver {
 }
 
 func (d *Driver) start() {
-	d.recorder, d.failed = &sink.Recorder{}, false
+	d.recorder, d.failed, d.injected = &sink.Recorder{}, nil, false
 	d.sink = sink.Tee()
 	if d.opts.NewSink != nil {
 		d.sink = d.opts.NewSink()
@@ -171,20 +172,24 @@ func (d *Driver) wave(resync bool) error {
 	}
 	changed, err := d.source.flush(receiver)
 	d.check(err)
-	if !changed && !d.failed && !resync { // the first time the node is always new
+	if !changed && d.failed == nil && !resync { // the first time the node is always new
 		return nil
 	}
-	if resync || d.failed {
+	switch {
+	case resync:
 		receiver.ForceResync()
+	case d.failed != nil:
+		d.recorder.ResyncFailed()
+		d.resyncFailed()
 	}
-	if len(d.failures) > 0 {
+	if d.injected = len(d.failures) > 0; d.injected {
 		err, d.failures = d.failures[0], d.failures[1:]
 	} else {
 		err = d.sink.Sync(d.tb.Context())
 	}
 	d.recorder.FailNext(err)
 	_ = d.recorder.Sync(d.tb.Context()) // returns err
-	d.failed = err != nil
+	d.failed = err
 	for _, wave := range d.recorder.TakeWaves() {
 		d.lines = append(d.lines, wave.Lines()...)
 	}
@@ -192,6 +197,19 @@ func (d *Driver) wave(resync bool) error {
 		d.tb.Fatalf("fakemodel: the contract of sink.Sink was not kept:\n%s", strings.Join(violations, "\n"))
 	}
 	return err
+}
+
+// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. It knows nothing of what FailNext made.
+func (d *Driver) resyncFailed() {
+	failed4, failed6 := sink.FailedFamilies(d.failed)
+	failed, _ := d.sink.(sink.FailureResyncer)
+	all, _ := d.sink.(sink.Resyncer)
+	switch {
+	case failed != nil && !d.injected:
+		failed.ResyncFailed()
+	case all != nil && (failed4 || failed6):
+		all.ForceResync()
+	}
 }
 
 // Restart stands for a new process: a new sink from Options.NewSink and a new node-local state. What was set is still

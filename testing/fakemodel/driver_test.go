@@ -118,21 +118,21 @@ func TestDriverRetries(t *testing.T) {
 	d.Want("SetNode n1", "Sync: boom")
 	d.FailNext(nil, ErrFault)
 	require.NoError(t, d.TrySync())
-	d.Want("ForceResync", "Sync")
+	d.Want("ResyncFailed", "Sync")
 	d.Set(Service("web").Build())
 	require.ErrorIs(t, d.TrySync(), ErrFault)
 	d.Want("SetService default/web", "Sync: injected fault")
 	assert.Empty(t, *b.dataplane, "the sink did not hear of a Sync")
 	b.err = nil
 	d.Sync()
-	d.Want("ForceResync", "Sync")
+	d.Want("ResyncFailed", "Sync")
 	d.Sync()
 	d.Want()
 
 	d.Set(Service("b").Build())
 	d.FailNext(boom, boom)
 	assert.Equal(t, 3, d.SyncUntilApplied(3))
-	d.Want("SetService default/b", "Sync: boom", "ForceResync", "Sync: boom", "ForceResync", "Sync")
+	d.Want("SetService default/b", "Sync: boom", "ResyncFailed", "Sync: boom", "ResyncFailed", "Sync")
 }
 
 func TestDriverRestarts(t *testing.T) {

@@ -66,25 +66,38 @@ func (f *Faults) Injected() int {
 
 // FaultySink is a sink whose Sync fails now and then. See [Faulty].
 type FaultySink struct {
-	*sink.TeeSink
-	next   sink.Sink
-	faults *Faults
+	*sink.Forward
+	faults   *Faults
+	injected bool // in the last Sync
 }
 
 // Faulty returns a sink that passes everything on, except that Sync fails when faults says so: either before the next
 // sink hears of it, or afterwards, when it has put everything in force. Both happen in the field, and both mean "not
 // known to be in force".
 func Faulty(next sink.Sink, faults *Faults) *FaultySink {
-	return &FaultySink{TeeSink: sink.Tee(next), next: next, faults: faults}
+	return &FaultySink{Forward: sink.NewForward(next), faults: faults}
+}
+
+// ResyncFailed implements [sink.FailureResyncer]. The next sink knows nothing of a fault that was injected.
+func (f *FaultySink) ResyncFailed() {
+	if f.injected {
+		f.ForceResync()
+	} else {
+		f.Forward.ResyncFailed()
+	}
 }
 
 // Sync implements [sink.Sink].
 func (f *FaultySink) Sync(ctx context.Context) error {
+	f.injected = true
 	if err := f.faults.Next("before Sync"); err != nil {
 		return err
 	}
-	if err := f.next.Sync(ctx); err != nil {
+	if err := f.Forward.Sync(ctx); err != nil {
+		f.injected = false
 		return err
 	}
-	return f.faults.Next("after Sync")
+	err := f.faults.Next("after Sync")
+	f.injected = err != nil
+	return err
 }

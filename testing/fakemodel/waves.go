@@ -35,7 +35,7 @@ func Waves(ctx context.Context, state localstate.Options, batches ...[]watch.Cha
 
 // Replay makes the calls of a wave to a sink, without Sync.
 func Replay(s sink.Sink, wave sink.Wave) {
-	all := sink.Tee(s) // knows which of the optional calls the sink has
+	all := sink.NewForward(s) // knows which of the optional calls the sink has
 	for _, call := range wave.Calls {
 		switch call.Op {
 		case sink.OpSetNode:
@@ -50,6 +50,10 @@ func Replay(s sink.Sink, wave sink.Wave) {
 			all.DeleteEndpoint(call.Key)
 		case sink.OpForceResync:
 			all.ForceResync()
+		case sink.OpResyncFailed:
+			if r, ok := s.(sink.FailureResyncer); ok {
+				r.ResyncFailed()
+			}
 		}
 	}
 }

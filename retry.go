@@ -1,0 +1,108 @@
+package kubeproxy
+
+import (
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// failures is what failed in the last Syncs, and when it is tried again.
+type failures struct {
+	log         klog.Logger
+	onPortError func(*sink.PortError)
+
+	families backoff // whole families
+	ports    backoff // single service ports
+	text     string  // of the last error that was logged
+	known    map[portKey]string
+}
+
+// portKey names a service port in a family.
+type portKey struct {
+	port   model.PortName
+	family model.Family
+}
+
+// backoff is when to try again. The pause doubles with every attempt.
+type backoff struct {
+	attempts int       // that failed in a row
+	at       time.Time // of the next one
+}
+
+func (b *backoff) pending() bool { return b.attempts > 0 }
+
+// note takes the outcome of a Sync that ended at the time given. Between a failure and its retry, Syncs for changes come
+// and go: those that fail leave the time of the retry as it is, and so do those that succeed: it was announced, and a
+// full attempt follows every failure (S46).
+func (b *backoff) note(failed, attempt bool, end time.Time, opts Options) {
+	switch {
+	case !failed && (attempt || !b.pending()):
+		*b = backoff{}
+	case failed && (attempt || !b.pending()):
+		b.attempts++
+		b.at = end.Add(opts.pause(b.attempts))
+	}
+}
+
+// retryAt returns when to try again, or zero. Service ports do not hurry what failed as a whole.
+func (f *failures) retryAt() time.Time {
+	if f.families.pending() {
+		return f.families.at
+	}
+	return f.ports.at
+}
+
+// note takes the outcome of a Sync. attempt: it was to try in full what had failed before.
+func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
+	failed4, failed6 := sink.FailedFamilies(err)
+	ports := sink.PortErrors(err)
+	failed := failed4 || failed6
+	f.families.note(failed, attempt, end, opts)
+	f.ports.note(len(ports) > 0, attempt, end, opts)
+
+	failedFamily := func(family model.Family) bool {
+		return family == model.IPv6 && failed6 || family == model.IPv4 && failed4
+	}
+	f.notePorts(ports, failedFamily, end)
+	if !failed {
+		f.text = ""
+		return
+	}
+	if text := err.Error(); attempt || text != f.text {
+		f.text = text
+		f.log.Error(err, "Sync failed; it will be tried again",
+			"failures", f.families.attempts, "retryIn", f.families.at.Sub(end))
+	}
+}
+
+// notePorts reports service ports that failed, each once until something else is the matter with it, and those that do no
+// longer. What a Sync said nothing of, because the whole family failed, is as before.
+func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Family) bool, end time.Time) {
+	now := make(map[portKey]string, len(errs))
+	for _, e := range errs {
+		key := portKey{e.Port, e.Family}
+		now[key] = e.Error()
+		if f.known[key] == now[key] {
+			continue
+		}
+		f.log.Error(e.Err, "A service port is not applied; everything else is, and it will be tried again",
+			"servicePort", e.Port, "family", e.Family, "retryIn", f.retryAt().Sub(end))
+		if f.onPortError != nil {
+			f.onPortError(e)
+		}
+	}
+	for key, text := range f.known {
+		if _, still := now[key]; still {
+			continue
+		}
+		if failedFamily(key.family) {
+			now[key] = text
+			continue
+		}
+		f.log.Info("A service port is applied again, or gone", "servicePort", key.port, "family", key.family)
+	}
+	f.known = now
+}

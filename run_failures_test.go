@@ -1,0 +1,158 @@
+package kubeproxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// A change a second for five minutes, with one family broken: what costs in proportion to the cluster happens as often as
+// the log announced it, and for the broken family alone.
+func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := map[model.Family]int{}
+		calls := 0
+		broken := true
+		backend := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+			calls++
+			for _, f := range model.Families() {
+				if s.FullResyncOf(f) && s.RetryDue() {
+					full[f]++
+				}
+			}
+			if broken {
+				return &sink.FamilyError{Family: model.IPv6, Err: errors.New("broken")}
+			}
+			return nil
+		})
+		src, other := newManual(), sink.Count(nil)
+		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(other, backend), MinInterval: -1, ResyncInterval: -1})
+		src.Synced()
+		synctest.Wait()
+		time.Sleep(50 * time.Millisecond) // so that no change comes together with a retry
+		for i := range 300 {
+			src.Update(set(service("a", fmt.Sprint("10.96.", i/100, ".", i%100+1)))...)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		assert.GreaterOrEqual(t, calls, 300, "every change was handed over")
+		assert.Equal(t, 1, full[model.IPv4], "the first Sync")
+		// After 0.1 s, 0.2 s ... 25.6 s, and then every 30 s.
+		assert.Equal(t, 1+9+8, full[model.IPv6])
+		assert.Zero(t, other.Calls.ForceResync.Load()+other.Calls.ResyncFailed.Load(), "the other sink of the Tee is well")
+		broken = false
+		time.Sleep(time.Minute)
+		assert.Equal(t, 1+9+9, full[model.IPv6])
+		require.NoError(t, stop())
+	})
+}
+
+// A sink that can only be resynced as a whole is, but when it was announced, not with every change.
+func TestASinkWithoutResyncFailedIsForcedAtTheRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		stop := start(t, kubeproxy.Options{Source: src, Sink: onlyForced{rec}, MinInterval: -1, ResyncInterval: -1})
+		src.Synced()
+		synctest.Wait()
+		ops(rec)
+		down := errors.New("down")
+		rec.FailNext(down, down, down, down, down, down)
+		for i := range 5 {
+			src.Update(set(service("a", fmt.Sprint("10.96.0.", i+1)))...)
+			time.Sleep(75 * time.Millisecond)
+			synctest.Wait()
+		}
+		assert.Equal(t, []string{"SetService", "SetService", "ForceResync", "SetService", "SetService", "ForceResync", "SetService"},
+			ops(rec), "after 0.1 s, and after 0.2 s more")
+		require.NoError(t, stop())
+	})
+}
+
+// onlyForced is a sink without ResyncFailed.
+type onlyForced struct{ rec *sink.Recorder }
+
+func (o onlyForced) SetService(s *model.Service)        { o.rec.SetService(s) }
+func (o onlyForced) DeleteService(n model.ServiceName)  { o.rec.DeleteService(n) }
+func (o onlyForced) SetEndpoint(e *model.Endpoint)      { o.rec.SetEndpoint(e) }
+func (o onlyForced) DeleteEndpoint(k model.EndpointKey) { o.rec.DeleteEndpoint(k) }
+func (o onlyForced) ForceResync()                       { o.rec.ForceResync() }
+func (o onlyForced) Sync(ctx context.Context) error     { return o.rec.Sync(ctx) }
+
+// A Sync that applied everything but a service port has succeeded, but for that port.
+func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+		taken := func() []string { defer func() { lines = nil }(); return lines }
+		var events []string
+		src, rec, health := newManual(), &sink.Recorder{}, &kubeproxy.Health{}
+		reg := prometheus.NewPedanticRegistry()
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		result := make(chan error, 1)
+		go func() {
+			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, Health: health, Metrics: reg, ResyncInterval: -1,
+				OnPortError: func(e *sink.PortError) { events = append(events, e.Error()) }})
+		}()
+		<-src.started
+		port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"}, Port: "http", Protocol: model.TCP}
+		refused := func(reason string) error {
+			return errors.Join(&sink.PortError{Port: port, Family: model.IPv4, Err: errors.New(reason)})
+		}
+		rec.FailNext(refused("no match"), refused("no match"), refused("no match"))
+		src.Update(set(service("a", "10.96.0.1"))...)
+		src.Synced()
+		synctest.Wait()
+		began := time.Now()
+		assert.Equal(t, kubeproxy.FamilyHealth{LastQueued: began, LastApplied: began}, health.Family(model.IPv4), "it is applied")
+		count, err := testutil.GatherAndCount(reg, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")
+		require.NoError(t, err)
+		assert.Equal(t, 2, count)
+		assert.Len(t, ops(rec), 1)
+		const known = `"msg"="A service port is not applied; everything else is, and it will be tried again" ` +
+			`"error"="no match" "servicePort"="default/a:http/TCP" "family"="IPv4" "retryIn"="1s"`
+		assert.Equal(t, []string{known}, taken())
+		assert.Equal(t, []string{"service port default/a:http/TCP (IPv4): no match"}, events)
+
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"ResyncFailed", "ResyncFailed"}, ops(rec), "after 1 s, and after 2 s more")
+		assert.Empty(t, taken(), "it is known")
+		assert.Len(t, events, 1)
+
+		rec.FailNext(refused("no memory"), errors.Join(&sink.FamilyError{Family: model.IPv4, Err: errors.New("down")}), refused("no memory"))
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		assert.Len(t, taken(), 1, "another error")
+		assert.Len(t, events, 2)
+		time.Sleep(8 * time.Second)
+		synctest.Wait()
+		assert.Len(t, taken(), 1, "the family failed; nothing is known of the service port")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Empty(t, taken(), "it is as it was before")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Len(t, taken(), 1, "it is applied")
+		assert.Len(t, events, 2)
+		ops(rec)
+		time.Sleep(time.Hour)
+		assert.Empty(t, ops(rec), "nothing is left to be tried")
+		assert.Empty(t, rec.Violations())
+		cancel()
+		require.NoError(t, <-result)
+	})
+}

@@ -1,0 +1,120 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// FamilyError is an error from Sync that concerns one IP family only: everything of the other one is applied. Sync may join
+// several with errors.Join. Any other error, except [PortError], counts against both families.
+type FamilyError struct {
+	Family model.Family
+	Err    error
+}
+
+func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.Error() }
+
+// Unwrap returns the error without the family.
+func (e *FamilyError) Unwrap() error { return e.Err }
+
+// PortError is an error from Sync that concerns one service port in one IP family only: everything else is applied. Sync
+// may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors has succeeded
+// for all that goes by it: health, metrics, and the clean-up that follows. Its ports are tried again later.
+type PortError struct {
+	Port   model.PortName
+	Family model.Family
+	Err    error
+}
+
+func (e *PortError) Error() string {
+	return fmt.Sprintf("service port %v (%v): %v", e.Port, e.Family, e.Err)
+}
+
+// Unwrap returns the error without the service port.
+func (e *PortError) Unwrap() error { return e.Err }
+
+// PermanentError is an error from Sync that no retry can mend, such as a kernel without the feature that the sink is
+// built on. The runner ends with it. In a [PortError] it has no such effect.
+type PermanentError struct{ Err error }
+
+func (e *PermanentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// FailedFamilies tells which families an error from Sync concerns as a whole. Errors of single service ports do not
+// count, see [PortError].
+func FailedFamilies(err error) (v4, v6 bool) {
+	walk(err, func(e error) bool {
+		switch e := e.(type) {
+		case *PortError:
+			return false
+		case *FamilyError:
+			if e.Err == nil || !onlyPorts(e.Err) {
+				v4, v6 = v4 || e.Family != model.IPv6, v6 || e.Family != model.IPv4
+			}
+			return false
+		}
+		if isLeaf(e) {
+			v4, v6 = true, true
+		}
+		return true
+	})
+	return v4, v6
+}
+
+// onlyPorts tells whether an error consists of PortErrors.
+func onlyPorts(err error) bool {
+	v4, v6 := FailedFamilies(err)
+	return !v4 && !v6
+}
+
+// PortErrors returns the errors of single service ports in an error from Sync, in their order.
+func PortErrors(err error) []*PortError {
+	var found []*PortError
+	walk(err, func(e error) bool {
+		port, ok := e.(*PortError)
+		if ok {
+			found = append(found, port)
+		}
+		return !ok
+	})
+	return found
+}
+
+// Permanent returns the [PermanentError] in an error from Sync, or nil. Those of single service ports do not count.
+func Permanent(err error) *PermanentError {
+	var found *PermanentError
+	walk(err, func(e error) bool {
+		if p, ok := e.(*PermanentError); ok && found == nil {
+			found = p
+		}
+		_, port := e.(*PortError)
+		return !port
+	})
+	return found
+}
+
+// walk visits an error and all that it wraps, for as long as visit wants to see what is inside.
+func walk(err error, visit func(error) (inside bool)) {
+	if err == nil || !visit(err) {
+		return
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			walk(e, visit)
+		}
+		return
+	}
+	walk(errors.Unwrap(err), visit)
+}
+
+// isLeaf tells whether an error wraps no other.
+func isLeaf(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return len(joined.Unwrap()) == 0
+	}
+	return errors.Unwrap(err) == nil
+}
