@@ -1,0 +1,140 @@
+package frontend
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// reader is a backend that reads all that it is told, and does nothing.
+type reader struct{ slots, frontends int }
+
+func (r *reader) apply(_ context.Context, c *Changes) error {
+	for p := range c.Ports() {
+		for range p.FrontendChanges() {
+			r.frontends++
+		}
+		r.slots += len(p.EndpointChanges(model.ClusterSet))
+	}
+	return nil
+}
+
+// size is a number of services, each with so many endpoints, external IPs and ports.
+type size struct{ services, endpoints, addresses, ports int }
+
+func (z size) String() string {
+	return fmt.Sprintf("%ds-%de-%da-%dp", z.services, z.endpoints, z.addresses, z.ports)
+}
+
+func (z size) service(i int) *model.Service {
+	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: z.addresses > 0})
+	s := &model.Service{Name: model.ServiceName{Namespace: "bench", Name: fmt.Sprintf("service-%05d", i)},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})}}
+	for a := range z.addresses {
+		s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{100, byte(64 + a>>16), byte(a >> 8), byte(a)}))
+	}
+	for p := range z.ports {
+		s.Ports = append(s.Ports, model.ServicePort{Name: fmt.Sprint("p", p), Protocol: model.TCP, Port: uint16(80 + p),
+			RoutesIPv4: routes})
+	}
+	return s
+}
+
+func (z size) endpoint(s *model.Service, i, port, j int) *model.Endpoint {
+	n := i*z.endpoints + j
+	return &model.Endpoint{Port: model.PortName{Service: s.Name, Port: fmt.Sprint("p", port), Protocol: model.TCP},
+		Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(128 + n>>16), byte(n >> 8), byte(n)}), 8080),
+		Sets:   model.ClusterSet, Ready: true, Serving: true}
+}
+
+// describe returns the calls that describe all of it, as values.
+func (z size) describe() (objects []any) {
+	for i := range z.services {
+		s := z.service(i)
+		objects = append(objects, s)
+		for p := range z.ports {
+			for j := range z.endpoints {
+				objects = append(objects, z.endpoint(s, i, p, j))
+			}
+		}
+	}
+	return objects
+}
+
+func newReader(tb testing.TB, objects []any) (*Table, *reader) {
+	r := &reader{}
+	t, err := New(Options{Families: []model.Family{model.IPv4}, Apply: r.apply})
+	require.NoError(tb, err)
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *model.Service:
+			t.SetService(o)
+		case *model.Endpoint:
+			t.SetEndpoint(o)
+		}
+	}
+	require.NoError(tb, t.Sync(tb.Context()))
+	return t, r
+}
+
+func BenchmarkFullLoad(b *testing.B) {
+	for _, z := range []size{{1000, 10, 0, 1}, {10000, 10, 0, 1}, {1, 50000, 0, 1}, {1, 1, 16000, 1}, {1, 1, 0, 8000}} {
+		b.Run(z.String(), func(b *testing.B) {
+			objects := z.describe()
+			b.ReportAllocs()
+			for b.Loop() {
+				newReader(b, objects)
+			}
+		})
+	}
+}
+
+// BenchmarkOneEndpointChanged replaces one endpoint by another one. It must not depend on the size.
+func BenchmarkOneEndpointChanged(b *testing.B) {
+	for _, z := range []size{{100, 10, 0, 1}, {10000, 10, 0, 1}, {1, 50000, 0, 1}, {1, 10, 16000, 1}, {1, 10, 0, 8000}} {
+		b.Run(z.String(), func(b *testing.B) {
+			t, r := newReader(b, z.describe())
+			s := z.service(0)
+			here, there := z.endpoint(s, 0, 0, 3), z.endpoint(s, 1<<10, 0, 3)
+			r.slots, r.frontends = 0, 0
+			waves := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				t.DeleteEndpoint(here.Key())
+				t.SetEndpoint(there)
+				require.NoError(b, t.Sync(b.Context()))
+				here, there = there, here
+				waves++
+			}
+			require.Equal(b, waves, r.slots)
+			require.Zero(b, r.frontends)
+		})
+	}
+}
+
+// BenchmarkServiceChanged changes a label, which is nothing to a backend, and an address.
+func BenchmarkServiceChanged(b *testing.B) {
+	for _, z := range []size{{100, 10, 1, 1}, {1, 50000, 1, 1}, {1, 10, 16000, 1}, {1, 10, 1, 8000}} {
+		s := z.service(0)
+		label, address := *s, *s
+		label.Labels = map[string]string{"a": "b"}
+		address.ExternalIPs = append([]netip.Addr{netip.MustParseAddr("100.63.0.1")}, s.ExternalIPs[1:]...)
+		for name, other := range map[string]*model.Service{"label": &label, "address": &address} {
+			b.Run(name+"/"+z.String(), func(b *testing.B) {
+				t, _ := newReader(b, z.describe())
+				here, there := s, other
+				b.ReportAllocs()
+				for b.Loop() {
+					t.SetService(there)
+					require.NoError(b, t.Sync(b.Context()))
+					here, there = there, here
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package frontend
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// looker counts looks, by family and in seconds since the start.
+type looker struct {
+	start time.Time
+	looks map[model.Family][]float64
+	look  map[model.Family]func() (Look, error)
+}
+
+func newLooker() *looker {
+	return &looker{start: time.Now(), looks: map[model.Family][]float64{}, look: map[model.Family]func() (Look, error){}}
+}
+
+func (l *looker) Look(_ context.Context, c *Changes) (Look, error) {
+	f := c.Family()
+	l.looks[f] = append(l.looks[f], time.Since(l.start).Seconds())
+	if l.look[f] != nil {
+		return l.look[f]()
+	}
+	return Look{}, nil
+}
+
+// repairing runs Repair until the function returns.
+func repairing(t *testing.T, r *rig, o RepairOptions, during func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Repair(ctx, o)
+	}()
+	during()
+	cancel()
+	<-done
+}
+
+func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t), newLooker()
+		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() {
+			time.Sleep(1500 * time.Millisecond)
+			assert.Empty(t, l.looks)
+			r.sync(t)
+			time.Sleep(time.Second)
+			assert.Len(t, l.looks, 2)
+			assert.NoError(t, r.CleanUp(t.Context(), func(context.Context) error { return nil }))
+			time.Sleep(10 * time.Second)
+		})
+		assert.Equal(t, []float64{2}, l.looks[model.IPv4])
+	})
+}
+
+func TestAWakeIsFollowedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t), newLooker()
+		r.sync(t)
+		wake := make(chan struct{})
+		repairing(t, r, RepairOptions{Wake: wake, Look: l.Look}, func() {
+			time.Sleep(time.Second)
+			wake <- struct{}{}
+			wake <- struct{}{}
+			synctest.Wait()
+		})
+		assert.Equal(t, []float64{1, 1}, l.looks[model.IPv4])
+	})
+}
+
+func TestAFamilyThatCannotBeRepairedWaitsAloneAndLongerEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t), newLooker()
+		r.sync(t)
+		l.look[model.IPv4] = func() (Look, error) { return Look{}, errDataplane }
+		wake := make(chan struct{})
+		o := RepairOptions{Wake: wake, MinPause: time.Second, MaxPause: 4 * time.Second, Look: l.Look}
+		repairing(t, r, o, func() {
+			wake <- struct{}{}
+			time.Sleep(5500 * time.Millisecond)
+			wake <- struct{}{}
+			time.Sleep(7 * time.Second)
+		})
+		assert.Equal(t, []float64{0, 1, 3, 7, 11}, l.looks[model.IPv4])
+		assert.Equal(t, []float64{0, 5.5}, l.looks[model.IPv6])
+	})
+}
+
+func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t), newLooker()
+		r.sync(t)
+		l.look[model.IPv4] = func() (Look, error) { return Look{Repaired: true}, nil }
+		wake := make(chan struct{})
+		o := RepairOptions{Wake: wake, MinPause: time.Second, MaxPause: 4 * time.Second, Look: l.Look}
+		repairing(t, r, o, func() {
+			for range 100 {
+				wake <- struct{}{}
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(time.Minute)
+			wake <- struct{}{}
+			synctest.Wait()
+			wake <- struct{}{}
+			time.Sleep(time.Second)
+		})
+		assert.InDeltaSlice(t, []float64{0, 1, 3, 7, 11, 70, 71}, l.looks[model.IPv4], 0.01)
+	})
+}
+
+func TestARestIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, l := newRig(t), newLooker()
+		r.sync(t)
+		l.look[model.IPv4] = func() (Look, error) { return Look{Rest: 10 * time.Second}, nil }
+		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() { time.Sleep(12500 * time.Millisecond) })
+		assert.Equal(t, []float64{1, 11}, l.looks[model.IPv4])
+		assert.Len(t, l.looks[model.IPv6], 12)
+	})
+}
+
+func TestARepairThatAcceptsLeavesNothingToTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.v4.fail = errDataplane
+		r.set(web().Build())
+		assert.Error(t, r.Sync(t.Context()))
+		r.v4.fail = nil
+		wake := make(chan struct{})
+		look := func(ctx context.Context, c *Changes) (Look, error) {
+			if c.Family() == model.IPv6 {
+				return Look{}, nil
+			}
+			err := r.v4.apply(ctx, c)
+			c.Accept()
+			return Look{Repaired: true}, err
+		}
+		repairing(t, r, RepairOptions{Wake: wake, Look: look}, func() {
+			wake <- struct{}{}
+			synctest.Wait()
+		})
+		assert.Len(t, r.v4.ports, 1)
+		r.sync(t)
+		assert.Empty(t, r.v4.told)
+	})
+}
