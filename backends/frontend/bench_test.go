@@ -32,7 +32,8 @@ func (z size) String() string {
 }
 
 func (z size) service(i int) *model.Service {
-	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: z.addresses > 0})
+	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: z.addresses > 0,
+		DetectsLocalPods: true})
 	s := &model.Service{Name: model.ServiceName{Namespace: "bench", Name: fmt.Sprintf("service-%05d", i)},
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})}}
 	for a := range z.addresses {

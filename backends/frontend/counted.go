@@ -12,37 +12,46 @@ import (
 // they were last accepted.
 type counted[T comparable] struct {
 	compare func(a, b T) int
-	count   map[T]int
-	touched map[T]bool // whether they had been accepted
+	tallies map[T]tally
+	touched []T // whose tally is touched
+}
+
+// tally is how many ask for a thing, 0 if it went after it was last accepted.
+type tally struct {
+	n        int
+	touched  bool
+	accepted bool // it was there when it was last accepted, if touched
 }
 
 func newCounted[T comparable](compare func(a, b T) int) counted[T] {
-	return counted[T]{compare: compare, count: map[T]int{}, touched: map[T]bool{}}
+	return counted[T]{compare: compare, tallies: map[T]tally{}}
 }
 
-func (c *counted[T]) touch(x T) {
-	if _, ok := c.touched[x]; !ok {
-		c.touched[x] = c.count[x] > 0
+func (c *counted[T]) add(x T) { c.count(x, 1) }
+
+func (c *counted[T]) remove(x T) { c.count(x, -1) }
+
+func (c *counted[T]) count(x T, by int) {
+	t := c.tallies[x]
+	if !t.touched {
+		t.touched, t.accepted = true, t.n > 0
+		c.touched = append(c.touched, x)
 	}
-}
-
-func (c *counted[T]) add(x T) {
-	c.touch(x)
-	c.count[x]++
-}
-
-func (c *counted[T]) remove(x T) {
-	c.touch(x)
-	if c.count[x]--; c.count[x] <= 0 {
-		delete(c.count, x)
-	}
+	t.n += by
+	c.tallies[x] = t
 }
 
 func (c *counted[T]) accept() {
-	if len(c.touched) > 64 {
-		c.touched = map[T]bool{} // clearing costs as much as the map ever held
-	} else {
-		clear(c.touched)
+	for _, x := range c.touched {
+		if t := c.tallies[x]; t.n > 0 {
+			t.touched = false
+			c.tallies[x] = t
+		} else {
+			delete(c.tallies, x)
+		}
+	}
+	if c.touched = c.touched[:0]; cap(c.touched) > 1024 {
+		c.touched = nil
 	}
 }
 
@@ -51,11 +60,11 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	if full {
 		return Diff[T]{Added: c.all()}
 	}
-	for x, was := range c.touched {
-		switch is := c.count[x] > 0; {
-		case is && !was:
+	for _, x := range c.touched {
+		switch t := c.tallies[x]; {
+		case t.n > 0 && !t.accepted:
 			d.Added = append(d.Added, x)
-		case was && !is:
+		case t.n == 0 && t.accepted:
 			d.Removed = append(d.Removed, x)
 		}
 	}
@@ -66,9 +75,11 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 
 // all returns everything, sorted.
 func (c *counted[T]) all() []T {
-	list := make([]T, 0, len(c.count))
-	for x := range c.count {
-		list = append(list, x)
+	list := make([]T, 0, len(c.tallies))
+	for x, t := range c.tallies {
+		if t.n > 0 {
+			list = append(list, x)
+		}
 	}
 	slices.SortFunc(list, c.compare)
 	return list

@@ -42,6 +42,9 @@ func (e *endpoints) find(target netip.AddrPort) int {
 // add appends an endpoint that is in no set yet and returns its place.
 func (e *endpoints) add(ep *model.Endpoint) int {
 	i := len(e.list)
+	if i == 0 {
+		e.list = make([]endpoint, 0, 4)
+	}
 	e.list = append(e.list, endpoint{Endpoint: ep, slots: [numSets]int32{-1, -1, -1}})
 	switch {
 	case e.index != nil:

@@ -83,9 +83,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
 				assert.Empty(t, f.owners.contested)
-				assert.Empty(t, f.hairpins.count)
-				assert.Empty(t, f.clusterIPs.count)
-				assert.Empty(t, f.healthChecks.count)
+				assert.Empty(t, f.hairpins.tallies)
+				assert.Empty(t, f.clusterIPs.tallies)
+				assert.Empty(t, f.healthChecks.tallies)
 				assert.Zero(t, f.existing)
 			}
 		})
