@@ -90,9 +90,10 @@ const (
 )
 
 var (
-	_ sink.Sink       = (*Table)(nil)
-	_ sink.NodeSetter = (*Table)(nil)
-	_ sink.Resyncer   = (*Table)(nil)
+	_ sink.Sink            = (*Table)(nil)
+	_ sink.NodeSetter      = (*Table)(nil)
+	_ sink.Resyncer        = (*Table)(nil)
+	_ sink.FailureResyncer = (*Table)(nil)
 )
 
 // New returns a table without services.

@@ -119,6 +119,25 @@ func TestAnEndpointThatTakesNoNewConnectionsIsDrainingWhileItServes(t *testing.T
 	assert.Zero(t, p.Size(model.ClusterSet))
 }
 
+func TestRefusedServicePortsDoNotFailAFamily(t *testing.T) {
+	r := newRig(t)
+	r.v4.fail = &sink.PortError{Port: ep("10.1.0.1:80", 0).Port, Family: model.IPv4, Err: errors.New("no SCTP")}
+	r.v4.early = true // the mirror has it all
+	r.set(web().Build())
+	err := r.Sync(t.Context())
+	assert.Len(t, sink.PortErrors(err), 1)
+	v4, v6 := sink.FailedFamilies(err)
+	assert.False(t, v4 || v6)
+
+	r.v4.fail = nil
+	r.sync(t)
+	assert.False(t, r.v4.retry, "an ordinary Sync")
+	r.ResyncFailed()
+	r.sync(t)
+	assert.True(t, r.v4.retry)
+	assert.False(t, r.v4.full)
+}
+
 func TestWhatHasBeenAcceptedIsNotToldAgainAfterAFailure(t *testing.T) {
 	r := newRig(t)
 	r.v4.fail, r.v4.early = errDataplane, true

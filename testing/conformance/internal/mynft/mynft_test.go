@@ -13,7 +13,7 @@ import (
 func factory() conformance.Factory {
 	return conformance.Factory{
 		New: func(_ context.Context, env conformance.Env) (sink.Sink, error) {
-			return mynft.New(env.NodePortAddresses), nil
+			return mynft.New(env.NodePortAddresses)
 		},
 		Cleanup: func(ctx context.Context, _ conformance.Env) error { return mynft.Cleanup(ctx) },
 		Dump:    func(ctx context.Context, _ conformance.Env) (string, error) { return mynft.Dump(ctx) },

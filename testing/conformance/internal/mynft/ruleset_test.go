@@ -7,33 +7,30 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// offline is the backend without its kernel.
-type offline struct {
-	*Backend
-	rules string
-}
-
-func (o *offline) Sync(context.Context) error {
-	o.rules = o.ruleset()
-	return nil
-}
-
 func TestAServiceWithoutEndpointsIsRejectedUntilOneComes(t *testing.T) {
-	b := &offline{Backend: New([]netip.Addr{netip.MustParseAddr("172.18.0.2")})}
+	b, err := New([]netip.Addr{netip.MustParseAddr("172.18.0.2")})
+	require.NoError(t, err)
+	rules := "" // of the last Sync, in the place of a kernel
+	b.load = func(_ context.Context, transaction string) error {
+		rules += transaction
+		return nil
+	}
 	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})
 
 	d.Set(fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())
 	d.Sync()
-	assert.Contains(t, b.rules, "ip daddr 10.96.0.10 tcp dport 80 reject")
+	assert.Contains(t, rules, "ip daddr 10.96.0.10 tcp dport 80 reject")
 
+	rules = ""
 	d.Set(fakemodel.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Local().Build())
 	d.Sync()
-	assert.NotContains(t, b.rules, "reject")
-	assert.Contains(t, b.rules, "ip daddr 10.96.0.10 tcp dport 80 dnat ip to 10.244.1.5:8080")
-	assert.Equal(t, 1, strings.Count(b.rules, "dnat ip to"))
+	assert.NotContains(t, rules, "reject")
+	assert.Contains(t, rules, "ip daddr 10.96.0.10 tcp dport 80 dnat to 10.244.1.5:8080")
+	assert.Equal(t, 1, strings.Count(rules, "dnat to"))
 }
