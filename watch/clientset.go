@@ -32,8 +32,11 @@ type ClientsetOptions struct {
 // The API server does the filtering (S1): Services of other proxies, headless Services and their EndpointSlices, and
 // other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and
 // nodes, endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. While it is not, it says so in the log, keeps
-// trying and is not complete. A server that does not have ServiceCIDRs (before v1.33) is complete without them; it is
-// asked again every ten minutes, in case it is upgraded.
+// trying and is not complete.
+//
+// ServiceCIDRs are not waited for where they cannot be had, because only S33 needs them. RBAC rules from before v1.33 do not
+// name them: that is logged, and they are taken once they may be listed, a minute later at most. A server that does not
+// have them (before v1.33) is asked again every ten minutes, in case it is upgraded.
 //
 // # When the API server is away
 //

@@ -34,7 +34,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 		store,
 		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
 	)
-	missing := false
+	without := "" // why there are no ServiceCIDRs, as last logged
 	// The pauses are the reflector's own. Its Run is not used because it keeps its errors to itself.
 	backoff := wait.Backoff{
 		Duration: 800 * time.Millisecond,
@@ -48,14 +48,21 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 		switch {
 		case ctx.Err() != nil:
 		case in.kind == serviceCIDRs && apierrors.IsNotFound(err):
-			if !missing {
+			if without != "missing" {
 				logger.Info("The API server does not have this kind of object; going on without", "err", err)
 			}
-			missing = true
+			without = "missing"
 			_ = store.Replace(nil, "")
 			<-clk.After(missingRetry)
+		case in.kind == serviceCIDRs && apierrors.IsForbidden(err):
+			if without != "forbidden" {
+				logger.Error(err, "Not allowed to list and watch: add this resource to the program's RBAC rules. "+
+					"Going on without; traffic to unallocated service addresses is not dropped. Trying again")
+			}
+			without = "forbidden"
+			store.complete() // what is known from a time when it was allowed stays
 		default:
-			missing = false
+			without = ""
 			logFailure(logger, err)
 		}
 		return false, nil

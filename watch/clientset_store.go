@@ -13,7 +13,7 @@ type nameStore struct {
 	kind    kind
 	handler Handler
 	names   map[name]struct{}
-	listed  func() // called after the first full list was handed over; nil afterwards
+	listed  func() // called by complete; nil afterwards
 }
 
 // name is a key without its kind, since a store has one kind only.
@@ -86,11 +86,16 @@ func (s *nameStore) Replace(objs []any, _ string) error {
 	if len(changes) > 0 {
 		s.handler.Update(changes...)
 	}
+	s.complete()
+	return nil
+}
+
+// complete says that there is nothing to wait for.
+func (s *nameStore) complete() {
 	if s.listed != nil {
 		s.listed()
 		s.listed = nil
 	}
-	return nil
 }
 
 // Resync is never asked for.

@@ -224,17 +224,12 @@ func TestClientsetDeliversADeletionWhenAnObjectLeavesTheSelector(t *testing.T) {
 }
 
 func TestClientsetIsNotCompleteWhileAListIsForbidden(t *testing.T) {
-	for _, k := range []kind{services, endpointSlices, nodes, serviceCIDRs} {
+	for _, k := range []kind{services, endpointSlices, nodes} {
 		t.Run(k.String(), func(t *testing.T) {
 			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newAPIServer(t, service("a"))
-				s.setRefuse(func(r request) error {
-					if r.kind == k {
-						return apierrors.NewForbidden(schema.GroupResource{Resource: k.String()}, "", nil)
-					}
-					return nil
-				})
+				s.setRefuse(forbid(k))
 				r := newRecorder(t)
 				_, logs := startLogged(t, newClientset(t, s.client(), ClientsetOptions{}), "n1", r)
 				time.Sleep(10 * time.Minute) // virtual
@@ -247,6 +242,47 @@ func TestClientsetIsNotCompleteWhileAListIsForbidden(t *testing.T) {
 			})
 		})
 	}
+}
+
+// forbid returns a refuse function for a kind.
+func forbid(k kind) func(request) error {
+	return func(r request) error {
+		if r.kind == k {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: k.String()}, "", nil)
+		}
+		return nil
+	}
+}
+
+func TestClientsetIsCompleteWithoutServiceCIDRsThatMayNotBeListed(t *testing.T) {
+	noLeaks(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"))
+		s.setRefuse(forbid(serviceCIDRs))
+		r := newRecorder(t)
+		_, logs := startLogged(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
+		r.waitSynced()
+		assert.Equal(t, []string{"services default/a"}, r.atSynced)
+		time.Sleep(10 * time.Minute) // virtual
+		assert.Equal(t, 1, countIn(logs(), "Not allowed to list and watch"), "once, not at every attempt")
+		assert.Contains(t, logs(), `resource="servicecidrs.networking.k8s.io"`)
+
+		s.setRefuse(nil) // the rules are mended
+		begin := time.Now()
+		r.waitFor("services default/a", "servicecidrs.networking.k8s.io kubernetes")
+		assert.LessOrEqual(t, time.Since(begin), time.Minute) // virtual
+
+		s.setRefuse(forbid(serviceCIDRs)) // and broken again: what is known stays
+		s.disconnect()
+		s.compact()
+		time.Sleep(10 * time.Minute) // virtual
+		assert.Equal(t, []string{"servicecidrs.networking.k8s.io kubernetes", "services default/a"}, r.names())
+		assert.Equal(t, 2, countIn(logs(), "Not allowed to list and watch"))
+		s.remove(serviceCIDR("kubernetes"))
+		s.setRefuse(nil)
+		r.waitFor("services default/a")
+		assert.Equal(t, 1, r.syncedCount())
+	})
 }
 
 func TestClientsetIsNotCompleteWhileTheServerLacksAKindThatItMustHave(t *testing.T) {

@@ -15,7 +15,8 @@
 //
 // What the handler has been given when [Handler.Synced] is called is complete: every kind of object has been listed,
 // and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing is taken
-// for complete meanwhile. An empty cluster is complete.
+// for complete meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete without them.
+// An empty cluster is complete.
 //
 // Nothing gets lost. What was deleted while the connection was down, or while a file could not be read, is delivered as
 // deleted once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves,

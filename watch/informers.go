@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -24,8 +25,8 @@ type InformersOptions struct {
 	NodeInformer coreinformers.NodeInformer
 	// NoNode leaves the Node out: no informer of Nodes is created or used. For programs that run without a node name.
 	NoNode bool
-	// NoServiceCIDRs leaves the ServiceCIDRs out. It is needed where the API server does not have them (before v1.33),
-	// because the factory's informer would never be complete.
+	// NoServiceCIDRs leaves the ServiceCIDRs out. It is for API servers that do not have them (before v1.33) and for
+	// programs that may not list them: their informer would never be complete, and Run waits ten seconds for it.
 	NoServiceCIDRs bool
 }
 
@@ -36,6 +37,10 @@ type InformersOptions struct {
 // The factory stays the caller's, who starts it and shuts it down. NewInformers asks it for informers, and a factory starts
 // only the informers that it has been asked for, so Start comes after NewInformers; calling it a second time is fine.
 // Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down cannot be used again.
+//
+// ServiceCIDRs may be forbidden or unknown to the API server, which an informer tells nobody but its own log. Only S33
+// needs them: if everything else has been listed and they have not ten seconds later, Run logs that and goes on without.
+// They are taken when they come.
 //
 // A transform function that the informers have must leave alone what package localstate reads. Informers hand over what a
 // relist brings one object after the other; with [Clientset] it is one Update.
@@ -79,6 +84,9 @@ func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions
 // notStartedHint is how long Run waits before it asks in the log whether the factory has been started.
 const notStartedHint = 30 * time.Second
 
+// serviceCIDRsGrace is how long Run waits for ServiceCIDRs once everything else has been listed.
+const serviceCIDRsGrace = 10 * time.Second
+
 // syncedPoll is how often Run looks whether the informers have told it everything.
 const syncedPoll = 20 * time.Millisecond
 
@@ -90,7 +98,7 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	logger := klog.FromContext(ctx)
 	var calls calls
 	defer calls.stop()
-	var registrations []cache.ResourceEventHandlerRegistration
+	var needed, optional []cache.ResourceEventHandlerRegistration
 	for k, informer := range s.inputs {
 		if k == nodes && nodeName == "" {
 			continue
@@ -111,27 +119,48 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 				logger.Error(err, "Failed to remove an event handler from an informer", "resource", k.String())
 			}
 		}()
-		registrations = append(registrations, registration)
-	}
-	hint := time.NewTimer(notStartedHint)
-	defer hint.Stop()
-	// client-go can tell without being asked, but only from 0.36 on.
-	poll := time.NewTicker(syncedPoll)
-	defer poll.Stop()
-	for _, registration := range registrations {
-		for !registration.HasSynced() {
-			select {
-			case <-poll.C:
-			case <-hint.C:
-				logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers?")
-			case <-ctx.Done():
-				return nil
-			}
+		if k == serviceCIDRs {
+			optional = append(optional, registration)
+		} else {
+			needed = append(needed, registration)
 		}
+	}
+	if !awaitSynced(ctx, needed, notStartedHint) {
+		logger.Info("Still waiting for informers to list: is the factory started, and was it after NewInformers?")
+		awaitSynced(ctx, needed, math.MaxInt64)
+	}
+	if !awaitSynced(ctx, optional, serviceCIDRsGrace) {
+		logger.Error(nil, "The informer has not listed this resource: check the program's RBAC rules, or set NoServiceCIDRs. "+
+			"Going on without; traffic to unallocated service addresses is not dropped", "resource", serviceCIDRs.String())
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	h.Synced()
 	<-ctx.Done()
 	return nil
+}
+
+// awaitSynced waits until the registrations have been told everything, or ctx ends, and returns true; after some patience
+// it returns false.
+func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistration, patience time.Duration) bool {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	// client-go can tell without being asked, but only from 0.36 on.
+	poll := time.NewTicker(syncedPoll)
+	defer poll.Stop()
+	for _, r := range all {
+		for !r.HasSynced() {
+			select {
+			case <-poll.C:
+			case <-timer.C:
+				return false
+			case <-ctx.Done():
+				return true
+			}
+		}
+	}
+	return true
 }
 
 // eventHandler applies S1 to what an informer delivers. It keeps no state: an informer's events say what was there before.

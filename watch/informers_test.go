@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,11 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -120,6 +124,30 @@ func TestInformersTakeAnEmptyClusterForComplete(t *testing.T) {
 		assert.Zero(t, r.updateCount())
 		require.NoError(t, e.client.Tracker().Add(node("n1")))
 		r.waitFor("nodes n1")
+	})
+}
+
+func TestInformersAreCompleteWithoutServiceCIDRsThatMayNotBeListed(t *testing.T) {
+	withFactory(t, []runtime.Object{service("a"), serviceCIDR("kubernetes")}, func(t *testing.T, e *factoryEnv) {
+		var allowed atomic.Bool
+		e.client.PrependReactor("list", "servicecidrs", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "servicecidrs"}, "", nil)
+		})
+		r := newRecorder(t)
+		s := e.source(InformersOptions{})
+		// The one by default sleeps until the time at which the program began, which in virtual time is far away.
+		require.NoError(t, e.Networking().V1().ServiceCIDRs().Informer().SetWatchErrorHandlerWithContext(
+			func(context.Context, *cache.Reflector, error) {}))
+		e.start()
+		begin := time.Now()
+		_, logs := startLogged(t, s, "", r)
+		r.waitSynced()
+		assert.Equal(t, []string{"services default/a"}, r.atSynced)
+		assert.GreaterOrEqual(t, time.Since(begin), serviceCIDRsGrace) // virtual
+		assert.Equal(t, 1, countIn(logs(), `resource="servicecidrs.networking.k8s.io"`))
+		allowed.Store(true)
+		r.waitFor("services default/a", "servicecidrs.networking.k8s.io kubernetes")
+		assert.Equal(t, 1, r.syncedCount())
 	})
 }
 
