@@ -136,5 +136,5 @@ func ExampleFiles_Read() {
 	fmt.Println(err)
 	// Output:
 	// 2 objects
-	// files source: b.yaml:4: document 1: not YAML: did not find expected node content
+	// files source: b.yaml: document 1: not YAML: line 4: did not find expected node content
 }

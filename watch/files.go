@@ -19,6 +19,9 @@ type FilesOptions struct {
 	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file cannot be
 	// read or a document is malformed. It is for programs that run once, and for tests.
 	Strict bool
+	// EmptyAfter is how long files that objects came from may be empty, or be gone without another file in the directory,
+	// before their objects are taken for deleted. 0: they stay until there is something to read again.
+	EmptyAfter time.Duration
 }
 
 // Files is the [Source] for clusters that are written down: a file, the files of a directory, or those of an fs.FS. It is
@@ -39,14 +42,22 @@ type FilesOptions struct {
 // differs then, deletions included, is one Update. Files are read 0.1 s after the last change to them, or 2 s after the
 // first if changes do not stop; whoever writes a large file had better write another one and rename it. Symbolic links may
 // be swapped, as in volumes of ConfigMaps. Where the system does not tell of changes (network file systems, say), they are
-// seen within ten seconds. All files are read whole then, but only texts that have changed are decoded.
+// seen within ten seconds. All files are read whole then, but only documents that have changed are decoded; a List is one.
 //
 // # Malformed documents
 //
-// A malformed document, or item of a List, is reported with its file and line, and everything else is used, at the
+// A malformed document, or item of a List, is reported with its file and number, and everything else is used, at the
 // first time too, unless Strict is set. While a file has one, no object is taken for deleted because the file lacks it: the
 // last good state stays, and what is not malformed can still be changed. A file that cannot be read is treated
-// the same way. If there is nothing at the path, Run waits for it; if it goes away later, the last state stays.
+// the same way. Bytes that are NUL, which a crash may leave behind, are malformed.
+//
+// # Empty files
+//
+// A file that becomes empty, or is left with nothing but comments, does not say that its objects are deleted: a shell's
+// "kubectl get ... > file" begins so. They stay until the file has documents again or is deleted, and so does everything
+// if there is no document left anywhere: in a directory whose last file was deleted, or if there is nothing at the path any
+// more. EmptyAfter limits that. A List without items is a document, and says that there is nothing. Of several files, one
+// may be deleted, with its objects. If there is nothing at the path when Run begins, it waits for it.
 //
 // Memory: names and hashes are kept, neither objects nor texts.
 type Files struct {
@@ -81,7 +92,11 @@ func NewFilesFS(fsys fs.FS, opts FilesOptions) (*Files, error) {
 }
 
 func newFiles(f *Files) (*Files, error) {
-	if err := validateServiceProxyName(f.opts.ServiceProxyName); err != nil {
+	errs := []error{validateServiceProxyName(f.opts.ServiceProxyName)}
+	if f.opts.EmptyAfter < 0 {
+		errs = append(errs, fmt.Errorf("EmptyAfter %v is negative", f.opts.EmptyAfter))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("files source: %w", err)
 	}
 	f.quiet, f.poll = 100*time.Millisecond, 10*time.Second
@@ -155,23 +170,21 @@ func (f *Files) Read(ctx context.Context, nodeName string) ([]Change, error) {
 }
 
 func (f *Files) newState(ctx context.Context, nodeName string) *fileState {
-	return newFileState(filter{nodeName: nodeName, serviceProxyName: f.opts.ServiceProxyName}, klog.FromContext(ctx))
+	only := filter{nodeName: nodeName, serviceProxyName: f.opts.ServiceProxyName}
+	return newFileState(only, f.opts.EmptyAfter, klog.FromContext(ctx))
 }
 
-func (f *Files) read(ctx context.Context, state *fileState) ([]Change, []*DocumentError, error) {
+func (f *Files) read(ctx context.Context, state *fileState) (changes []Change, malformed []*DocumentError, err error) {
 	where, err := f.location()
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		changes, malformed, err = state.read(ctx, where)
 	}
-	return state.read(ctx, where)
-}
-
-func joinDocumentErrors(malformed []*DocumentError) error {
-	var errs []error
-	for _, err := range malformed {
-		errs = append(errs, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		if changes = state.gone(); len(changes) > 0 {
+			return changes, nil, nil
+		}
 	}
-	return errors.Join(errs...)
+	return changes, malformed, err
 }
 
 // Run implements [Source]. It fails only if Strict is set.
@@ -213,7 +226,7 @@ func (f *Files) Run(ctx context.Context, nodeName string, h Handler) error {
 				h.Synced()
 			}
 		}
-		if !follow.wait(ctx) {
+		if !follow.wait(ctx, state.due) {
 			return nil
 		}
 	}

@@ -6,14 +6,17 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 )
 
 // fileState is what has been delivered of some files. It holds names and hashes, no objects.
 type fileState struct {
-	decoder   decoder
-	delivered map[key]delivered
+	parser     parser
+	emptyAfter time.Duration
+	delivered  map[key]delivered
+	emptySince map[string]time.Time // of the files that objects came from and that have none now
 }
 
 // delivered tells of an object which text of which file it was made of.
@@ -22,30 +25,28 @@ type delivered struct {
 	sum  sum
 }
 
-func newFileState(f filter, logger klog.Logger) *fileState {
-	return &fileState{decoder: decoder{filter: f, logger: logger}, delivered: map[key]delivered{}}
+func newFileState(f filter, emptyAfter time.Duration, logger klog.Logger) *fileState {
+	return &fileState{parser: parser{filter: f, logger: logger}, emptyAfter: emptyAfter, delivered: map[key]delivered{}}
 }
 
 // read reads the files and returns what has changed since the last time, deletions at the end, each sorted, and what is
 // malformed. An error means that there is nothing to read at the location.
 //
-// While a file has something malformed, nobody knows what it would say: objects that have been delivered from it and
-// that it now lacks stay as they are.
+// While a file has something malformed, nobody knows what it would say: objects that have been delivered from it and that
+// it now lacks stay as they are. The same is true of a file that has become empty, for a time.
 func (s *fileState) read(ctx context.Context, files location) ([]Change, []*DocumentError, error) {
 	names, err := files.list()
 	if err != nil {
 		return nil, nil, err
 	}
-	s.decoder.next()
-	split := splitter{decoder: &s.decoder}
+	p := &s.parser
+	p.begin()
+	defer func() { p.found = nil }() // it holds objects
 	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return nil, nil, err
-		}
 		data, err := fs.ReadFile(files.fsys, name)
 		switch {
 		case err == nil:
-			split.file(files.display(name), data)
+			p.file(ctx, files.display(name), data)
 		case files.single != "":
 			return nil, nil, err
 		case errors.Is(err, fs.ErrNotExist):
@@ -54,48 +55,54 @@ func (s *fileState) read(ctx context.Context, files location) ([]Change, []*Docu
 			if path := (*fs.PathError)(nil); errors.As(err, &path) {
 				err = path.Err
 			}
-			split.failed(&DocumentError{Position: Position{File: files.display(name)}, Err: err})
+			p.fail(Position{File: files.display(name)}, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
 		}
 	}
-	return s.changes(split.found, split.errors), split.errors, nil
+	return s.changes(), p.malformed, nil
+}
+
+// gone returns what has changed now that there is nothing to read any more.
+func (s *fileState) gone() []Change {
+	s.parser.begin()
+	return s.changes()
 }
 
 // changes returns the difference between what has been delivered and what was found, and takes it for delivered.
-func (s *fileState) changes(all []found, malformed []*DocumentError) []Change {
-	objects := make(map[key]found, len(all))
-	for _, f := range all {
+func (s *fileState) changes() []Change {
+	objects := make(map[key]found, len(s.parser.found))
+	for _, f := range s.parser.found {
 		if earlier, ok := objects[f.key]; ok {
-			s.decoder.logger.Info("An object is there more than once, the last one is used", "object", f.key.String(),
-				"unused", earlier.text.at.String(), "used", f.text.at.String())
+			s.parser.logger.Info("An object is there more than once, the last one is used", "object", f.key.String(),
+				"unused", earlier.position().String(), "used", f.position().String())
 		}
 		objects[f.key] = f
 	}
-	broken := map[string]bool{}
-	for _, err := range malformed {
+	broken := s.emptied()
+	for _, err := range s.parser.malformed {
 		broken[err.File] = true
 	}
 	next := make(map[key]delivered, len(objects))
 	var sets, deletions []Change
 	for k, f := range objects {
 		before, ok := s.delivered[k]
-		if ok && broken[before.file] && f.text.at.File < before.file {
+		if ok && broken[before.file] && f.file < before.file {
 			// What counts is in the malformed file, and this is what it overrides.
 			next[k] = before
 			continue
 		}
-		next[k] = delivered{file: f.text.at.File, sum: f.sum}
+		next[k] = delivered{file: f.file, sum: f.sum}
 		if before.sum == f.sum {
 			continue
 		}
-		if f.object == nil { // it was decoded before, and another one was delivered
-			obj, err := decode(f.text)
-			if err != nil { // cannot be: the same text could be decoded
-				s.decoder.logger.Error(f.text.fail(err), "Skipped an object")
-				continue
-			}
-			f.object = obj
+		object, err := s.parser.decode(f)
+		if err != nil { // cannot be: the same text could be decoded
+			s.parser.logger.Error(err, "Skipped an object", "position", f.position().String())
+			continue
 		}
-		sets = append(sets, Change{Object: f.object})
+		sets = append(sets, Change{Object: object})
 	}
 	for k, before := range s.delivered {
 		if _, ok := next[k]; ok {
@@ -111,6 +118,51 @@ func (s *fileState) changes(all []found, malformed []*DocumentError) []Change {
 	slices.SortFunc(sets, compareChanges)
 	slices.SortFunc(deletions, compareChanges)
 	return append(sets, deletions...)
+}
+
+// emptied returns the files that objects have been delivered from, that have become empty, and whose objects stay: a file
+// without a document, and all of them if there is no document at all any more. A shell's "command > file" makes the file
+// empty first, and leaves it so if the command fails.
+func (s *fileState) emptied() map[string]bool {
+	nothing := true
+	for _, n := range s.parser.documents {
+		nothing = nothing && n == 0
+	}
+	for _, err := range s.parser.malformed {
+		nothing = nothing && err.Document > 0 // a file that cannot be read
+	}
+	now := time.Now()
+	since, stays := map[string]time.Time{}, map[string]bool{}
+	for _, d := range s.delivered {
+		n, exists := s.parser.documents[d.file]
+		if _, seen := stays[d.file]; seen || n > 0 || !exists && !nothing {
+			continue
+		}
+		begin, ok := s.emptySince[d.file]
+		if !ok {
+			begin = now
+			s.parser.logger.Info("There is nothing any more where objects came from; they stay for the time being", "file", d.file,
+				"emptyAfter", s.emptyAfter)
+		}
+		if stays[d.file] = s.emptyAfter == 0 || now.Before(begin.Add(s.emptyAfter)); stays[d.file] {
+			since[d.file] = begin
+		}
+	}
+	s.emptySince = since
+	return stays
+}
+
+// due returns when the files are to be read again even if they do not change, and false if that is not needed.
+func (s *fileState) due() (time.Time, bool) {
+	var first time.Time
+	if s.emptyAfter > 0 {
+		for _, t := range s.emptySince {
+			if t = t.Add(s.emptyAfter); first.IsZero() || t.Before(first) {
+				first = t
+			}
+		}
+	}
+	return first, !first.IsZero()
 }
 
 func compareChanges(a, b Change) int {

@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -165,7 +166,7 @@ func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
 	f.SetFS(files("1.yaml", doc("same", "1")))
 	r.waitFor("services default/same")
 	assert.Equal(t, 3, r.updateCount())
-	f.SetFS(files())
+	f.SetFS(files("1.json", `{"apiVersion": "v1", "kind": "List", "items": []}`))
 	r.waitFor()
 	assert.Equal(t, 1, r.syncedCount())
 }
@@ -195,8 +196,8 @@ func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 	r.waitSynced()
 	assert.Equal(t, "3", ip(r, "a"))
 	assert.Equal(t, 1, r.updateCount())
-	assert.Contains(t, logs(), `object="services default/a" unused="1.yaml:1: document 1" used="1.yaml:8: document 2"`)
-	assert.Contains(t, logs(), `unused="1.yaml:8: document 2" used="2.yaml:1: document 1"`)
+	assert.Contains(t, logs(), `object="services default/a" unused="1.yaml: document 1" used="1.yaml: document 2"`)
+	assert.Contains(t, logs(), `unused="1.yaml: document 2" used="2.yaml: document 1"`)
 
 	// What it overrode is used once it is gone, though the text has not changed since the first reading.
 	f.SetFS(files("1.yaml", doc("a", "1")+doc("a", "2")))
@@ -212,13 +213,13 @@ func TestFilesUseWhatIsNotMalformedAtTheFirstTime(t *testing.T) {
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
 	assert.Equal(t, []string{"services default/a", "services default/b", "services default/c"}, r.atSynced)
-	assert.Contains(t, logs(), `position="1.yaml:12: document 2"`)
+	assert.Contains(t, logs(), `position="1.yaml: document 2"`)
 
 	changes, err := f.Read(t.Context(), "")
 	assert.Len(t, changes, 3)
 	var malformed *DocumentError
 	require.ErrorAs(t, err, &malformed)
-	assert.Equal(t, Position{File: "1.yaml", Line: 12, Document: 2}, malformed.Position)
+	assert.Equal(t, Position{File: "1.yaml", Document: 2}, malformed.Position)
 }
 
 func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
@@ -272,7 +273,7 @@ func TestFilesStrictFails(t *testing.T) {
 
 	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc), FilesOptions{Strict: true})
 	err := f.Run(ctx, "", r)
-	require.ErrorContains(t, err, "1.yaml:12: document 2: not YAML")
+	require.ErrorContains(t, err, "1.yaml: document 2: not YAML")
 	assert.Zero(t, r.updateCount())
 	assert.Zero(t, r.syncedCount())
 
@@ -548,43 +549,40 @@ func (c *cancelFS) ReadFile(name string) ([]byte, error) {
 }
 
 func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
-	text, _ := cluster(20, 2)
+	var documents []string
+	for i := range 20 {
+		documents = append(documents, doc(fmt.Sprint("svc-", i), "1"))
+	}
+	text := strings.Join(documents, "")
 	logger, _ := testLogger(t)
-	s := newFileState(filter{}, logger)
+	s := newFileState(filter{}, 0, logger)
 	read := func(text string) (decoded int, changes []string) {
-		s.decoder.next()
-		split := splitter{decoder: &s.decoder}
-		split.file("f.yaml", []byte(text))
-		for _, f := range split.found {
+		s.parser.begin()
+		s.parser.file(t.Context(), "f.yaml", []byte(text))
+		for _, f := range s.parser.found {
 			if f.object != nil {
 				decoded++
 			}
 		}
-		return decoded, changeNames(s.changes(split.found, split.errors))
+		return decoded, changeNames(s.changes())
 	}
 	decoded, changes := read(text)
-	assert.Equal(t, 40, decoded)
-	assert.Len(t, changes, 40)
-	decoded, changes = read(strings.Replace(text, "10.0.7.1\n", "10.0.7.99\n", 1))
+	assert.Equal(t, 20, decoded)
+	assert.Len(t, changes, 20)
+	decoded, changes = read(strings.Replace(text, documents[7], doc("svc-7", "99"), 1))
 	assert.Equal(t, 1, decoded)
 	assert.Equal(t, []string{"+services default/svc-7"}, changes)
 	decoded, changes = read(text + doc("a", "1"))
 	assert.Equal(t, 2, decoded)
 	assert.Equal(t, []string{"+services default/a", "+services default/svc-7"}, changes)
 
-	s = newFileState(filter{}, logger)
-	read(doc("a", "1"))
-	split := splitter{decoder: &s.decoder}
-	s.decoder.next()
-	split.file("f.yaml", []byte(doc("a", "1")))
-	require.Len(t, split.found, 1)
-	assert.Nil(t, split.found[0].text.json, "not even converted")
-
-	s = newFileState(filter{}, logger)
+	// Of a List that has changed, everything is decoded, and what has changed is delivered.
+	list, _ := cluster(20, 2)
+	s = newFileState(filter{}, 0, logger)
 	for range 2 {
-		_, _, err := s.read(t.Context(), location{fsys: files("f.yaml", text)})
-		require.NoError(t, err)
+		decoded, _ = read(list)
 	}
-	assert.Len(t, s.decoder.before, 40, "remembered from one reading to the next")
-	assert.Len(t, s.decoder.now, 40)
+	assert.Zero(t, decoded)
+	_, changes = read(strings.Replace(list, "10.0.7.1\n", "10.0.7.99\n", 1))
+	assert.Equal(t, []string{"+services default/svc-7"}, changes)
 }

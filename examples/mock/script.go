@@ -14,7 +14,7 @@ import (
 )
 
 // embedded holds a cluster, in cluster, and what happens to it: every folder of steps has files that replace those of the
-// cluster, and its name says what it is about.
+// cluster, or that delete them with the ending ".deleted". Its name says what it is about.
 //
 //go:embed cluster steps
 var embedded embed.FS
@@ -56,6 +56,10 @@ func (s *script) apply(folder string) error {
 		data, err := fs.ReadFile(embedded, path.Join(folder, f.Name()))
 		if err != nil {
 			return err
+		}
+		if name, ok := strings.CutSuffix(f.Name(), ".deleted"); ok {
+			delete(next, name)
+			continue
 		}
 		next[f.Name()] = &fstest.MapFile{Data: data}
 	}

@@ -287,7 +287,7 @@ func TestDriverFailuresAreReadable(t *testing.T) {
 		}, []string{"fakemodel: invalid options: "}},
 		{"wrong YAML is named", func(tb testing.TB) {
 			NewDriver(tb, Options{}).SetYAML("kind: Pod")
-		}, []string{`fakemodel: document 1: unknown kind "Pod"`}},
+		}, []string{`fakemodel: document 1: not a Kubernetes object: Pod without an apiVersion`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/manifest"
 )
 
 // RunScripts runs every script (*.txtar) in a folder as a subtest, in parallel. A script is a file of package testscript
@@ -119,22 +121,18 @@ func (s *script) delete(_ *testscript.TestScript, args []string) error {
 		if !strings.EqualFold(kind, args[0]) {
 			continue
 		}
-		object, _, err := newObject(kind)
-		if err != nil {
-			return err
-		}
+		object, _ := manifest.New(kind)
 		if namespace, name, found := strings.Cut(args[1], "/"); found {
 			object.SetNamespace(namespace)
 			object.SetName(name)
 		} else {
 			object.SetName(args[1])
-			defaultNamespace(object)
 		}
+		manifest.DefaultNamespace(object)
 		s.driver.Delete(object)
 		return nil
 	}
-	_, _, err := newObject(args[0])
-	return err
+	return fmt.Errorf("unknown kind %q: want Service, EndpointSlice, Node or ServiceCIDR", args[0])
 }
 
 func (s *script) sync(ts *testscript.TestScript, _ []string) error {

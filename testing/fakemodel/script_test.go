@@ -74,7 +74,7 @@ func TestScriptsFailReadable(t *testing.T) {
 			[]string{"-SetNode n1", "+SetNode n2", "stdout and want.txt differ"}},
 		{"a Sync that fails stops the script", "fail-next\nsync" + service, []string{"injected fault"}},
 		{"a Sync that should fail stops the script if it does not", "! sync" + service, []string{"unexpected success"}},
-		{"an unknown kind of object is named", "set pod.yaml" + service, []string{`pod.yaml: document 1: unknown kind "Pod"`}},
+		{"an unknown kind of object is named", "set pod.yaml" + service, []string{`pod.yaml: document 1: not a Kubernetes object: Pod without an apiVersion`}},
 		{"set needs a file", "set" + service, []string{"usage: set FILE [FILE ...]"}},
 		{"a file that is missing is named", "set other.yaml" + service, []string{"other.yaml"}},
 		{"delete needs a kind and a name", "delete service" + service, []string{"usage: delete KIND [NAMESPACE/]NAME"}},

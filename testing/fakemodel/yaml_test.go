@@ -44,6 +44,11 @@ spec: {cidrs: [10.96.0.0/16]}
 	assert.Equal(t, &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, objects[2])
 	assert.Equal(t, []string{"10.96.0.0/16"}, objects[3].(*networkingv1.ServiceCIDR).Spec.CIDRs)
 
+	objects, err = ParseYAML([]byte(`{"apiVersion": "v1", "kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}
+{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}`))
+	require.NoError(t, err)
+	require.Len(t, objects, 2, "JSON and Lists, as package watch")
+
 	objects, err = ParseYAML(nil)
 	require.NoError(t, err)
 	assert.Empty(t, objects)
@@ -54,13 +59,13 @@ func TestParseYAMLNamesWhatIsWrong(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no YAML", good + "a: [", "document 2: "},
 		{"no object", good + "[1, 2]", "document 2: "},
-		{"no kind", good + "metadata: {name: n1}", `document 2: unknown kind ""`},
-		{"an unknown kind", good + "apiVersion: v1\nkind: Pod", `document 2: unknown kind "Pod": want Service, EndpointSlice, Node or ServiceCIDR`},
-		{"another version", good + "apiVersion: v1\nkind: EndpointSlice", `document 2: EndpointSlice: apiVersion is "v1", not "discovery.k8s.io/v1"`},
+		{"no kind", good + "metadata: {name: n1}", `document 2: not a Kubernetes object: it has no kind`},
+		{"an unknown kind", good + "apiVersion: v1\nkind: Pod\nmetadata: {name: x}", `document 2: unknown kind "v1 Pod": want v1 Service, discovery.k8s.io/v1 EndpointSlice, v1 Node or`},
+		{"another version", good + "apiVersion: v1\nkind: EndpointSlice\nmetadata: {name: x}", `document 2: unknown kind "v1 EndpointSlice": want v1 Service, discovery.k8s.io/v1 EndpointSlice`},
 		{"an unknown field", good + "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {clusterIp: 10.96.0.10}", `unknown field "spec.clusterIp"`},
 		{"a field twice", good + "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {type: a, type: b}", `key "type" already set`},
-		{"a value of another type", good + "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {ports: 80}", "document 2: Service: json: cannot unmarshal number"},
-		{"no name", good + "apiVersion: v1\nkind: Service", "document 2: Service: no name"},
+		{"a value of another type", good + "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {ports: 80}", "document 2: Service x: json: cannot unmarshal number"},
+		{"no name", good + "apiVersion: v1\nkind: Service", "document 2: Service without a name"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

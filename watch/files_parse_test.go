@@ -7,25 +7,29 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 )
 
-// splitText takes a file apart and returns what it holds, as "position: object", and the errors.
-func splitText(t *testing.T, text string) (objects, malformed []string) {
+// parseText takes a file apart and returns what it holds, as "position: object", and the errors.
+func parseText(t *testing.T, text string) (objects, malformed []string) {
 	t.Helper()
 	logger, _ := testLogger(t)
-	d := &decoder{filter: filter{nodeName: "n1"}, logger: logger}
-	d.next()
-	s := splitter{decoder: d}
-	s.file("f.yaml", []byte(text))
+	p := newParser("n1", logger)
+	p.begin()
+	p.file(t.Context(), "f.yaml", []byte(text))
 	objects, malformed = []string{}, []string{}
-	for _, f := range s.found {
-		objects = append(objects, f.text.at.String()+": "+f.key.String())
+	for _, f := range p.found {
+		objects = append(objects, f.position().String()+": "+f.key.String())
 	}
-	for _, err := range s.errors {
+	for _, err := range p.malformed {
 		malformed = append(malformed, err.Error())
 	}
 	return objects, malformed
+}
+
+func newParser(nodeName string, logger klog.Logger) *parser {
+	return &parser{filter: filter{nodeName: nodeName}, logger: logger}
 }
 
 func TestDocuments(t *testing.T) {
@@ -41,30 +45,30 @@ func TestDocuments(t *testing.T) {
 	}{
 		{name: "an empty file"},
 		{name: "blank lines and comments", text: "\n# nothing\n  # here\n\n---\n# nor here\n"},
-		{name: "one document", text: svcA, objects: []string{"f.yaml:1: document 1: services default/a"}},
+		{name: "one document", text: svcA, objects: []string{"f.yaml: document 1: services default/a"}},
 		{
 			name: "several documents", text: "# first\n" + svcA + "---\n" + svcB,
-			objects: []string{"f.yaml:1: document 1: services default/a", "f.yaml:6: document 2: services other/b"},
+			objects: []string{"f.yaml: document 1: services default/a", "f.yaml: document 2: services other/b"},
 		},
 		{
 			name:    "a leading marker, an empty document and a trailing marker",
 			text:    "---\n" + svcA + "---\n---\n" + svcB + "---\n",
-			objects: []string{"f.yaml:1: document 1: services default/a", "f.yaml:7: document 2: services other/b"},
+			objects: []string{"f.yaml: document 1: services default/a", "f.yaml: document 2: services other/b"},
 		},
 		{
 			name:    "markers with comments and an end-of-document marker",
 			text:    "%YAML 1.1\n--- # first\n" + svcA + "...\n--- # second\n" + svcB,
-			objects: []string{"f.yaml:2: document 1: services default/a", "f.yaml:8: document 2: services other/b"},
+			objects: []string{"f.yaml: document 1: services default/a", "f.yaml: document 2: services other/b"},
 		},
 		{
 			name:    "line ends and a byte order mark of Windows",
 			text:    "\xef\xbb\xbf" + strings.ReplaceAll(svcA+"---\n"+svcB, "\n", "\r\n"),
-			objects: []string{"f.yaml:1: document 1: services default/a", "f.yaml:5: document 2: services other/b"},
+			objects: []string{"f.yaml: document 1: services default/a", "f.yaml: document 2: services other/b"},
 		},
 		{
 			name:    "dashes in a text are no marker",
 			text:    "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  annotations:\n    note: |\n      a\n      ---\n      b\n    line: a --- b\n",
-			objects: []string{"f.yaml:1: document 1: services default/a"},
+			objects: []string{"f.yaml: document 1: services default/a"},
 		},
 		{
 			name: "the List that kubectl prints",
@@ -73,10 +77,10 @@ func TestDocuments(t *testing.T) {
 				"  metadata:\n    name: a-1\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: n1\n" +
 				"- apiVersion: networking.k8s.io/v1\n  kind: ServiceCIDR\n  metadata:\n    name: kubernetes\nkind: List\nmetadata:\n  resourceVersion: \"\"\n",
 			objects: []string{
-				"f.yaml:3: document 1, item 1: services default/a",
-				"f.yaml:7: document 1, item 2: endpointslices.discovery.k8s.io default/a-1",
-				"f.yaml:15: document 1, item 3: nodes n1",
-				"f.yaml:19: document 1, item 4: servicecidrs.networking.k8s.io kubernetes",
+				"f.yaml: document 1, item 1: services default/a",
+				"f.yaml: document 1, item 2: endpointslices.discovery.k8s.io default/a-1",
+				"f.yaml: document 1, item 3: nodes n1",
+				"f.yaml: document 1, item 4: servicecidrs.networking.k8s.io kubernetes",
 			},
 		},
 		{
@@ -84,53 +88,53 @@ func TestDocuments(t *testing.T) {
 			text: svcA + "---\nkind: List\napiVersion: v1\nitems:\n\n  # the first\n  - kind: Service\n    apiVersion: v1\n    metadata: {name: b}\n" +
 				"# the second\n\n  -\n    kind: Service\n    apiVersion: v1\n    metadata:\n      # a comment\n      name: c\n",
 			objects: []string{
-				"f.yaml:1: document 1: services default/a", "f.yaml:11: document 2, item 1: services default/b",
-				"f.yaml:16: document 2, item 2: services default/c",
+				"f.yaml: document 1: services default/a", "f.yaml: document 2, item 1: services default/b",
+				"f.yaml: document 2, item 2: services default/c",
 			},
 		},
 		{
 			name:    "a ServiceList whose items have no type",
 			text:    "apiVersion: v1\nkind: ServiceList\nitems:\n- metadata:\n    name: a\n- metadata:\n    name: b\n",
-			objects: []string{"f.yaml:4: document 1, item 1: services default/a", "f.yaml:6: document 1, item 2: services default/b"},
+			objects: []string{"f.yaml: document 1, item 1: services default/a", "f.yaml: document 1, item 2: services default/b"},
 		},
 		{name: "an empty List", text: "apiVersion: v1\nitems: []\nkind: List\n"},
 		{
 			name:    "a List in flow style",
 			text:    "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Service, metadata: {name: a}}]\n",
-			objects: []string{"f.yaml:1: document 1, item 1: services default/a"},
+			objects: []string{"f.yaml: document 1, item 1: services default/a"},
 		},
 		{
 			name:    "a document in flow style",
 			text:    "# flow\n{apiVersion: v1, kind: Service, metadata: {name: a}}\n",
-			objects: []string{"f.yaml:1: document 1: services default/a"},
+			objects: []string{"f.yaml: document 1: services default/a"},
 		},
 		{
 			name: "a List whose items share an anchor is read as a whole",
 			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: &m\n    name: a\n" +
 				"- apiVersion: v1\n  kind: Service\n  metadata:\n    <<: *m\n    namespace: other\n",
-			objects: []string{"f.yaml:1: document 1, item 1: services default/a", "f.yaml:1: document 1, item 2: services other/a"},
+			objects: []string{"f.yaml: document 1, item 1: services default/a", "f.yaml: document 1, item 2: services other/a"},
 		},
 		{
 			name:    "a text that looks like an item is read as a whole",
 			text:    "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n    annotations:\n      note: \"x\n- y\"\n",
-			objects: []string{"f.yaml:1: document 1, item 1: services default/a"},
+			objects: []string{"f.yaml: document 1, item 1: services default/a"},
 		},
 		{
 			name:    "JSON",
 			text:    `{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"}}`,
-			objects: []string{"f.yaml:1: document 1: services default/a"},
+			objects: []string{"f.yaml: document 1: services default/a"},
 		},
 		{
 			name: "JSON values one after the other, and a YAML document",
 			text: "\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\":\"a\"}}\n\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}\n---\n" + svcB,
 			objects: []string{
-				"f.yaml:2: document 1: services default/a", "f.yaml:5: document 2: nodes n1", "f.yaml:6: document 3: services other/b",
+				"f.yaml: document 1: services default/a", "f.yaml: document 2: nodes n1", "f.yaml: document 3: services other/b",
 			},
 		},
 		{
 			name:    "a JSON List",
 			text:    "{\n \"apiVersion\": \"v1\",\n \"items\": [\n  {\"apiVersion\":\"v1\",\"kind\":\"Service\",\n   \"metadata\":{\"name\":\"a\"}},\n  {\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}\n ],\n \"kind\": \"List\"\n}\n",
-			objects: []string{"f.yaml:4: document 1, item 1: services default/a", "f.yaml:6: document 1, item 2: services default/b"},
+			objects: []string{"f.yaml: document 1, item 1: services default/a", "f.yaml: document 1, item 2: services default/b"},
 		},
 		{
 			name: "other kinds and what S1 leaves out",
@@ -140,79 +144,103 @@ func TestDocuments(t *testing.T) {
 		{
 			name:    "a namespace on a Node does not count",
 			text:    "apiVersion: v1\nkind: Node\nmetadata: {name: n1, namespace: x}\n",
-			objects: []string{"f.yaml:1: document 1: nodes n1"},
+			objects: []string{"f.yaml: document 1: nodes n1"},
 		},
 
 		{
 			name:      "a malformed document between good ones",
 			text:      svcA + "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: a: b\n---\n" + svcB,
-			objects:   []string{"f.yaml:1: document 1: services default/a", "f.yaml:10: document 3: services other/b"},
-			malformed: []string{"f.yaml:9: document 2: not YAML: mapping values are not allowed in this context"},
+			objects:   []string{"f.yaml: document 1: services default/a", "f.yaml: document 3: services other/b"},
+			malformed: []string{"f.yaml: document 2: not YAML: line 4: mapping values are not allowed in this context"},
 		},
 		{
-			name:      "an item that is not YAML leaves the others alone",
-			text:      "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n- apiVersion: v1\n  kind: \"Service\n  metadata:\n    name: b\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: c\n",
-			objects:   []string{"f.yaml:4: document 1, item 1: services default/a", "f.yaml:12: document 1, item 3: services default/c"},
-			malformed: []string{"f.yaml:11: document 1, item 2: not YAML: found unexpected end of stream"},
+			name:      "an item that is not YAML spoils the document, and no other",
+			text:      "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n- apiVersion: v1\n  kind: \"Service\n  metadata:\n    name: b\n---\n" + svcB,
+			objects:   []string{"f.yaml: document 2: services other/b"},
+			malformed: []string{"f.yaml: document 1: not YAML: line 12: found unexpected end of stream"},
 		},
 		{
 			name:    "an item of the wrong type leaves the others alone",
 			text:    "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n  spec:\n    ports: many\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: b\n- apiVersion: v1\n  kind: Service\n",
-			objects: []string{"f.yaml:10: document 1, item 2: services default/b"},
+			objects: []string{"f.yaml: document 1, item 2: services default/b"},
 			malformed: []string{
-				"f.yaml:4: document 1, item 1: Service a: json: cannot unmarshal string into Go struct field ServiceSpec.spec.ports of type []v1.ServicePort",
-				"f.yaml:14: document 1, item 3: Service without a name",
+				"f.yaml: document 1, item 1: Service a: json: cannot unmarshal string into Go struct field ServiceSpec.spec.ports of type []v1.ServicePort",
+				"f.yaml: document 1, item 3: Service without a name",
 			},
 		},
 		{
 			name:      "a JSON item of the wrong type",
 			text:      "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"},\"spec\":1},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}]}",
-			objects:   []string{"f.yaml:3: document 1, item 2: services default/b"},
-			malformed: []string{"f.yaml:2: document 1, item 1: Service x/a: json: cannot unmarshal number into Go struct field Service.spec of type v1.ServiceSpec"},
+			objects:   []string{"f.yaml: document 1, item 2: services default/b"},
+			malformed: []string{"f.yaml: document 1, item 1: Service x/a: json: cannot unmarshal number into Go struct field Service.spec of type v1.ServiceSpec"},
 		},
 		{
 			name: "documents in flow style are not separated by commas",
 			text: "{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: Pod}\n",
 			malformed: []string{
-				"f.yaml:1: document 1: not JSON: invalid character 'a' looking for beginning of object key string",
-				"f.yaml:1: document 2: not JSON: invalid character ',' looking for beginning of value",
+				"f.yaml: document 1: not JSON: invalid character 'a' looking for beginning of object key string",
 			},
 		},
 		{
-			name:      "an item that is not JSON leaves the others alone",
-			text:      "{\"kind\":\"List\",\"apiVersion\":\"v1\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\" \"a\"}},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b]}\\\"\"}}]}",
-			objects:   []string{"f.yaml:4: document 1, item 2: services default/b]}\""},
-			malformed: []string{"f.yaml:3: document 1, item 1: Service: invalid character '\"' after object key"},
+			name:      "an item that is not JSON spoils the List, and not what comes before it",
+			text:      "{\"kind\":\"Node\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"n1\"}}{\"kind\":\"List\",\"apiVersion\":\"v1\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\" \"a\"}},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b]}\\\"\"}}]}",
+			objects:   []string{"f.yaml: document 1: nodes n1"},
+			malformed: []string{"f.yaml: document 2: not JSON: invalid character '\"' after object key"},
 		},
 		{
 			name:      "a JSON List with something between its items",
 			text:      "{\"kind\":\"List\",\"apiVersion\":\"v1\",\n\"items\":[{} {}]}",
-			malformed: []string{"f.yaml:2: document 1: List: invalid character '{' after array element"},
+			malformed: []string{"f.yaml: document 1: not JSON: invalid character '{' after array element"},
 		},
 		{
 			name:      "JSON that ends too early, after a good value",
 			text:      "{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\"}}\n{\"apiVersion\":\"v1\",\n\"kind\":",
-			objects:   []string{"f.yaml:1: document 1: services default/a"},
-			malformed: []string{"f.yaml:3: document 2: not JSON: unexpected end of JSON input"},
+			objects:   []string{"f.yaml: document 1: services default/a"},
+			malformed: []string{"f.yaml: document 2: not JSON: unexpected EOF"},
 		},
 		{
-			name:    "neither JSON nor YAML",
-			text:    "{\"apiVersion\":\"v1\",\n\"kind\":}}\n---\n" + svcA,
-			objects: []string{"f.yaml:3: document 3: services default/a"},
-			malformed: []string{
-				"f.yaml:2: document 1: not JSON: invalid character '}' looking for beginning of value",
-				"f.yaml:2: document 2: not JSON: invalid character '}' looking for beginning of value",
-			},
+			name:      "neither JSON nor YAML",
+			text:      "{\"apiVersion\":\"v1\",\n\"kind\":}}\n---\n" + svcA,
+			objects:   []string{"f.yaml: document 2: services default/a"},
+			malformed: []string{"f.yaml: document 1: not JSON: invalid character '}' looking for beginning of value"},
 		},
-		{name: "a document without a kind", text: "metadata:\n  name: a\n", malformed: []string{"f.yaml:1: document 1: not a Kubernetes object: it has no kind"}},
-		{name: "a document without an apiVersion", text: "kind: Service\nmetadata:\n  name: a\n", malformed: []string{"f.yaml:1: document 1: not a Kubernetes object: Service without an apiVersion"}},
-		{name: "a document that is a text", text: "hello\n", malformed: []string{"f.yaml:1: document 1: not a Kubernetes object: json: cannot unmarshal string into Go value of type v1.TypeMeta"}},
-		{name: "a List whose items are none", text: "apiVersion: v1\nkind: List\nitems: 3\n", malformed: []string{"f.yaml:1: document 1: List: json: cannot unmarshal number into Go struct field .items of type []json.RawMessage"}},
-		{name: "a List within a List", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items: []\n", malformed: []string{"f.yaml:4: document 1, item 1: List within a List"}},
-		{name: "UTF-16", text: "\xff\xfea\x00", malformed: []string{"f.yaml:1: document 1: the file is UTF-16, save it as UTF-8"}},
+		{name: "a document without a kind", text: "metadata:\n  name: a\n", malformed: []string{"f.yaml: document 1: not a Kubernetes object: it has no kind"}},
+		{name: "a document without an apiVersion", text: "kind: Service\nmetadata:\n  name: a\n", malformed: []string{"f.yaml: document 1: not a Kubernetes object: Service without an apiVersion"}},
+		{name: "a document that is a text", text: "hello\n", malformed: []string{"f.yaml: document 1: not a Kubernetes object: json: cannot unmarshal string into Go value of type manifest.typeAndItems"}},
+		{name: "a List whose items are none", text: "apiVersion: v1\nkind: List\nitems: 3\n", malformed: []string{"f.yaml: document 1: items of a List: json: cannot unmarshal number into Go value of type []json.RawMessage"}},
+		{name: "a List within a List", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items: []\n", malformed: []string{"f.yaml: document 1, item 1: List within a List"}},
+		{
+			name: "NUL bytes at the end of a document", text: svcA + "---\n" + svcB + strings.Repeat("\x00", 4096),
+			objects:   []string{"f.yaml: document 1: services default/a"},
+			malformed: []string{"f.yaml: document 2: it has NUL bytes: it was not written completely, or is not UTF-8"},
+		},
+		{name: "nothing but NUL bytes", text: "\x00\x00", malformed: []string{"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
+		{name: "UTF-16", text: "\xff\xfea\x00", malformed: []string{"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
+		{
+			name: "something after an end marker", text: svcA + "...\n" + svcB,
+			malformed: []string{`f.yaml: document 1: there is something after the end marker "..."`},
+		},
+		{
+			name: "a separator that is none", text: svcA + "---\n" + svcB + "--- x\n---\n" + svcA,
+			objects:   []string{"f.yaml: document 1: services default/a", "f.yaml: document 3: services default/a"},
+			malformed: []string{"f.yaml: document 2: invalid Yaml document separator: x"},
+		},
+		{name: "a document that is null", text: "---\nnull\n---\n~\n"},
+		{
+			name: "a List whose end is missing", text: "apiVersion: v1\nitems:\n- metadata: {name: a}\nkind: Lis",
+			malformed: []string{"f.yaml: document 1: Lis has items and is not a List: is the file complete?"},
+		},
+		{
+			name: "an object whose end is missing", text: "apiVersion: v1\nkind: Serv",
+			malformed: []string{"f.yaml: document 1: v1 Serv and nothing else: is the file complete?"},
+		},
+		{
+			name: "what needs no name",
+			text: "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			objects, malformed := splitText(t, test.text)
+			objects, malformed := parseText(t, test.text)
 			assert.Equal(t, append([]string{}, test.objects...), objects)
 			assert.Equal(t, append([]string{}, test.malformed...), malformed)
 		})
@@ -222,12 +250,11 @@ func TestDocuments(t *testing.T) {
 func TestDocumentsOfAnUnsupportedVersionAreNamedInTheLog(t *testing.T) {
 	config := ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0))
 	logger := ktesting.NewLogger(t, config)
-	d := &decoder{logger: logger}
-	d.next()
-	s := splitter{decoder: d}
-	s.file("f.yaml", []byte("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\n"))
-	assert.Empty(t, s.found)
-	assert.Empty(t, s.errors)
+	p := newParser("", logger)
+	p.begin()
+	p.file(t.Context(), "f.yaml", []byte("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
+	assert.Empty(t, p.found)
+	assert.Empty(t, p.malformed)
 	logs := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 	assert.Contains(t, logs, `apiVersion="discovery.k8s.io/v1beta1"`)
 	assert.NotContains(t, logs, "Pod", "what is not meant to be used is not worth a line")
@@ -237,15 +264,15 @@ func TestDocumentsThatAreReadAgainAreWhatTheyWere(t *testing.T) {
 	const items = "items:\n- metadata: {name: n1}\n"
 	text := "apiVersion: v1\nkind: ServiceList\n" + items + "---\napiVersion: v1\nkind: NodeList\n" + items
 	logger, _ := testLogger(t)
-	d := &decoder{filter: filter{nodeName: "n1"}, logger: logger}
+	p := newParser("n1", logger)
 	for range 2 {
-		d.next()
-		s := splitter{decoder: d}
-		s.file("f.yaml", []byte(text))
-		require.Empty(t, s.errors)
-		require.Len(t, s.found, 2)
-		assert.Equal(t, key{services, "default", "n1"}, s.found[0].key)
-		assert.Equal(t, key{nodes, "", "n1"}, s.found[1].key, "the text alone does not tell")
+		p.begin()
+		p.file(t.Context(), "f.yaml", []byte(text))
+		require.Empty(t, p.malformed)
+		require.Len(t, p.found, 2)
+		assert.Equal(t, key{services, "default", "n1"}, p.found[0].key)
+		assert.Equal(t, key{nodes, "", "n1"}, p.found[1].key, "the text alone does not tell")
+		assert.NotEqual(t, p.found[0].sum, p.found[1].sum, "nor does it say whether an object has changed")
 	}
 }
 
@@ -335,9 +362,28 @@ func cluster(n, m int) (yamlText, jsonText string) {
 func TestDocumentsOfALargeClusterAreAllFound(t *testing.T) {
 	yamlText, jsonText := cluster(50, 3)
 	for _, text := range []string{yamlText, jsonText} {
-		objects, malformed := splitText(t, text)
+		objects, malformed := parseText(t, text)
 		assert.Len(t, objects, 100)
 		assert.Empty(t, malformed)
+	}
+}
+
+// TestAFileThatIsStillBeingWrittenDeletesNothing: what kubectl prints is a List. Whatever part of it has been written, the
+// objects that are not in it yet are not taken for deleted.
+func TestAFileThatIsStillBeingWrittenDeletesNothing(t *testing.T) {
+	yamlText, jsonText := cluster(2, 1)
+	logger, _ := testLogger(t)
+	for _, text := range []string{yamlText, jsonText} {
+		s := newFileState(filter{}, 0, logger)
+		read := func(text string) []string {
+			changes, _, err := s.read(t.Context(), location{fsys: files("f.yaml", text)})
+			require.NoError(t, err)
+			return changeNames(changes)
+		}
+		require.Len(t, read(text), 4)
+		for n := range len(text) {
+			require.Empty(t, read(text[:n]), "%q", text[:n])
+		}
 	}
 }
 
@@ -348,40 +394,36 @@ func FuzzDocuments(f *testing.F) {
 	f.Add([]byte("---\n{a: b}\n...\n--- |\n x\n"))
 	f.Add([]byte("items:\n  -\n - a\nkind: List\n"))
 	f.Add([]byte("items:\n- a: &x [1]\n- *x\nkind: List\napiVersion: v1\n"))
+	f.Add([]byte("{}{}[\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		text := string(data)
 		logger, _ := testLogger(t)
-		read := func(d *decoder) splitter {
-			d.next()
-			s := splitter{decoder: d}
-			s.file("f.yaml", []byte(text)) // a copy: the splitter writes to it
-			return s
+		p := newParser("n1", logger)
+		read := func() ([]found, []*DocumentError) {
+			p.begin()
+			p.file(t.Context(), "f.yaml", data)
+			return p.found, p.malformed
 		}
-		d := &decoder{filter: filter{nodeName: "n1"}, logger: logger}
-		first := read(d)
-		lines := strings.Count(text, "\n") + 1
-		check := func(at Position) {
-			if at.Line < 1 || at.Line > lines || at.Document < 1 {
-				t.Errorf("%s of %d lines", at, lines)
+		first, malformed := read()
+		for _, o := range first {
+			if o.position().Document < 1 || o.key.name == "" || o.object == nil {
+				t.Errorf("%s: object %q without a name or nothing", o.position(), o.key)
 			}
 		}
-		for _, o := range first.found {
-			check(o.text.at)
-			if o.key.name == "" || o.object == nil {
-				t.Errorf("%s: object %q without a name or nothing", o.text.at, o.key)
+		for _, err := range malformed {
+			if err.Document < 1 {
+				t.Errorf("%s: where is that?", err)
 			}
 		}
-		for _, err := range first.errors {
-			check(err.Position)
+		again, malformedAgain := read()
+		if len(again) != len(first) || len(malformedAgain) != len(malformed) {
+			t.Fatalf("read again: %d objects and %d errors, not %d and %d", len(again), len(malformedAgain), len(first), len(malformed))
 		}
-		again := read(d)
-		if len(again.found) != len(first.found) || len(again.errors) != len(first.errors) {
-			t.Errorf("read again: %d objects and %d errors, not %d and %d",
-				len(again.found), len(again.errors), len(first.found), len(first.errors))
-		}
-		for i, o := range again.found {
-			if o.key != first.found[i].key || o.sum != first.found[i].sum {
-				t.Errorf("read again: %q, not %q", o.key, first.found[i].key)
+		for i, o := range again {
+			if o.key != first[i].key || o.sum != first[i].sum {
+				t.Errorf("read again: %q, not %q", o.key, first[i].key)
+			}
+			if object, err := p.decode(o); err != nil || keyOf(object) != o.key {
+				t.Errorf("decoded again: %v, %v, not %q", object, err, o.key)
 			}
 		}
 	})

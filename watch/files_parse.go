@@ -1,0 +1,153 @@
+package watch
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/manifest"
+)
+
+// parser makes objects of files. It remembers, as hashes and names, which documents hold what, so that reading a file again
+// costs no decoding but that of the documents that have changed.
+type parser struct {
+	filter filter
+	logger klog.Logger
+	before map[sum][]entry // of the last reading
+	now    map[sum][]entry // of this one
+
+	// What this reading has come to.
+	found     []found
+	malformed []*DocumentError
+	documents map[string]int // by file
+}
+
+// sum tells whether a text has changed.
+type sum [sha256.Size]byte
+
+// entry is an object in a document.
+type entry struct {
+	key  key
+	sum  sum // of the object
+	item int // of a List
+}
+
+// found is an object in a file.
+type found struct {
+	entry
+	file     string
+	document manifest.Document
+	object   metav1.Object // nil if the document has been decoded before
+}
+
+func (f *found) position() Position {
+	return Position{File: f.file, Document: f.document.Number, Item: f.item}
+}
+
+// begin begins a reading.
+func (p *parser) begin() {
+	p.before, p.now = p.now, map[sum][]entry{}
+	p.found, p.malformed, p.documents = nil, nil, map[string]int{}
+}
+
+func (p *parser) fail(at Position, err error) {
+	p.malformed = append(p.malformed, &DocumentError{Position: at, Err: err})
+}
+
+// file reads a file, until ctx ends.
+func (p *parser) file(ctx context.Context, name string, text []byte) {
+	p.documents[name] = 0
+	for document, err := range manifest.Documents(text) {
+		if ctx.Err() != nil {
+			return
+		}
+		p.documents[name]++
+		if err != nil {
+			p.fail(Position{File: name, Document: document.Number}, err)
+			continue
+		}
+		s := sum(sha256.Sum256(document.Text))
+		entries, known := p.before[s]
+		if known {
+			for _, e := range entries {
+				p.found = append(p.found, found{entry: e, file: name, document: document})
+			}
+		} else if entries, known = p.document(name, document); !known {
+			continue
+		}
+		p.now[s] = entries
+	}
+}
+
+// document reads a document, and returns false if there is something to find out about it again the next time.
+func (p *parser) document(file string, document manifest.Document) ([]entry, bool) {
+	at := Position{File: file, Document: document.Number}
+	objects, err := document.Objects(false)
+	if err != nil {
+		p.fail(at, err)
+		return nil, false
+	}
+	if objects == nil { // null
+		p.documents[file]--
+		return nil, false
+	}
+	entries, good := []entry{}, true
+	for _, o := range objects {
+		at.Item = o.Item
+		object, err := o.Decode(false)
+		if other := (*manifest.OtherKindError)(nil); errors.As(err, &other) {
+			p.skip(at, other)
+			continue
+		}
+		if err != nil {
+			p.fail(at, err)
+			good = false
+			continue
+		}
+		k, _ := kindOf(object)
+		if !p.filter.wants(object) {
+			continue
+		}
+		trim(object)
+		e := entry{
+			key:  key{k, object.GetNamespace(), object.GetName()},
+			sum:  sha256.Sum256(fmt.Appendf(nil, "%v%s", o.Type, o.JSON)),
+			item: o.Item,
+		}
+		entries = append(entries, e)
+		p.found = append(p.found, found{entry: e, file: file, document: document, object: object})
+	}
+	return entries, good
+}
+
+// skip logs that an object is not of a kind that is used, at level 0 if it looks as if it were meant to be.
+func (p *parser) skip(at Position, other *manifest.OtherKindError) {
+	level := 4
+	switch other.Kind {
+	case "EndpointSlice", "ServiceCIDR": // of another version, since other groups do not have them
+		level = 0
+	}
+	p.logger.V(level).Info("Skipped a document that is not of a kind that is used", "position", at.String(),
+		"apiVersion", other.APIVersion, "kind", other.Kind)
+}
+
+// decode returns the object, which has been decoded before if the document has.
+func (p *parser) decode(f found) (metav1.Object, error) {
+	if f.object != nil {
+		return f.object, nil
+	}
+	objects, err := f.document.Objects(false)
+	if err != nil {
+		return nil, err
+	}
+	object, err := objects[max(f.item, 1)-1].Decode(false)
+	if err != nil {
+		return nil, err
+	}
+	trim(object)
+	return object, nil
+}
