@@ -28,7 +28,7 @@
 //   - A wave is told whole: between two Syncs the table stays as of the last one, for repairs.
 //   - What cannot be served is skipped, by name: a [Problem], logged once. Everything else goes on.
 //
-// # Who owns a contested address
+// # Who owns a contested address (S59)
 //
 // Nothing keeps two services from listing the same external IP. The service port that has it keeps it. Of newcomers the
 // oldest service gets it, and after a restart everybody is a newcomer. One exception: a cluster IP is always its

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// owners knows which service port has each key. Nothing keeps two services from listing the same external IP and port.
-// Then:
+// owners knows which service port has each key (S59). Nothing keeps two services from listing the same external IP and
+// port. Then:
 //
 //  1. A cluster IP comes first: the API server gives each to one service only, and everybody may list it as an external
 //     IP.
