@@ -97,7 +97,8 @@ func BenchmarkFullLoad(b *testing.B) {
 
 // BenchmarkOneEndpointChanged replaces one endpoint by another one. It must not depend on the size.
 func BenchmarkOneEndpointChanged(b *testing.B) {
-	for _, z := range []size{{100, 10, 0, 1}, {10000, 10, 0, 1}, {1, 50000, 0, 1}, {1, 10, 16000, 1}, {1, 10, 0, 8000}} {
+	sizes := []size{{100, 10, 0, 1}, {10000, 10, 0, 1}, {1, 50000, 0, 1}, {1, 10, 16000, 1}, {1, 10, 0, 8000}}
+	for _, z := range sizes {
 		b.Run(z.String(), func(b *testing.B) {
 			t, r := newReader(b, z.describe())
 			s := z.service(0)

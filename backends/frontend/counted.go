@@ -2,7 +2,6 @@ package frontend
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -101,5 +100,3 @@ type HealthCheck struct {
 func (h HealthCheck) compare(o HealthCheck) int {
 	return cmp.Or(cmp.Compare(h.NodePort, o.NodePort), h.Service.Compare(o.Service))
 }
-
-func newAddrs() counted[netip.Addr] { return newCounted(netip.Addr.Compare) }

@@ -51,8 +51,7 @@
 //			for _, e := range p.EndpointChanges(model.ClusterSet) {
 //				...
 //
-// A dataplane that takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false. The
-// example does that.
+// A dataplane that takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false.
 //
 // # Memory
 //

@@ -16,12 +16,16 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP}
+	web := model.ServiceName{Namespace: "default", Name: "web"}
+	port := model.PortName{Service: web, Port: "http", Protocol: model.TCP}
 	pod := func(address string) *model.Endpoint {
-		return &model.Endpoint{Port: port, Target: netip.MustParseAddrPort(address), Sets: model.ClusterSet, Serving: true}
+		return &model.Endpoint{Port: port, Target: netip.MustParseAddrPort(address), Sets: model.ClusterSet}
 	}
-	service, err := model.NewService(model.Service{Name: port.Service, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
-		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}})
+	service, err := model.NewService(model.Service{
+		Name:       web,
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+		Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

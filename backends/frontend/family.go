@@ -25,6 +25,18 @@ type family struct {
 	retry  bool // what was refused is to be tried again
 }
 
+// newFamily returns a family of which the backend knows nothing yet.
+func newFamily(f model.Family) *family {
+	return &family{
+		family:       f,
+		owners:       newOwners(),
+		hairpins:     newCounted(netip.Addr.Compare),
+		clusterIPs:   newCounted(netip.Addr.Compare),
+		healthChecks: newCounted(HealthCheck.compare),
+		full:         true,
+	}
+}
+
 // port is a service port in one family.
 type port struct {
 	family  *family

@@ -127,15 +127,18 @@ func (m *mirror) follow(c *Changes) {
 		m.ports[name] = before
 	}
 	m.followHealthChecks(c.HealthChecks())
-	for set, changes := range map[*map[string]bool]Diff[netip.Addr]{&m.hairpins: c.Hairpins(), &m.cluster: c.ClusterIPs()} {
-		for _, a := range changes.Removed {
-			assert.True(tb, (*set)[a.String()])
-			delete(*set, a.String())
-		}
-		for _, a := range changes.Added {
-			assert.False(tb, (*set)[a.String()])
-			(*set)[a.String()] = true
-		}
+	followAddrs(tb, m.hairpins, c.Hairpins())
+	followAddrs(tb, m.cluster, c.ClusterIPs())
+}
+
+func followAddrs(tb testing.TB, set map[string]bool, d Diff[netip.Addr]) {
+	for _, a := range d.Removed {
+		assert.True(tb, set[a.String()])
+		delete(set, a.String())
+	}
+	for _, a := range d.Added {
+		assert.False(tb, set[a.String()])
+		set[a.String()] = true
 	}
 }
 

@@ -47,15 +47,17 @@ func TestTheOwnerKeepsAnAddressWhileItChangesElsewhere(t *testing.T) {
 	assert.Equal(t, "prod/web", r.v4.owner(contested))
 }
 
+type services []*model.Service
+
 func TestAmongNewcomersTheOldestGetsAnAddress(t *testing.T) {
 	for name, test := range map[string]struct {
-		services []*model.Service
+		services services
 		owner    string
 	}{
-		"whoever is told first":            {[]*model.Service{claimant("a/young", 2025), claimant("b/old", 2001)}, "b/old"},
-		"in the other order":               {[]*model.Service{claimant("b/old", 2001), claimant("a/young", 2025)}, "b/old"},
-		"a service of unknown age is last": {[]*model.Service{claimant("a/unknown", 0), claimant("b/young", 2025)}, "b/young"},
-		"by name among those of one age":   {[]*model.Service{claimant("b/one", 2025), claimant("a/two", 2025)}, "a/two"},
+		"whoever is told first":            {services{claimant("a/young", 2025), claimant("b/old", 2001)}, "b/old"},
+		"in the other order":               {services{claimant("b/old", 2001), claimant("a/young", 2025)}, "b/old"},
+		"a service of unknown age is last": {services{claimant("a/unknown", 0), claimant("b/young", 2025)}, "b/young"},
+		"by name among those of one age":   {services{claimant("b/one", 2025), claimant("a/two", 2025)}, "a/two"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -105,9 +107,11 @@ func TestALoserIsToldOnceForEachOwner(t *testing.T) {
 	b := fakemodel.Service("b/x").Port("http", 80).ExternalIP("203.0.113.1", "203.0.113.2", "203.0.113.3")
 	r.set(fakemodel.Service("a/x").Port("http", 80).ExternalIP("203.0.113.1", "203.0.113.2").Build(), b.Build())
 	r.sync(t)
-	want := Problem{Family: model.IPv4, Port: model.PortName{Service: b.Build().Name, Port: "http", Protocol: model.TCP},
-		Reason:  AddressInUse,
-		Owner:   model.PortName{Service: model.ServiceName{Namespace: "a", Name: "x"}, Port: "http", Protocol: model.TCP},
+	http := func(namespace string) model.PortName {
+		name := model.ServiceName{Namespace: namespace, Name: "x"}
+		return model.PortName{Service: name, Port: "http", Protocol: model.TCP}
+	}
+	want := Problem{Family: model.IPv4, Port: http("b"), Reason: AddressInUse, Owner: http("a"),
 		Message: "203.0.113.1:80/TCP and 1 more belong to a/x:http/TCP"}
 	assert.Equal(t, []Problem{want}, r.problems)
 	assert.Equal(t, []Problem{want}, r.Problems())

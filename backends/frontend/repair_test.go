@@ -19,7 +19,8 @@ type looker struct {
 }
 
 func newLooker() *looker {
-	return &looker{start: time.Now(), looks: map[model.Family][]float64{}, look: map[model.Family]func() (Look, error){}}
+	return &looker{start: time.Now(), looks: map[model.Family][]float64{},
+		look: map[model.Family]func() (Look, error){}}
 }
 
 func (l *looker) Look(_ context.Context, c *Changes) (Look, error) {
@@ -120,7 +121,9 @@ func TestARestIsKept(t *testing.T) {
 		r, l := newRig(t), newLooker()
 		r.sync(t)
 		l.look[model.IPv4] = func() (Look, error) { return Look{Rest: 10 * time.Second}, nil }
-		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() { time.Sleep(12500 * time.Millisecond) })
+		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() {
+			time.Sleep(12500 * time.Millisecond)
+		})
 		assert.Equal(t, []float64{1, 11}, l.looks[model.IPv4])
 		assert.Len(t, l.looks[model.IPv6], 12)
 	})

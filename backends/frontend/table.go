@@ -111,8 +111,7 @@ func New(o Options) (*Table, error) {
 		families = both[:]
 	}
 	for _, f := range families {
-		t.families = append(t.families, &family{family: f, owners: newOwners(), hairpins: newAddrs(), clusterIPs: newAddrs(),
-			healthChecks: newCounted(HealthCheck.compare), full: true})
+		t.families = append(t.families, newFamily(f))
 	}
 	return t, nil
 }

@@ -22,7 +22,7 @@ func web() *fakemodel.ServiceBuilder {
 
 func ep(target string, sets model.EndpointSets) *model.Endpoint {
 	return &model.Endpoint{
-		Port:   model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP},
+		Port:   model.PortName{Service: web().Build().Name, Port: "http", Protocol: model.TCP},
 		Target: netip.MustParseAddrPort(target), Sets: sets, Ready: true, Serving: true}
 }
 
@@ -187,7 +187,8 @@ func TestACancelledSyncReturnsTheContextsError(t *testing.T) {
 
 func TestWhatCannotBeServedIsSkippedByName(t *testing.T) {
 	s := web().Build()
-	s.Ports = append(s.Ports, s.Ports[0], model.ServicePort{Name: "none", Protocol: model.TCP, RoutesIPv4: s.Ports[0].RoutesIPv4})
+	none := model.ServicePort{Name: "none", Protocol: model.TCP, RoutesIPv4: s.Ports[0].RoutesIPv4}
+	s.Ports = append(s.Ports, s.Ports[0], none)
 	r := newRig(t)
 	r.set(s, ep("10.1.0.1:0", model.ClusterSet), ep("10.1.0.2:0", model.ClusterSet),
 		ep("10.1.0.3:80", model.ClusterSet))
@@ -243,8 +244,8 @@ func TestAnotherPodCIDRChangesWhoMayReachItself(t *testing.T) {
 	r.set(s, ep("10.1.0.1:80", model.ClusterSet))
 	r.sync(t)
 	assert.Empty(t, r.v4.hairpins, "it is on another node, and masqueraded as such")
-	local := model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd01::/64")}}
-	r.SetNode(&model.Node{Name: "n1", LocalPods: local})
+	pods := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd01::/64")}
+	r.SetNode(&model.Node{Name: "n1", LocalPods: model.LocalPods{CIDRs: pods}})
 	r.sync(t)
 	assert.Contains(t, r.v4.hairpins, "10.1.0.1")
 }

@@ -164,7 +164,8 @@ func (t *Table) setPorts(s *service, f *family, same bool, report func(Problem))
 			spec.SourceRanges = ranges
 		}
 		asked, numbers := p.asked, [2]uint16{sp.Port, sp.NodePort}
-		if !same || !p.exists || p.numbers != numbers || !sameKinds(&p.current, &spec) || p.omitted > 0 || len(asked) > left {
+		same := same && p.exists && p.numbers == numbers && sameKinds(&p.current, &spec)
+		if !same || p.omitted > 0 || len(asked) > left {
 			asked, p.omitted = frontends(f.family, next, sp, left)
 		}
 		if p.omitted > 0 {
