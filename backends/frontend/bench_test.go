@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -138,5 +139,24 @@ func BenchmarkServiceChanged(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkHeap tells what a table keeps for each endpoint, beside the values that it is given.
+func BenchmarkHeap(b *testing.B) {
+	for _, z := range []size{{10000, 10, 0, 1}, {1000, 100, 0, 1}, {1, 50000, 0, 1}} {
+		b.Run(z.String(), func(b *testing.B) {
+			objects := z.describe()
+			var before, after runtime.MemStats
+			for b.Loop() {
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				t, _ := newReader(b, objects)
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				runtime.KeepAlive(t)
+			}
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(z.services*z.endpoints), "B/endpoint")
+		})
 	}
 }
