@@ -69,7 +69,7 @@ var layers = []struct {
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/coreos/go-iptables/", "github.com/vishvananda/",
 		"golang.org/x/sys/", "github.com/tidwall/btree", "github.com/prometheus/client_golang/"}},
-	{"conntrack", []string{module + "/model", module + "/sink", module + "/internal/nfnetlink", "k8s.io/klog/v2",
+	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},

@@ -60,7 +60,7 @@ func benchFlow(i int, stale bool) Flow {
 
 // benchFlows is how many flows the benchmarks put into a table: 100,000, or half of what this kernel takes.
 func benchFlows(b *testing.B, table *kernelTable) int {
-	_, err := table.DeleteUDP(b.Context(), model.IPv4, func(Flow) bool { return false }) // Loads the module that has the limit.
+	_, err := table.DeleteUDP(b.Context(), model.IPv4, nil, func(Flow) bool { return false }) // Loads the module that has the limit.
 	require.NoError(b, err)
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
 	require.NoError(b, err)
@@ -89,8 +89,19 @@ func BenchmarkPass(b *testing.B) {
 	for i := range flows {
 		table.Add(benchFlow(i, false))
 	}
-	for _, stale := range []int{0, 1, flows / 10} {
-		b.Run(fmt.Sprintf("flows=%d/stale=%d", flows, stale), func(b *testing.B) {
+	gone := benchFlow(flows, true) // the one stale flow, if there is one
+	for _, m := range []struct {
+		name  string
+		only  []Selection
+		stale int
+	}{
+		{"all flows", nil, 0}, {"all flows", nil, 1}, {"all flows", nil, flows / 10},
+		{"an endpoint went", []Selection{{ReplySource: gone.ReplySource}}, 1},
+		{"an address came or went", []Selection{{Destination: gone.Destination}}, 1},
+		{"a node port came or went", []Selection{{Destination: netip.AddrPortFrom(netip.Addr{}, 30053)}}, 0},
+	} {
+		stale := m.stale
+		b.Run(fmt.Sprintf("%s/flows=%d/stale=%d", m.name, flows, stale), func(b *testing.B) {
 			b.ReportAllocs()
 			peak := startPeak()
 			var cpu time.Duration
@@ -101,7 +112,7 @@ func BenchmarkPass(b *testing.B) {
 				}
 				b.StartTimer()
 				begin := cpuTime()
-				deleted, err := pass(b.Context(), table, model.IPv4, index.stale)
+				deleted, err := pass(b.Context(), table, model.IPv4, m.only, index.stale)
 				if err != nil || deleted != stale {
 					b.Fatalf("deleted %d of %d: %v", deleted, stale, err)
 				}
@@ -144,7 +155,7 @@ func BenchmarkPassOverTCP(b *testing.B) {
 			table.cannotFilter.Store(!filter)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := table.DeleteUDP(b.Context(), model.IPv4, func(Flow) bool { return true }); err != nil {
+				if _, err := table.DeleteUDP(b.Context(), model.IPv4, nil, func(Flow) bool { return true }); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -181,7 +192,9 @@ func BenchmarkSync(b *testing.B) {
 // nowhere is a table without flows.
 type nowhere struct{}
 
-func (nowhere) DeleteUDP(context.Context, model.Family, func(Flow) bool) (int, error) { return 0, nil }
+func (nowhere) DeleteUDP(context.Context, model.Family, []Selection, func(Flow) bool) (int, error) {
+	return 0, nil
+}
 
 // peak watches how large the heap becomes.
 type peak struct {

@@ -9,31 +9,37 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // DeleteStale deletes the stale UDP flows of a family in one pass over the table, and returns how many there were. It is
-// the plain function for who does not want a [Reconciler]: call it after the services are in force, and never with less
-// than all of them.
+// the plain function for callers without a [Reconciler]: call it after the services are applied, and pass every service.
+//
+// nodePorts are the addresses of this node that serve node ports, for example those of a [nodeaddr.Tracker].
 //
 // gone are services, as they were, that may have gone since or lost addresses, ports or node ports; nil if there are none.
 // What is rewritten there is stale unless a service has the address now.
 //
 // A pass that is interrupted is tried again, a few times. With [sink.Snapshot] the services are snapshot.Services().
-func DeleteStale(ctx context.Context, table Table, family model.Family, services, gone iter.Seq[*sink.ServiceEntry]) (deleted int, err error) {
+func DeleteStale(
+	ctx context.Context, table Table, family model.Family, nodePorts nodeaddr.Addresses, services, gone iter.Seq[*sink.ServiceEntry],
+) (deleted int, err error) {
 	x := newIndex()
+	x.nodeAddresses = nodePorts.Of(family)
+	var changes pending
 	if gone != nil {
 		for e := range gone {
-			x.set(e.Service.Name, entryPorts(e, family))
+			x.set(e.Service.Name, entryPorts(e, family), &changes)
 		}
 		for name := range x.services {
-			x.set(name, nil)
+			x.set(name, nil, &changes)
 		}
 	}
 	for e := range services {
-		x.set(e.Service.Name, entryPorts(e, family))
+		x.set(e.Service.Name, entryPorts(e, family), &changes)
 	}
-	return pass(ctx, table, family, x.stale)
+	return pass(ctx, table, family, nil, x.stale)
 }
 
 func entryPorts(e *sink.ServiceEntry, family model.Family) []*udpPort {
@@ -56,10 +62,12 @@ func serves(e *model.Endpoint) bool { return e.Serving || e.Sets != 0 }
 const maxPasses = 5
 
 // pass passes over the table, again if it is interrupted.
-func pass(ctx context.Context, table Table, family model.Family, stale func(Flow) bool) (deleted int, err error) {
+func pass(
+	ctx context.Context, table Table, family model.Family, only []Selection, stale func(Flow) bool,
+) (deleted int, err error) {
 	for range maxPasses {
 		var n int
-		n, err = table.DeleteUDP(ctx, family, stale)
+		n, err = table.DeleteUDP(ctx, family, only, stale)
 		deleted += n
 		if err == nil || !errors.Is(err, ErrInterrupted) || ctx.Err() != nil {
 			break

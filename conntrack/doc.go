@@ -12,7 +12,8 @@
 //
 // A flow is stale (S40) if it was sent to a service - its original destination is the cluster IP, an external IP or a
 // load-balancer VIP of a service with the port's number, or any address with a port's node port - and its replies do not
-// come from an endpoint of that port that serves. Traffic policies and topology do not matter: a flow that exists may go
+// come from an endpoint of that port that serves. To a node port, a flow that is not rewritten is only stale if it was sent
+// to an address of this node: others pass through. Traffic policies and topology do not matter: a flow that exists may go
 // on to an endpoint that new flows are not sent to. This includes (S41, unlike kube-proxy)
 //
 //   - services without any serving endpoint: all flows to them are stale;
@@ -34,8 +35,9 @@
 //     place is left alone (but for the rare one to which the kernel gives the same ID). Flows in other conntrack zones
 //     than the default one are somebody else's and left alone.
 //   - A clean-up is one pass over the table, however many services there are, and looks each flow up in constant time.
-//     The table is streamed: memory does not grow with the number of flows.
-//   - The pass runs only when something changed that UDP flows depend on (S20), and after a restart.
+//     The table is streamed: memory does not grow with the number of flows. After a small change the kernel shows only
+//     the flows concerned.
+//   - The pass runs only when something changed that can have made UDP flows stale (S20), and after a restart.
 //
 // It works on Linux. Elsewhere [Kernel] returns an error, and everything else compiles and can be tested with [Fake].
 package conntrack

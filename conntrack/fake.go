@@ -14,6 +14,8 @@ type Fake struct {
 	flows    []Flow
 	passes   map[model.Family]int
 	failures []error
+
+	selections map[model.Family][]Selection // of the last pass
 }
 
 var _ Table = (*Fake)(nil)
@@ -32,6 +34,13 @@ func (t *Fake) Flows() []Flow {
 	return slices.Clone(t.flows)
 }
 
+// Selections returns those that DeleteUDP was last called with for a family; none if that was a pass over all flows.
+func (t *Fake) Selections(family model.Family) []Selection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.selections[family]
+}
+
 // Passes returns how often DeleteUDP was called for a family.
 func (t *Fake) Passes(family model.Family) int {
 	t.mu.Lock()
@@ -47,14 +56,20 @@ func (t *Fake) FailNext(errs ...error) {
 	t.failures = append(t.failures, errs...)
 }
 
-// DeleteUDP implements [Table]. stale may not call the table.
-func (t *Fake) DeleteUDP(ctx context.Context, family model.Family, stale func(Flow) bool) (deleted int, err error) {
+// DeleteUDP implements [Table]: flows that are not selected are not shown. stale may not call the table.
+func (t *Fake) DeleteUDP(
+	ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool,
+) (deleted int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.passes == nil {
-		t.passes = map[model.Family]int{}
+		t.passes, t.selections = map[model.Family]int{}, map[model.Family][]Selection{}
 	}
 	t.passes[family]++
+	t.selections[family] = slices.Clone(only)
+	selected := func(f Flow) bool {
+		return len(only) == 0 || slices.ContainsFunc(only, func(s Selection) bool { return s.Matches(f) })
+	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -67,7 +82,7 @@ func (t *Fake) DeleteUDP(ctx context.Context, family model.Family, stale func(Fl
 	}
 	kept := t.flows[:0:0]
 	for i, f := range t.flows {
-		if i < seen && f.Family() == family && stale(f) {
+		if i < seen && f.Family() == family && selected(f) && stale(f) {
 			deleted++
 			continue
 		}

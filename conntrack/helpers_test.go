@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -133,6 +134,16 @@ func describe(s sink.Sink, before, after []*sink.ServiceEntry) {
 			}
 		}
 	}
+}
+
+// nodePorts says that node ports are served on one address of each family.
+func nodePorts() nodeaddr.Addresses {
+	return nodeaddr.Addresses{IPs: []netip.Addr{host(model.IPv4, nodeIP), host(model.IPv6, nodeIP)}}
+}
+
+// wrap is Wrap without a backend, on a node with the addresses of nodePorts.
+func wrap(t testing.TB, table Table, families ...model.Family) *Reconciler {
+	return Wrap(t.Context(), nil, Options{Table: table, Families: families, Addresses: nodePorts})
 }
 
 // testTable is a Table that a test can fill and read.

@@ -15,7 +15,21 @@ type udpPort struct {
 }
 
 func (p *udpPort) equal(o *udpPort) bool {
-	return p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses) && slices.Equal(p.serving, o.serving)
+	return p.sameDestinations(o) && slices.Equal(p.serving, o.serving)
+}
+
+func (p *udpPort) sameDestinations(o *udpPort) bool {
+	return p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses)
+}
+
+// destinations calls f with where flows to the port go, the node port without an address.
+func (p *udpPort) destinations(f func(netip.AddrPort)) {
+	for _, a := range p.addresses {
+		f(a)
+	}
+	if p.nodePort != 0 {
+		f(netip.AddrPortFrom(netip.Addr{}, p.nodePort))
+	}
 }
 
 func (p *udpPort) serves(target netip.AddrPort) bool {
@@ -56,6 +70,8 @@ type index struct {
 	goneAddresses map[netip.AddrPort]uint64
 	goneNodePorts map[uint16]uint64
 	revision      uint64
+	// nodeAddresses are the addresses of this node that serve node ports, as of the last pass.
+	nodeAddresses []netip.Addr
 	// owned are ranges in which everything that is rewritten belongs to a service.
 	owned []netip.Prefix
 }
@@ -70,13 +86,21 @@ func newIndex() *index {
 	}
 }
 
-// set replaces the UDP ports of a service, none if it is gone, and tells whether that is any different.
-func (x *index) set(name model.ServiceName, ports []*udpPort) (changed bool) {
+// set replaces the UDP ports of a service, none if it is gone, and adds to changes the flows that may be stale by it.
+func (x *index) set(name model.ServiceName, ports []*udpPort, changes *pending) {
 	old := x.services[name]
 	if slices.EqualFunc(old, ports, (*udpPort).equal) {
-		return false
+		return
 	}
 	x.revision++
+	if slices.EqualFunc(old, ports, (*udpPort).sameDestinations) {
+		for i, p := range old {
+			selectStaleOf(p, ports[i], changes)
+			p.serving = ports[i].serving
+		}
+		return
+	}
+	selectStale(old, ports, changes)
 	for _, p := range old {
 		for _, a := range p.addresses {
 			release(x.addresses, x.goneAddresses, a, p, x.revision)
@@ -96,7 +120,48 @@ func (x *index) set(name model.ServiceName, ports []*udpPort) (changed bool) {
 	if x.services[name] = ports; len(ports) == 0 {
 		delete(x.services, name)
 	}
-	return true
+}
+
+// selectStale selects the flows that may be stale after the ports of a service changed: those to an address or node port
+// that came or went, and those to an endpoint that went.
+func selectStale(old, ports []*udpPort, changes *pending) {
+	before, after := byDestination(old), byDestination(ports)
+	for d, p := range before {
+		if q := after[d]; q == nil {
+			changes.add(Selection{Destination: d})
+		} else {
+			selectStaleOf(p, q, changes)
+		}
+	}
+	for d := range after {
+		if before[d] == nil {
+			changes.add(Selection{Destination: d})
+		}
+	}
+}
+
+func byDestination(ports []*udpPort) map[netip.AddrPort]*udpPort {
+	m := map[netip.AddrPort]*udpPort{}
+	for _, p := range ports {
+		p.destinations(func(d netip.AddrPort) { m[d] = p })
+	}
+	return m
+}
+
+// selectStaleOf selects the flows that may be stale after the endpoints of one port changed. An endpoint that came makes no
+// flow stale, but the first one does: until then the flows to the port were not rewritten.
+func selectStaleOf(old, port *udpPort, changes *pending) {
+	if len(old.serving) == 0 && len(port.serving) > 0 {
+		port.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })
+	}
+	for _, target := range old.serving {
+		if changes.all {
+			return
+		}
+		if !port.serves(target) {
+			changes.add(Selection{ReplySource: target})
+		}
+	}
 }
 
 func release[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *udpPort, revision uint64) {
@@ -118,7 +183,9 @@ func (x *index) stale(f Flow) bool {
 		return true
 	}
 	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
-		return !anyServes(ports, f.ReplySource)
+		// What goes to the same port somewhere else, and is not rewritten, passes by.
+		ours := f.rewritten() || slices.Contains(x.nodeAddresses, f.Destination.Addr())
+		return ours && !anyServes(ports, f.ReplySource)
 	}
 	if _, gone := x.goneNodePorts[f.Destination.Port()]; gone && f.rewritten() {
 		return true

@@ -6,7 +6,8 @@ import "sync/atomic"
 // the calling thread's namespace: usually the process's. It needs CAP_NET_ADMIN there. It may be used from several
 // goroutines; every call has sockets of its own.
 //
-// The kernel sends UDP flows only, if it can filter (5.8 or later). The dump is read in pieces of 64 KiB, and deletes are
+// The kernel sends only the UDP flows that are selected, if it can filter (5.8 or later); in IPv6 it selects by ports, not
+// by addresses. The dump is read in pieces of 64 KiB, and deletes are
 // sent while it goes on, 128 at a time.
 type Kernel struct {
 	// NetNS is a file descriptor of the network namespace, which has to stay open. 0: the calling thread's.

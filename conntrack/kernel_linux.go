@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -11,72 +13,120 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DeleteUDP implements [Table].
-func (k *Kernel) DeleteUDP(ctx context.Context, family model.Family, stale func(Flow) bool) (deleted int, err error) {
-	return k.deleteWith(ctx, family, udpFilter, stale)
+// DeleteUDP implements [Table]: each selection is a dump of its own. A kernel that refuses filters, or ignores them, is
+// asked for all flows once, from then on.
+func (k *Kernel) DeleteUDP(
+	ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool,
+) (deleted int, err error) {
+	return k.deleteWith(ctx, family, only, udpFilter, stale)
 }
 
-// deleteWith asks for the flows that a filter lets through, and for all of them if the kernel cannot filter.
+// deleteWith is DeleteUDP with what makes a filter of a selection.
 func (k *Kernel) deleteWith(
-	ctx context.Context, family model.Family, filter func(*nfnetlink.Builder), stale func(Flow) bool,
+	ctx context.Context, family model.Family, only []Selection, filter func(Selection) func(*nfnetlink.Builder), stale func(Flow) bool,
 ) (deleted int, err error) {
-	if !k.cannotFilter.Load() {
-		deleted, err = k.deleteUDP(ctx, family, filter, stale)
-		if refused := (*nfnetlink.Error)(nil); !errors.As(err, &refused) {
-			return deleted, err
-		}
-	}
-	deleted, err = k.deleteUDP(ctx, family, nil, stale)
-	if err == nil {
-		k.cannotFilter.Store(true)
-	}
-	return deleted, err
-}
-
-// deleteUDP passes over the table once. The error is an [*nfnetlink.Error] if the kernel refuses the request for a dump as
-// it is, so that no flow has been seen.
-func (k *Kernel) deleteUDP(
-	ctx context.Context, family model.Family, filter func(*nfnetlink.Builder), stale func(Flow) bool,
-) (deleted int, err error) {
-	if err := ctx.Err(); err != nil {
+	p, err := newKernelPass(ctx, k.NetNS, family, stale)
+	if err != nil {
 		return 0, err
 	}
-	dump, err := nfnetlink.Dial(nfnetlink.Config{NetNS: k.NetNS})
-	if err != nil {
-		return 0, fmt.Errorf("conntrack: %w", err)
+	defer p.close()
+	only = filterable(family, only)
+	for i := 0; i < len(only) && err == nil && !p.unfiltered && !k.cannotFilter.Load(); i++ {
+		err = p.dump(filter(only[i]), only[i])
 	}
-	defer dump.Close()
-	conn, err := nfnetlink.Dial(nfnetlink.Config{NetNS: k.NetNS})
-	if err != nil {
-		return 0, fmt.Errorf("conntrack: %w", err)
+	if refused := (*nfnetlink.Error)(nil); errors.As(err, &refused) || k.cannotFilter.Load() {
+		err = p.dump(nil, Selection{})
+		p.unfiltered = true
 	}
-	defer conn.Close()
+	if err == nil && p.unfiltered {
+		k.cannotFilter.Store(true)
+	}
+	return p.deletes.deleted, err
+}
 
-	request := dump.Request(ctGet, unix.NLM_F_DUMP, nfnetlink.Proto(family))
+// filterable returns selections that the kernel can filter by, for at least the flows of others. Linux, up to 6.18 at least,
+// compares IPv6 addresses the wrong way round (ctnetlink_filter_match_tuple): a filter by one lets through what it should
+// hold back, and nothing else. So in IPv6 the ports have to do.
+func filterable(family model.Family, only []Selection) []Selection {
+	if len(only) == 0 {
+		return []Selection{{}}
+	}
+	if family == model.IPv4 {
+		return only
+	}
+	var ports []Selection
+	for _, s := range only {
+		s.Destination = netip.AddrPortFrom(netip.Addr{}, s.Destination.Port())
+		s.ReplySource = netip.AddrPortFrom(netip.Addr{}, s.ReplySource.Port())
+		if !slices.Contains(ports, s) {
+			ports = append(ports, s)
+		}
+	}
+	return ports
+}
+
+// kernelPass is a pass over the kernel's table, with the sockets that it takes.
+type kernelPass struct {
+	ctx        context.Context
+	family     model.Family
+	stale      func(Flow) bool
+	conn       *nfnetlink.Conn
+	deletes    deletes
+	unfiltered bool // the kernel has shown a flow that a filter should have held back
+}
+
+func newKernelPass(ctx context.Context, netns int, family model.Family, stale func(Flow) bool) (*kernelPass, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	conn, err := nfnetlink.Dial(nfnetlink.Config{NetNS: netns})
+	if err != nil {
+		return nil, fmt.Errorf("conntrack: %w", err)
+	}
+	forDeletes, err := nfnetlink.Dial(nfnetlink.Config{NetNS: netns}) // the other one is in the middle of a dump
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("conntrack: %w", err), conn.Close())
+	}
+	return &kernelPass{ctx: ctx, family: family, stale: stale, conn: conn, deletes: deletes{conn: forDeletes, family: family}}, nil
+}
+
+func (p *kernelPass) close() {
+	_ = p.conn.Close()
+	_ = p.deletes.conn.Close()
+}
+
+// dump passes over the flows that a filter, which may be nil, lets through: those of a selection. The error is an
+// [*nfnetlink.Error] if the kernel refuses the request as it is, so that no flow has been seen.
+func (p *kernelPass) dump(filter func(*nfnetlink.Builder), selection Selection) error {
+	request := p.conn.Request(ctGet, unix.NLM_F_DUMP, nfnetlink.Proto(p.family))
 	if filter != nil {
 		filter(request)
 	}
 	request.End()
-	deletes := deletes{conn: conn, family: family}
-	err = dump.Dump(request, func(m nfnetlink.Message) error {
-		if err := ctx.Err(); err != nil {
+	err := p.conn.Dump(request, func(m nfnetlink.Message) error {
+		if err := p.ctx.Err(); err != nil {
 			return err
 		}
-		if e, ok := parseEntry(m); ok && stale(e.flow) {
-			return deletes.add(e)
+		e, ok := parseEntry(m)
+		if !ok {
+			return nil
+		}
+		p.unfiltered = p.unfiltered || !selection.Matches(e.flow)
+		if p.stale(e.flow) {
+			return p.deletes.add(e)
 		}
 		return nil
 	})
-	if ferr := deletes.flush(); err == nil {
+	if ferr := p.deletes.flush(); err == nil {
 		err = ferr
 	}
 	switch {
 	case err == nil:
-		return deletes.deleted, nil
-	case ctx.Err() != nil:
-		return deletes.deleted, ctx.Err()
+		return nil
+	case p.ctx.Err() != nil:
+		return p.ctx.Err()
 	case errors.Is(err, nfnetlink.ErrInterrupted), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
-		return deletes.deleted, ErrInterrupted // the kernel had to leave something out
+		return ErrInterrupted // the kernel had to leave something out
 	}
-	return deletes.deleted, fmt.Errorf("conntrack dump: %w", err)
+	return fmt.Errorf("conntrack dump: %w", err)
 }

@@ -23,6 +23,7 @@ import (
 type kernelTable struct {
 	*Kernel
 	t      testing.TB
+	ns     *testns.Namespace
 	handle *netlink.Handle
 }
 
@@ -32,7 +33,7 @@ func newKernelTable(t testing.TB) *kernelTable {
 	handle, err := netlink.NewHandleAt(ns.Handle(), unix.NETLINK_NETFILTER)
 	require.NoError(t, err)
 	t.Cleanup(handle.Close)
-	return &kernelTable{Kernel: &Kernel{NetNS: ns.FD()}, t: t, handle: handle}
+	return &kernelTable{Kernel: &Kernel{NetNS: ns.FD()}, t: t, ns: ns, handle: handle}
 }
 
 func nlFamily(f model.Family) netlink.InetFamily {
@@ -128,7 +129,7 @@ func TestKernelShowsEveryUDPFlowOfTheFamilyOnce(t *testing.T) {
 			other := model.IPv4 + model.IPv6 - f
 			table.Add(manyFlows(other, 3, netip.AddrPortFrom(host(other, 1), 53), netip.AddrPortFrom(host(other, 2), 53))...)
 			var seen []Flow
-			deleted, err := table.DeleteUDP(t.Context(), f, func(flow Flow) bool {
+			deleted, err := table.DeleteUDP(t.Context(), f, nil, func(flow Flow) bool {
 				seen = append(seen, flow)
 				return false
 			})
@@ -156,7 +157,7 @@ func TestKernelDeletesManyAtOnceWithOrWithoutAFilter(t *testing.T) {
 			tcp := Flow{netip.AddrPortFrom(host(f, 9), 4000), dns, dead, netip.AddrPortFrom(host(f, 9), 4000)}
 			table.Add(flows...)
 			table.create(tcp, unix.IPPROTO_TCP)
-			deleted, err := table.DeleteUDP(t.Context(), f, func(flow Flow) bool { return flow.ReplySource != live })
+			deleted, err := table.DeleteUDP(t.Context(), f, nil, func(flow Flow) bool { return flow.ReplySource != live })
 			require.NoError(t, err)
 			require.Equal(t, 1000, deleted)
 			requireSame(t, flows[1000:], table.Flows())
@@ -166,28 +167,6 @@ func TestKernelDeletesManyAtOnceWithOrWithoutAFilter(t *testing.T) {
 	}
 }
 
-func TestKernelThatRefusesFiltersIsAskedWithout(t *testing.T) {
-	table := newKernelTable(t)
-	flows := manyFlows(model.IPv4, 10, netip.AddrPortFrom(host(model.IPv4, 1), 53), netip.AddrPortFrom(host(model.IPv4, 2), 53))
-	table.Add(flows...)
-	// A filter that no kernel knows is refused like any filter by an older one.
-	unknown := func(b *nfnetlink.Builder) {
-		filter := b.Open(ctaFilter)
-		b.Bytes(ctaFilterOrigFlags, []byte{0xff, 0xff, 0xff, 0xff})
-		b.Close(filter)
-	}
-	all := func(Flow) bool { return true }
-	_, err := table.deleteUDP(t.Context(), model.IPv4, unknown, all)
-	refused := (*nfnetlink.Error)(nil)
-	require.ErrorAs(t, err, &refused)
-	require.Len(t, table.Flows(), 10)
-
-	deleted, err := table.deleteWith(t.Context(), model.IPv4, unknown, all)
-	require.NoError(t, err)
-	require.Equal(t, 10, deleted)
-	require.True(t, table.cannotFilter.Load(), "it is not asked again")
-}
-
 func TestKernelLeavesOtherZonesAlone(t *testing.T) {
 	table := newKernelTable(t)
 	f := model.IPv4
@@ -195,7 +174,7 @@ func TestKernelLeavesOtherZonesAlone(t *testing.T) {
 	table.createInZone(flow, 7)
 	for _, filter := range []bool{true, false} {
 		table.cannotFilter.Store(!filter)
-		deleted, err := table.DeleteUDP(t.Context(), f, func(flow Flow) bool {
+		deleted, err := table.DeleteUDP(t.Context(), f, nil, func(flow Flow) bool {
 			t.Errorf("it is shown: %v", flow)
 			return true
 		})
@@ -222,7 +201,7 @@ func TestKernelDeletesWhileItReads(t *testing.T) {
 	f := model.IPv4
 	table.Add(manyFlows(f, 1000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))...)
 	calls, left := 0, 0
-	deleted, err := table.DeleteUDP(t.Context(), f, func(Flow) bool {
+	deleted, err := table.DeleteUDP(t.Context(), f, nil, func(Flow) bool {
 		if calls++; calls == 1000 {
 			left = len(table.Flows())
 		}
@@ -271,7 +250,7 @@ func TestKernelCountsOnlyWhatItDeleted(t *testing.T) {
 	f := model.IPv4
 	gone := flowTo(f, 4000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))
 	table.Add(gone)
-	deleted, err := table.DeleteUDP(t.Context(), f, func(Flow) bool {
+	deleted, err := table.DeleteUDP(t.Context(), f, nil, func(Flow) bool {
 		// Somebody else is quicker.
 		require.NoError(t, table.handle.ConntrackTableFlush(netlink.ConntrackTable))
 		return true
@@ -286,14 +265,14 @@ func TestKernelStopsWithItsContext(t *testing.T) {
 	table.Add(manyFlows(f, 2000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 53))...)
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	_, err := table.DeleteUDP(ctx, f, func(Flow) bool {
+	_, err := table.DeleteUDP(ctx, f, nil, func(Flow) bool {
 		calls++
 		cancel()
 		return false
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, calls, 2000)
-	_, err = table.DeleteUDP(ctx, f, func(Flow) bool { return true })
+	_, err = table.DeleteUDP(ctx, f, nil, func(Flow) bool { return true })
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, table.Flows(), 2000)
 }
@@ -311,7 +290,7 @@ func TestKernelWithoutAccessSaysSo(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	defer f.Close()
-	_, err = (&Kernel{NetNS: int(f.Fd())}).DeleteUDP(t.Context(), model.IPv4, func(Flow) bool { return true })
+	_, err = (&Kernel{NetNS: int(f.Fd())}).DeleteUDP(t.Context(), model.IPv4, nil, func(Flow) bool { return true })
 	require.Error(t, err)
 	require.False(t, errors.Is(err, ErrInterrupted))
 	require.ErrorContains(t, err, "conntrack: opening a netlink socket")

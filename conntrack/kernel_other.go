@@ -11,6 +11,6 @@ import (
 )
 
 // DeleteUDP implements [Table]. There is no such table here: it returns an error that wraps [errors.ErrUnsupported].
-func (k *Kernel) DeleteUDP(context.Context, model.Family, func(Flow) bool) (deleted int, err error) {
+func (k *Kernel) DeleteUDP(context.Context, model.Family, []Selection, func(Flow) bool) (deleted int, err error) {
 	return 0, fmt.Errorf("conntrack: %w", errors.ErrUnsupported)
 }

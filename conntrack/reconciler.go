@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -17,6 +18,10 @@ type Options struct {
 	Table Table
 	// Families are the IP families to clean up. Default: both.
 	Families []model.Family
+	// Addresses returns the addresses of this node that serve node ports, for example [nodeaddr.Tracker.Addresses]. It is
+	// asked at every pass, from a goroutine of the Reconciler's. Default: all addresses of the network namespace of the
+	// Table, if that is a [Kernel], and otherwise of this process.
+	Addresses func() nodeaddr.Addresses
 	// OwnsServiceCIDRs: no other proxy on this node serves addresses of the cluster's service ranges
 	// ([model.Node.ServiceCIDRs]), so that any flow that is rewritten there and belongs to no service is stale. Only
 	// this finds, after a restart, the flows to services that went while nobody looked. Leave it off where services
@@ -28,6 +33,7 @@ type Options struct {
 type Reconciler struct {
 	*sink.Forward
 	opts    Options
+	host    nodeaddr.Host // for Options.Addresses
 	metrics metrics
 
 	// What has been described belongs to the caller of the Sink's methods, and so do the familyStates' described parts.
@@ -50,10 +56,10 @@ type familyState struct {
 	resync bool
 	failed bool // the last Sync, in this family
 
-	index    *index // what is in force, from the first successful Sync on; until then nil
-	due      bool   // a pass is due
-	failures int    // passes that failed in a row
-	never    bool   // there is no table
+	index    *index  // what is in force, from the first successful Sync on; until then nil
+	due      pending // what the next pass looks at
+	failures int     // passes that failed in a row
+	never    bool    // there is no table
 	retryAt  time.Time
 }
 
@@ -70,10 +76,15 @@ var (
 // # When it passes over the table
 //
 // Per family: after the first Sync that succeeds, hence never before the state is complete; after one that follows a
-// ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that UDP flows depend on (S20): a serving endpoint that came or went, a
-// service with UDP ports that came or went, or one that gained or lost an address, a port or a node port. What changed is
+// ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows stale
+// (S20): a serving endpoint that went, or came where there was none, a service with UDP ports that came or went, or one that
+// gained or lost an address, a port or a node port. What changed is
 // remembered until a Sync succeeds for the family. The pass judges by what is in force: by what was described at the last
 // Sync that succeeded.
+//
+// After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that came or went,
+// and for those to endpoints that went, up to four of them together. It looks at all flows after the first Sync, a
+// ForceResync, a Sync or a pass that failed, or a bigger change.
 //
 // # Goroutines
 //
@@ -92,9 +103,14 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 	if opts.Table == nil {
 		opts.Table = &Kernel{}
 	}
+	host := &nodeaddr.System{}
+	if k, ok := opts.Table.(*Kernel); ok {
+		host.NetNS = k.NetNS
+	}
 	r := &Reconciler{
 		Forward:  sink.NewForward(next),
 		opts:     opts,
+		host:     host,
 		ctx:      ctx,
 		metrics:  newMetrics(),
 		services: map[model.ServiceName]*model.Service{},
@@ -211,12 +227,13 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.families {
+		failedBefore := f.failed
 		f.failed = f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6
 		if f.failed {
 			continue
 		}
-		if r.apply(f) || f.resync {
-			f.due = true
+		if r.apply(f); f.resync || failedBefore {
+			f.due.addAll() // nobody knows what a Sync that failed had applied
 		}
 		f.resync = false
 	}
@@ -227,10 +244,11 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	return err
 }
 
-// apply puts what has been described in the index of a family, and tells whether a pass is due.
-func (r *Reconciler) apply(f *familyState) (due bool) {
+// apply puts what has been described in the index of a family, and notes what has to be looked at.
+func (r *Reconciler) apply(f *familyState) {
 	if f.index == nil {
-		f.index, due = newIndex(), true
+		f.index = newIndex()
+		f.due.addAll()
 	}
 	for name := range f.touched {
 		ports := udpPorts(r.services[name], f.family, func(port model.PortName) []netip.AddrPort {
@@ -243,9 +261,7 @@ func (r *Reconciler) apply(f *familyState) (due bool) {
 			slices.SortFunc(list, model.CompareTargets)
 			return list
 		})
-		if f.index.set(name, ports) {
-			due = true
-		}
+		f.index.set(name, ports, &f.due)
 	}
 	if len(f.touched) > 64 {
 		f.touched = map[model.ServiceName]struct{}{} // clearing costs as much as the map ever held
@@ -255,5 +271,4 @@ func (r *Reconciler) apply(f *familyState) (due bool) {
 	if r.opts.OwnsServiceCIDRs && r.node != nil {
 		f.index.owned = r.node.ServiceCIDRs
 	}
-	return due
 }

@@ -29,7 +29,7 @@ func passesOf(table *Fake) func() [2]int {
 	}
 }
 
-func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
+func TestAPassIsDueOnlyWhenUDPFlowsMayBeStale(t *testing.T) {
 	f := model.IPv4
 	udp := all.with(endpoint{host: 1}, endpoint{host: 2})
 	tcp := spec{name: "web", ip: otherIP, port: 80, protocol: model.TCP, endpoints: []endpoint{{host: 1}}}
@@ -49,7 +49,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
 		{"a TCP service changes", entries(udp, tcp.with(endpoint{host: 2})), false},
 		{"a TCP service goes", entries(udp), false},
 		{"an endpoint leaves the sets and still serves", entries(all.with(endpoint{host: 1, goes: true, noSet: true}, endpoint{host: 2}), tcp), false},
-		{"an endpoint comes", entries(all.with(endpoint{host: 1}, endpoint{host: 2}, endpoint{host: 3}), tcp), true},
+		{"an endpoint comes", entries(all.with(endpoint{host: 1}, endpoint{host: 2}, endpoint{host: 3}), tcp), false},
 		{"an endpoint goes", entries(all.with(endpoint{host: 1}), tcp), true},
 		{"an endpoint stops to serve", entries(all.with(endpoint{host: 1}, endpoint{host: 2, notServing: true, noSet: true}), tcp), true},
 		{"a UDP service goes", entries(tcp), true},
@@ -60,7 +60,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			table := &Fake{}
 			since := passesOf(table)
-			r := Wrap(t.Context(), nil, Options{Table: table})
+			r := wrap(t, table)
 			describe(r, nil, start)
 			require.NoError(t, r.Sync(t.Context()))
 			r.Wait()
@@ -82,7 +82,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayHaveBecomeStale(t *testing.T) {
 func TestChangesThatRevertBeforeTheSyncAreNone(t *testing.T) {
 	table := &Fake{}
 	since := passesOf(table)
-	r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{model.IPv4}})
+	r := wrap(t, table, model.IPv4)
 	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, model.IPv4)}
 	describe(r, nil, start)
 	require.NoError(t, r.Sync(t.Context()))
@@ -180,7 +180,7 @@ func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv4
 		table := &Fake{}
-		r := Wrap(t.Context(), nil, Options{Table: table})
+		r := wrap(t, table)
 		start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 		describe(r, nil, start)
 		require.NoError(t, r.Sync(t.Context()))
@@ -213,7 +213,7 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		for i := range 8 {
 			table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53)))
 		}
-		r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{f}})
+		r := wrap(t, table, f)
 		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
 		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
 		begin := time.Now()
@@ -224,7 +224,7 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 
 		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
-		_, err := DeleteStale(t.Context(), table, f, func(func(*sink.ServiceEntry) bool) {}, nil)
+		_, err := DeleteStale(t.Context(), table, f, nodePorts(), func(func(*sink.ServiceEntry) bool) {}, nil)
 		require.ErrorIs(t, err, ErrInterrupted)
 		require.ErrorContains(t, err, "IPv6")
 	})
@@ -234,7 +234,7 @@ func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &Fake{}
 		table.FailNext(fmt.Errorf("conntrack: %w", errors.ErrUnsupported))
-		r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{model.IPv4}})
+		r := wrap(t, table, model.IPv4)
 		for range 3 {
 			r.ForceResync()
 			require.NoError(t, r.Sync(t.Context()))
@@ -280,16 +280,16 @@ type blockingTable struct {
 	entered, proceed chan struct{}
 }
 
-func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, stale func(Flow) bool) (int, error) {
+func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, only []Selection, stale func(Flow) bool) (int, error) {
 	b.entered <- struct{}{}
 	<-b.proceed
-	return b.Fake.DeleteUDP(ctx, f, stale)
+	return b.Fake.DeleteUDP(ctx, f, only, stale)
 }
 
 func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 	f := model.IPv4
 	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
-	r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{f}})
+	r := wrap(t, table, f)
 	one := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 	two := []*sink.ServiceEntry{all.with(endpoint{host: 2}).entry(t, f)}
 	dns := netip.AddrPortFrom(host(f, clusterIP), 53)
@@ -316,7 +316,7 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 func TestWhatGoesDuringAPassIsLeftToTheNext(t *testing.T) {
 	f := model.IPv4
 	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
-	r := Wrap(t.Context(), nil, Options{Table: table, Families: []model.Family{f}})
+	r := wrap(t, table, f)
 	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 	describe(r, nil, start)
 	require.NoError(t, r.Sync(t.Context()))
@@ -341,7 +341,7 @@ func TestEachFamilyHasPassesOfItsOwn(t *testing.T) {
 
 	table := &Fake{}
 	since := passesOf(table)
-	r := Wrap(t.Context(), nil, Options{Table: table})
+	r := wrap(t, table)
 	r.SetService(&dual)
 	require.NoError(t, r.Sync(t.Context()))
 	r.Wait()
@@ -354,7 +354,7 @@ func TestEachFamilyHasPassesOfItsOwn(t *testing.T) {
 	for _, f := range model.Families() {
 		table.Add(flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
 	}
-	deleted, err := table.DeleteUDP(t.Context(), model.IPv4, func(Flow) bool { return true })
+	deleted, err := table.DeleteUDP(t.Context(), model.IPv4, nil, func(Flow) bool { return true })
 	require.NoError(t, err)
 	require.Equal(t, 1, deleted, "of that family")
 }
@@ -381,7 +381,7 @@ func TestMetricsHaveKubeProxysNames(t *testing.T) {
 	for i := range 3 {
 		table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
 	}
-	r := Wrap(t.Context(), nil, Options{Table: table})
+	r := wrap(t, table)
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(r))
 	describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
@@ -400,7 +400,7 @@ kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 3
 
 func TestBadCallsDoNoHarm(t *testing.T) {
 	table := &Fake{}
-	r := Wrap(t.Context(), nil, Options{Table: table})
+	r := wrap(t, table)
 	r.SetService(nil)
 	r.SetEndpoint(nil)
 	r.DeleteService(model.ServiceName{Namespace: "no", Name: "such"})

@@ -31,9 +31,12 @@ const (
 	ctaProtoSourcePort      = 2
 	ctaProtoDestinationPort = 3
 
-	ctaFilterOrigFlags = 1
-	filterProtoNumber  = 1 << 3 // the kernel's CTA_FILTER_F_CTA_PROTO_NUM, which no header has
+	ctaFilterOrigFlags, ctaFilterReplyFlags = 1, 2
 
+	// The kernel's CTA_FILTER_F_CTA_..., which no header has. The flag for the destination is the next bit.
+	filterSourceAddress = 1 << 0
+	filterProtoNumber   = 1 << 3
+	filterSourcePort    = 1 << 4
 )
 
 // entry is a flow of a dump, with what it takes to delete it. It is valid as long as the buffer it was read into.
@@ -116,14 +119,51 @@ func parseTuple(b []byte) (t tuple, ok bool) {
 	return t, protocol == unix.IPPROTO_UDP
 }
 
-// udpFilter adds to a request for a dump that it is about UDP flows only. Kernels before 5.8 ignore or refuse it.
-func udpFilter(b *nfnetlink.Builder) {
-	original := b.Open(ctaTupleOrig)
+// udpFilter adds to a request for a dump that it is about the UDP flows of a selection only. Kernels before 5.8 ignore or
+// refuse it.
+func udpFilter(s Selection) func(*nfnetlink.Builder) {
+	return func(b *nfnetlink.Builder) {
+		original := filterTuple(b, ctaTupleOrig, netip.AddrPort{}, s.Destination)
+		var reply uint32
+		if s.ReplySource != (netip.AddrPort{}) {
+			reply = filterTuple(b, ctaTupleReply, s.ReplySource, netip.AddrPort{})
+		}
+		filter := b.Open(ctaFilter)
+		b.Bytes(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, original))
+		if reply != 0 {
+			b.Bytes(ctaFilterReplyFlags, binary.NativeEndian.AppendUint32(nil, reply))
+		}
+		b.Close(filter)
+	}
+}
+
+// filterTuple adds what a direction of the flows has to be, and returns the flags that say what of it counts.
+func filterTuple(b *nfnetlink.Builder, kind uint16, source, destination netip.AddrPort) (flags uint32) {
+	addresses := [2]uint16{ctaIPv4Source, ctaIPv4Destination}
+	if source.Addr().Is6() || destination.Addr().Is6() {
+		addresses = [2]uint16{ctaIPv6Source, ctaIPv6Destination}
+	}
+	whole := b.Open(kind)
+	if source.Addr().IsValid() || destination.Addr().IsValid() {
+		ip := b.Open(ctaTupleIP)
+		for i, a := range []netip.AddrPort{source, destination} {
+			if a.Addr().IsValid() {
+				b.Bytes(addresses[i], a.Addr().AsSlice())
+				flags |= filterSourceAddress << i
+			}
+		}
+		b.Close(ip)
+	}
 	protocol := b.Open(ctaTupleProto)
 	b.Bytes(ctaProtoNumber, []byte{unix.IPPROTO_UDP})
+	flags |= filterProtoNumber
+	for i, a := range []netip.AddrPort{source, destination} {
+		if a.Port() != 0 {
+			b.Uint16(ctaProtoSourcePort+uint16(i), a.Port())
+			flags |= filterSourcePort << i
+		}
+	}
 	b.Close(protocol)
-	b.Close(original)
-	filter := b.Open(ctaFilter)
-	b.Bytes(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtoNumber))
-	b.Close(filter)
+	b.Close(whole)
+	return flags
 }

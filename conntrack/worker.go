@@ -3,9 +3,13 @@ package conntrack
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 const (
@@ -38,7 +42,7 @@ func (r *Reconciler) work() {
 func (r *Reconciler) nextDue() *familyState {
 	var next *familyState
 	for _, f := range r.families {
-		if f.due && !f.never && (next == nil || f.retryAt.Before(next.retryAt)) {
+		if !f.due.isEmpty() && !f.never && (next == nil || f.retryAt.Before(next.retryAt)) {
 			next = f
 		}
 	}
@@ -47,28 +51,24 @@ func (r *Reconciler) nextDue() *familyState {
 
 // pass does one pass. It holds r.mu while it looks at one flow, and not while it waits for the kernel.
 func (r *Reconciler) pass(ctx context.Context, f *familyState) {
-	f.due = false
-	revision := f.index.revision
+	only, revision, nodePorts := f.due.take(), f.index.revision, len(f.index.nodePorts) > 0
 	r.mu.Unlock()
 
 	start := time.Now()
-	deleted, err := pass(ctx, r.opts.Table, f.family, func(flow Flow) bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return f.index.stale(flow)
-	})
+	deleted, err := r.passOver(ctx, f, only, nodePorts)
 	took := time.Since(start)
 	r.metrics.passed(f.family, deleted, took, err)
 	logger := klog.FromContext(ctx)
 
 	r.mu.Lock()
 	if err == nil {
-		logger.V(2).Info("Deleted stale UDP flows", "family", f.family, "deleted", deleted, "duration", took)
+		logger.V(2).Info("Deleted stale UDP flows", "family", f.family, "deleted", deleted,
+			"selections", len(only), "duration", took)
 		f.index.cleaned(revision)
 		f.failures, f.retryAt = 0, time.Time{}
 		return
 	}
-	f.due = true
+	f.due.addAll()
 	if ctx.Err() != nil {
 		return
 	}
@@ -80,6 +80,39 @@ func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 	f.failures++
 	f.retryAt = time.Now().Add(pause)
 	logger.Error(err, "Stale UDP flows were not all deleted; it will be tried again", "deleted", deleted, "retryIn", pause)
+}
+
+// passOver passes over the table with the addresses that node ports are served on now, if there are node ports.
+func (r *Reconciler) passOver(ctx context.Context, f *familyState, only []Selection, nodePorts bool) (deleted int, err error) {
+	if nodePorts {
+		addresses, err := r.addresses()
+		if err != nil {
+			return 0, err
+		}
+		r.mu.Lock()
+		f.index.nodeAddresses = addresses.Of(f.family)
+		r.mu.Unlock()
+	}
+	return pass(ctx, r.opts.Table, f.family, only, func(flow Flow) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return f.index.stale(flow)
+	})
+}
+
+func (r *Reconciler) addresses() (nodeaddr.Addresses, error) {
+	if r.opts.Addresses != nil {
+		return r.opts.Addresses(), nil
+	}
+	list, err := r.host.Addresses()
+	if err != nil {
+		return nodeaddr.Addresses{}, fmt.Errorf("the node's addresses: %w", err)
+	}
+	var addrs []netip.Addr
+	for _, a := range list {
+		addrs = append(addrs, a.Addr)
+	}
+	return nodeaddr.Choice{}.Of(addrs, nil), nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -38,7 +38,7 @@ func Example_allTogether() {
 
 		backend := newBackend(addresses) // its SetNode calls addresses.SetNode, for "primary"
 		ctx, cancel := context.WithCancel(ctx)
-		flows := conntrack.Wrap(ctx, backend, conntrack.Options{})
+		flows := conntrack.Wrap(ctx, backend, conntrack.Options{Addresses: addresses.Addresses})
 		defer func() { cancel(); flows.Wait() }()
 		services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
 			Healthy: proxy.Healthy, Addresses: addresses.Addresses, Events: events, NodeName: nodeName,

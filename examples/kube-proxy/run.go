@@ -183,13 +183,15 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
 	defer func() { _ = backend.Close() }()
-	flows := conntrack.Wrap(ctx, backend, conntrack.Options{Table: p.machine.flows, Families: families})
-	p.registry.MustRegister(flows)
 	resync := make(chan struct{}, 1)
 	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, resync)
 	if err != nil {
 		return err
 	}
+	flows := conntrack.Wrap(ctx, backend, conntrack.Options{
+		Table: p.machine.flows, Families: families, Addresses: addresses.Addresses,
+	})
+	p.registry.MustRegister(flows)
 	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
 		Healthy: p.healthy.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName, Listen: p.machine.listen,
 	})

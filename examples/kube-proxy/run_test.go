@@ -372,7 +372,7 @@ func TestStaleFlowsAreLookedFor(t *testing.T) {
 // flowTable is a conntrack.Table without flows that tells for which family it is asked.
 type flowTable chan model.Family
 
-func (f flowTable) DeleteUDP(_ context.Context, family model.Family, _ func(conntrack.Flow) bool) (int, error) {
+func (f flowTable) DeleteUDP(_ context.Context, family model.Family, _ []conntrack.Selection, _ func(conntrack.Flow) bool) (int, error) {
 	f <- family
 	return 0, nil
 }
