@@ -20,7 +20,7 @@ type Explanation struct {
 	// UnmatchedPorts are ports that slices of the service have and the service does not. Ports match by name and
 	// protocol.
 	UnmatchedPorts []string `json:"unmatchedPorts,omitempty"`
-	// InvalidAddresses are what slices have in the place of an address, and is none.
+	// InvalidAddresses are addresses in slices that do not parse, or are not of the slice's family.
 	InvalidAddresses []string `json:"invalidAddresses,omitempty"`
 }
 
@@ -83,9 +83,9 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 		return e, true
 	}
 	for _, slice := range svc.slices {
-		for _, ep := range slice.endpoints {
-			if !ep.addr.IsValid() {
-				e.InvalidAddresses = append(e.InvalidAddresses, ep.place.Value().invalid)
+		for i := range slice.len() {
+			if slice.flags(i).has(flagInvalid) {
+				e.InvalidAddresses = append(e.InvalidAddresses, slice.places[i].Value().invalid)
 			}
 		}
 	}
@@ -97,15 +97,15 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	}
 	for _, slice := range svc.slices {
 		for _, p := range slice.ports {
-			if svc.intake.model.Port(p.name, p.protocol) == nil {
+			if svc.intake.fields.Port(p.name, p.protocol) == nil {
 				unmatched := fmt.Sprintf("%q %d/%v in slice %s", p.name, p.number, p.protocol, slice.name)
 				e.UnmatchedPorts = append(e.UnmatchedPorts, unmatched)
 			}
 		}
 	}
-	for _, port := range svc.intake.model.Ports {
+	for _, port := range svc.intake.fields.Ports {
 		for _, f := range s.families {
-			if svc.intake.model.ClusterIP(f).IsValid() {
+			if svc.intake.serves(f) {
 				e.Ports = append(e.Ports, s.explainPort(svc, port, f))
 			}
 		}
@@ -125,21 +125,25 @@ func (s *State) whyNoService() string {
 }
 
 func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family) PortExplanation {
-	candidates := collect(nil, svc, port.Name, port.Protocol, f)
-	selected := selectFrom(candidates, s.opts.NodeName, s.node.model.Zone)
+	var all entries
+	svc.entries(&all, f)
+	all.forPort(port.Name, port.Protocol)
+	p := familyPort{State: s, svc: svc, port: &port, name: svc.intake.fields.PortName(port), family: f}
+	x := explainer{candidates: all.candidates(nil, all.list)}
+	p.counter().count(&x.counts, x.candidates, 1)
+	x.rules = p.rules(&x.counts)
 	e := PortExplanation{
-		Port:      svc.intake.model.PortName(port),
+		Port:      p.name,
 		Family:    f.String(),
-		Routes:    s.routes(svc.intake, port, f, &selected),
-		Topology:  selected.explainTopology(),
+		Routes:    p.routes(&x.counts),
+		Topology:  x.topology(),
 		Endpoints: []EndpointExplanation{},
 	}
-	inUse := e.Routes.Sets()
-	for i := range candidates {
-		c := &candidates[i]
-		sets := selected.sets(c, inUse)
+	for i := range x.candidates {
+		c := &x.candidates[i]
+		sets := x.rules.sets(c)
 		value := c.model(e.Port, sets)
-		reason, text := selected.explain(c, sets, inUse)
+		reason, text := x.explain(c, sets)
 		e.Endpoints = append(e.Endpoints, EndpointExplanation{
 			Target: c.target, EndpointSlice: c.slice.name, Node: value.Node,
 			Ready: value.Ready, Serving: value.Serving, Terminating: value.Terminating,
@@ -149,32 +153,42 @@ func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family
 	return e
 }
 
-// explainTopology says which hints are in force, or why none are (S22).
-func (s *selection) explainTopology() string {
+// explainer explains the candidates of a port in one family.
+type explainer struct {
+	candidates []candidate
+	counts     counts
+	rules      rules
+}
+
+// topology says which hints are in effect, or why none are (S22).
+func (x *explainer) topology() string {
+	n, r := &x.counts, &x.rules
 	switch {
-	case s.topology == topologyNode:
-		return fmt.Sprintf("node hints: endpoints for node %s", s.nodeName)
-	case s.topology == topologyZone:
-		return fmt.Sprintf("zone hints: endpoints for %s", s.zone)
-	case s.ready == 0:
+	case r.headless:
+		return "none: the service is headless"
+	case r.topology == topologyNode:
+		return fmt.Sprintf("node hints: endpoints for node %s", r.nodeName)
+	case r.topology == topologyZone:
+		return fmt.Sprintf("zone hints: endpoints for %s", r.zone)
+	case n.ready == 0:
 		return "none: no endpoint is ready"
-	case s.withoutNodeHint == s.ready && s.withoutZoneHint == s.ready:
+	case n.withoutNodeHint == n.ready && n.withoutZoneHint == n.ready:
 		return "none: no hints"
 	}
 	var why []string
-	if s.withoutNodeHint < s.ready {
-		why = append(why, s.whyNot("node", s.withoutNodeHint, s.nodeName))
+	if n.withoutNodeHint < n.ready {
+		why = append(why, x.whyNot("node", n.withoutNodeHint, r.nodeName))
 	}
-	if s.withoutZoneHint < s.ready {
-		why = append(why, s.whyNot("zone", s.withoutZoneHint, s.zone))
+	if n.withoutZoneHint < n.ready {
+		why = append(why, x.whyNot("zone", n.withoutZoneHint, r.zone))
 	}
 	return "none: " + strings.Join(why, "; ")
 }
 
-func (s *selection) whyNot(kind string, without int, own string) string {
+func (x *explainer) whyNot(kind string, without int32, own string) string {
 	switch {
 	case without > 0:
-		return fmt.Sprintf("%d of %d ready endpoints have no %s hint", without, s.ready, kind)
+		return fmt.Sprintf("%d of %d ready endpoints have no %s hint", without, x.counts.ready, kind)
 	case own == "":
 		return fmt.Sprintf("this node's %s is not known", kind)
 	}
@@ -182,8 +196,8 @@ func (s *selection) whyNot(kind string, without int, own string) string {
 }
 
 // explain says why a candidate is in these sets.
-func (s *selection) explain(c *candidate, sets, inUse model.EndpointSets) (Reason, string) {
-	flags, place := c.endpoint.flags, c.endpoint.place.Value()
+func (x *explainer) explain(c *candidate, sets model.EndpointSets) (Reason, string) {
+	flags, place, inUse := c.flags, c.place(), x.rules.inUse
 	switch {
 	case c.loses:
 		return ReasonDuplicate, "another entry with the same address and port is preferred"
@@ -193,9 +207,9 @@ func (s *selection) explain(c *candidate, sets, inUse model.EndpointSets) (Reaso
 		return ReasonNotServing, "terminating and not serving"
 	case sets.Has(model.ClusterSet) && flags.draining():
 		return ReasonLastResort, "serving while it terminates, and no endpoint is ready"
-	case sets.Has(model.ClusterSet) && s.topology == topologyNode:
+	case sets.Has(model.ClusterSet) && x.rules.topology == topologyNode:
 		return ReasonNodeHint, "node hint names this node"
-	case sets.Has(model.ClusterSet) && s.topology == topologyZone:
+	case sets.Has(model.ClusterSet) && x.rules.topology == topologyZone:
 		return ReasonZoneHint, "zone hint names this node's zone"
 	case sets.Has(model.ClusterSet):
 		return ReasonReady, "ready"
@@ -204,14 +218,16 @@ func (s *selection) explain(c *candidate, sets, inUse model.EndpointSets) (Reaso
 	// Ready or draining, and not in the cluster set.
 	reason, text := ReasonReady, "ready"
 	switch {
-	case flags.draining() && s.ready > 0 && !(sets.Has(model.LocalSet) && !inUse.Has(model.ClusterSet)):
+	case flags.draining() && x.rules.headless:
+		reason, text = ReasonDraining, "terminating, and the service is headless"
+	case flags.draining() && x.counts.ready > 0 && !(sets.Has(model.LocalSet) && !inUse.Has(model.ClusterSet)):
 		reason, text = ReasonDraining, "terminating, and others are ready"
 	case flags.draining():
 		reason, text = ReasonLastResort, "serving while it terminates, and no endpoint on this node is ready"
 	case !inUse.Has(model.ClusterSet):
-	case s.topology == topologyNode:
+	case x.rules.topology == topologyNode:
 		reason, text = ReasonOtherNode, "node hint names "+hintList(place.nodeHints)
-	case s.topology == topologyZone:
+	case x.rules.topology == topologyZone:
 		reason, text = ReasonOtherZone, "zone hint names "+hintList(place.zoneHints)
 	}
 	switch {

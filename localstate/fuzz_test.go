@@ -88,7 +88,10 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 		aService("web", nodePort(30080), clusterIPs("10.0.0.1", "fd00::1"), externalLocal), aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-2", ep("10.1.0.2", forZones("zone-a"))),
 		aService("api", clusterIPs("10.0.0.9"), vips("192.0.2.7"), sourceRanges("203.0.113.0/24")), aSlice("api-1", ofService("api"), ep("10.1.0.9")),
 	}
-	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}, others...)
+	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}})
+	w.state.indexAbove = 0
+	w.set(others...)
+	w.flush()
 	w.set(obj)
 	require.False(t, w.set(obj), "the same object again is no news")
 	w.flush()

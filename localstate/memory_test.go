@@ -29,6 +29,20 @@ func requireNothingKept(t testing.TB, s *State) {
 	for _, c := range s.wave.candidates[:cap(s.wave.candidates)] {
 		require.Nil(t, c.slice, "a slice in a buffer")
 	}
+	for f := range s.wave.families {
+		b := &s.wave.families[f]
+		for _, e := range []*entries{&b.all, &b.difference.before, &b.difference.after, &b.difference.own[0], &b.difference.own[1]} {
+			for _, slice := range e.slices[:cap(e.slices)] {
+				require.Nil(t, slice, "a slice in a buffer")
+			}
+		}
+		for _, slice := range b.difference.unchanged[:cap(b.difference.unchanged)] {
+			require.Nil(t, slice, "a slice in a buffer")
+		}
+	}
+	for _, e := range s.wave.edits[:cap(s.wave.edits)] {
+		require.Nil(t, e.value, "an endpoint in a buffer")
+	}
 	for _, e := range s.wave.sets[:cap(s.wave.sets)] {
 		require.Nil(t, e, "an endpoint in a buffer")
 	}

@@ -136,6 +136,7 @@ func (s *State) nodeChanged(node *model.Node) bool {
 		}
 		if node.Zone != old.Zone { // S24
 			for svc := range s.hinted {
+				svc.index = nil // it counts hints for the old zone
 				s.markEndpoints(svc, f)
 			}
 		}

@@ -25,6 +25,18 @@ type Options struct {
 	NoExternalIPs bool
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
+	// EndpointDetails fills in [model.Endpoint]'s Details: what people know an endpoint by. It takes about as much memory
+	// again for each endpoint. The slices have to come with it: see EndpointDetails of watch.ClientsetOptions.
+	EndpointDetails bool
+	// DrainingEndpoints hands over endpoints of all protocols while they serve the connections that they have and
+	// terminate, in no set, so that a receiver can tell one that drains from one that is gone (S57). Without it only UDP
+	// endpoints are (S40).
+	DrainingEndpoints bool
+	// HeadlessServices takes headless services, too, with their endpoints, and ExternalNameServices those of type
+	// ExternalName, for a receiver that is a DNS server, say (S2). A headless service without ports has no endpoints
+	// here, because an endpoint is one of a port. The objects have to come: see HeadlessServices of
+	// watch.ClientsetOptions.
+	HeadlessServices, ExternalNameServices bool
 	// DetectLocal says how to tell that traffic comes from a pod of this node (S30).
 	DetectLocal DetectLocal
 }

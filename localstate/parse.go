@@ -49,8 +49,13 @@ func parsePrefix(text string) (netip.Prefix, error) {
 
 // parseProtocol reads a protocol; an empty one is TCP (S11).
 func parseProtocol(p corev1.Protocol) (model.Protocol, error) {
-	if p == "" {
+	switch p {
+	case "", corev1.ProtocolTCP:
 		return model.TCP, nil
+	case corev1.ProtocolUDP:
+		return model.UDP, nil
+	case corev1.ProtocolSCTP:
+		return model.SCTP, nil
 	}
 	return model.ParseProtocol(string(p))
 }

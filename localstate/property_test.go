@@ -15,7 +15,7 @@ import (
 // checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere, leads to
 // what the rules say of the objects that are there at the end; and that nothing is left when they go.
 func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
-	scratch := h.final().play(t, opts, func() bool { return false })
+	scratch := h.final().play(t, opts, indexAbove, func() bool { return false })
 	want := scratch.got.String()
 	require.Equal(t, newReference(opts, scratch.got.node, h.final()).lines(), scratch.got.lines(), "by the rules")
 	require.Empty(t, scratch.got.checkForm())
@@ -30,7 +30,7 @@ func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
 		if i > 0 {
 			order = h.shuffled(d)
 		}
-		w := order.play(t, opts, flush)
+		w := order.play(t, opts, testdice.Pick(d, 0, 2, indexAbove), flush)
 		require.Equal(t, want, w.got.String(), "from scratch, and by events")
 		require.Equal(t, scratch.state.NoLocalEndpoints(), w.state.NoLocalEndpoints())
 		require.Empty(t, checkExplanations(w.state, w.got))
@@ -53,9 +53,11 @@ func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
 	}
 }
 
-// play makes a State live through a history, and flushes it at the end.
-func (h history) play(t *testing.T, opts Options, flush func() bool) *world {
+// play makes a State live through a history, and flushes it at the end. It has an index for services that have more
+// endpoints than so many.
+func (h history) play(t *testing.T, opts Options, indexAbove int, flush func() bool) *world {
 	w := newWorldWith(t, opts)
+	w.state.indexAbove = indexAbove
 	for _, e := range h {
 		if e.deleted {
 			w.delete(e.obj)

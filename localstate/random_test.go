@@ -56,6 +56,7 @@ func randomService(d testdice.Dice) *corev1.Service {
 		clusterIPs("fd00::1", "10.0.0.1")(obj)
 	case 6:
 		clusterIPs("None")(obj)
+		obj.Spec.IPFamilies = testdice.Some(d, corev1.IPv4Protocol, corev1.IPv6Protocol)
 	case 7:
 		clusterIPs("bogus", "fd00::1")(obj)
 	case 8:
@@ -77,7 +78,7 @@ func randomService(d testdice.Dice) *corev1.Service {
 		}
 	}
 	if testdice.OneIn(d, 8) {
-		obj.Spec.Type = corev1.ServiceTypeExternalName
+		obj.Spec.Type, obj.Spec.ExternalName = corev1.ServiceTypeExternalName, testdice.Pick(d, "", "www.example.com")
 	}
 	if d.Roll(2) == 0 {
 		externalLocal(obj)
@@ -178,7 +179,11 @@ func randomServiceCIDR(d testdice.Dice) metav1.Object {
 }
 
 func randomOptions(d testdice.Dice) Options {
-	opts := Options{NodeName: me, NoExternalIPs: testdice.OneIn(d, 8), MasqueradeAll: testdice.OneIn(d, 8)}
+	opts := Options{
+		NodeName: me, NoExternalIPs: testdice.OneIn(d, 8), MasqueradeAll: testdice.OneIn(d, 8),
+		EndpointDetails: testdice.OneIn(d, 3), DrainingEndpoints: testdice.OneIn(d, 3),
+		HeadlessServices: testdice.OneIn(d, 3), ExternalNameServices: testdice.OneIn(d, 3),
+	}
 	switch d.Roll(5) {
 	case 0:
 		opts.DetectLocal.NodeCIDR = true

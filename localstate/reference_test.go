@@ -51,6 +51,14 @@ func (r *reference) lines() []string {
 func (m *mirror) lines() []string {
 	var out []string
 	for _, s := range m.services {
+		switch {
+		case s.ExternalName != "":
+			out = append(out, fmt.Sprintf("%v is %s", s.Name, s.ExternalName))
+			continue
+		case s.Headless:
+			out = append(out, fmt.Sprintf("%v is headless", s.Name))
+			continue
+		}
 		out = append(out, fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", s.Name, s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs, s.LoadBalancerSourceRanges))
 		if s.HealthCheck != nil {
 			out = append(out, fmt.Sprintf("%v health check %+v", s.Name, *s.HealthCheck))
@@ -97,10 +105,23 @@ func (r *reference) clusterIP(svc *corev1.Service, f model.Family) netip.Addr {
 func (r *reference) service(svc *corev1.Service) []string {
 	spec := &svc.Spec
 	_, labelled := svc.Labels["service.kubernetes.io/service-proxy-name"]
-	if labelled || spec.ClusterIP == "" || spec.ClusterIP == "None" || spec.Type == corev1.ServiceTypeExternalName {
-		return nil // S1, S2
-	}
 	name := model.ServiceName{Namespace: svc.Namespace, Name: svc.Name}
+	switch {
+	case labelled: // S1
+		return nil
+	case spec.Type == corev1.ServiceTypeExternalName: // S2
+		if r.opts.ExternalNameServices && spec.ExternalName != "" {
+			return []string{fmt.Sprintf("%v is %s", name, spec.ExternalName)}
+		}
+		return nil
+	case spec.ClusterIP == "None":
+		if r.opts.HeadlessServices {
+			return r.headless(name, spec)
+		}
+		return nil
+	case spec.ClusterIP == "":
+		return nil
+	}
 	ips := []netip.Addr{}
 	for _, f := range r.families() {
 		if ip := r.clusterIP(svc, f); ip.IsValid() {
@@ -179,6 +200,47 @@ func (r *reference) service(svc *corev1.Service) []string {
 	return out
 }
 
+// headless is a service whose endpoints are all that matters: the ready ones.
+func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) []string {
+	out := []string{fmt.Sprintf("%v is headless", name)}
+	served := false
+	for _, f := range r.families() {
+		if len(spec.IPFamilies) > 0 && !slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String())) {
+			continue
+		}
+		served = true
+		for _, port := range spec.Ports {
+			if port.Port == 0 {
+				continue
+			}
+			protocol := protocolOf(&port.Protocol)
+			for _, x := range r.entries(name, port.Name, protocol, f) {
+				x.Port = portName(name, port)
+				if x.Ready {
+					x.Sets = model.ClusterSet
+				}
+				if x.Ready || r.inNoSet(x, protocol) {
+					out = append(out, fmt.Sprintf("%+v", x.Endpoint))
+				}
+			}
+		}
+	}
+	if !served {
+		return nil
+	}
+	return out
+}
+
+// inNoSet tells whether an endpoint is handed over although it is in no set.
+func (r *reference) inNoSet(x referenceEntry, protocol corev1.Protocol) bool {
+	return protocol == corev1.ProtocolUDP && x.Serving || r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating
+}
+
+func portName(svc model.ServiceName, port corev1.ServicePort) model.PortName {
+	protocols := map[corev1.Protocol]model.Protocol{"TCP": model.TCP, "UDP": model.UDP, "SCTP": model.SCTP}
+	return model.PortName{Service: svc, Port: port.Name, Protocol: protocols[protocolOf(&port.Protocol)]}
+}
+
 // ranges is S8 and S26.
 func (r *reference) ranges(svc *corev1.Service, f model.Family, vips map[netip.Addr]bool) []netip.Prefix {
 	var ranges []netip.Prefix
@@ -213,21 +275,21 @@ func (r *reference) ranges(svc *corev1.Service, f model.Family, vips map[netip.A
 	return ranges
 }
 
-// entry is an endpoint of a slice, for one target.
-type entry struct {
+// referenceEntry is an endpoint of a slice, for one target.
+type referenceEntry struct {
 	model.Endpoint
 	nodeHints, zoneHints []string
 }
 
 // entries is S13, S15, S16 and S17: the winners for each target of a port.
-func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.Protocol, f model.Family) map[netip.AddrPort]entry {
-	winners := map[netip.AddrPort]entry{}
+func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.Protocol, f model.Family) map[netip.AddrPort]referenceEntry {
+	winners := map[netip.AddrPort]referenceEntry{}
 	for _, slice := range r.slices {
 		_, headless := slice.Labels["service.kubernetes.io/headless"]
-		if headless || slice.Namespace != svc.Namespace || slice.Labels["kubernetes.io/service-name"] != svc.Name || string(slice.AddressType) != f.String() {
+		if headless && !r.opts.HeadlessServices || slice.Namespace != svc.Namespace || slice.Labels["kubernetes.io/service-name"] != svc.Name || string(slice.AddressType) != f.String() {
 			continue
 		}
-		own := map[netip.AddrPort]entry{}
+		own := map[netip.AddrPort]referenceEntry{}
 		for _, p := range slice.Ports {
 			if p.Name == nil || *p.Name != port || p.Port == nil || *p.Port < 1 || *p.Port > 65535 || protocolOf(p.Protocol) != protocol {
 				continue
@@ -237,7 +299,7 @@ func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.
 				if err != nil || model.FamilyOf(addr) != f {
 					continue
 				}
-				x := entry{Endpoint: model.Endpoint{Target: netip.AddrPortFrom(addr, uint16(*p.Port)), Ready: true, Serving: true}}
+				x := referenceEntry{Endpoint: model.Endpoint{Target: netip.AddrPortFrom(addr, uint16(*p.Port)), Ready: true, Serving: true}}
 				if c := e.Conditions.Ready; c != nil {
 					x.Ready = *c
 				}
@@ -258,6 +320,9 @@ func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.
 					for _, h := range e.Hints.ForZones {
 						x.zoneHints = append(x.zoneHints, h.Name)
 					}
+				}
+				if r.opts.EndpointDetails {
+					x.Details = model.NewDetails(model.EndpointDetails{NodeHints: x.nodeHints, ZoneHints: x.zoneHints})
 				}
 				none := func(name string) bool { return name == "" }
 				x.nodeHints, x.zoneHints = slices.DeleteFunc(x.nodeHints, none), slices.DeleteFunc(x.zoneHints, none)
@@ -305,7 +370,7 @@ func (r *reference) healthCheckCount(svc model.ServiceName, f model.Family) int 
 func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model.Family, internalLocal, externalLocal, accessible bool) []string {
 	protocol := protocolOf(&port.Protocol)
 	entries := r.entries(svc, port.Name, protocol, f)
-	last := func(x entry) bool { return !x.Ready && x.Serving && x.Terminating }
+	last := func(x referenceEntry) bool { return !x.Ready && x.Serving && x.Terminating }
 
 	ready, usable, localReady := false, false, false
 	allNode, allZone, thisNode, thisZone := true, true, false, false
@@ -320,7 +385,7 @@ func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model
 		thisNode = thisNode || slices.Contains(x.nodeHints, r.opts.NodeName)
 		thisZone = thisZone || slices.Contains(x.zoneHints, r.node.Zone)
 	}
-	selected := func(x entry) bool {
+	selected := func(x referenceEntry) bool {
 		switch {
 		case allNode && thisNode:
 			return slices.Contains(x.nodeHints, r.opts.NodeName)
@@ -332,7 +397,7 @@ func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model
 	usesCluster := !internalLocal || accessible
 	usesLocal := internalLocal || externalLocal && accessible
 
-	name := model.PortName{Service: svc, Port: port.Name, Protocol: map[corev1.Protocol]model.Protocol{"TCP": model.TCP, "UDP": model.UDP, "SCTP": model.SCTP}[protocol]}
+	name := portName(svc, port)
 	routes := r.routes(internalLocal, externalLocal, accessible, usable, f)
 	out := []string{fmt.Sprintf("%v %d %d %v: %v", name, port.Port, port.NodePort, f, routes)}
 	for _, x := range entries {
@@ -343,7 +408,7 @@ func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model
 		if usesLocal && x.Local && (x.Ready || !localReady && last(x)) {
 			x.Sets |= model.LocalSet
 		}
-		if x.Sets != 0 || protocol == corev1.ProtocolUDP && x.Serving {
+		if x.Sets != 0 || r.inNoSet(x, protocol) {
 			out = append(out, fmt.Sprintf("%+v", x.Endpoint))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -22,23 +23,35 @@ const (
 	defaultAffinityTimeout = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 )
 
-// serviceIntake is what is remembered of a Service object.
+// serviceIntake is what is remembered of a Service object: the fields of a model.Service, and what that has no place for.
+//
+// Some fields of a model.Service follow from other objects, too: the ports' routes, the health check's counts, and
+// LoadBalancerSourceRanges, which may have VIPs beside the ranges. Of these, fields may hold anything: complete works them
+// out, and nothing else reads them. So, once the service has been handed over, fields is that very value, and there is
+// one copy of it.
 type serviceIntake struct {
-	// model is the service in its final form but for what depends on other objects: the ports' routes, the count of
-	// local endpoints, and the VIPs as their own allowed sources.
-	model *model.Service
+	fields *model.Service
 	// ranges are the source ranges of the object (S8), without VIPs.
 	ranges []netip.Prefix
-	// external tells, by family, whether there are external addresses beside node ports (S10). They may be hidden from
+	// families are those in which the service has endpoints; see familyIndex.
+	families [2]bool
+	// externals tells, by family, whether there are external addresses beside node ports (S10). They may be hidden from
 	// the model by Options.NoExternalIPs.
-	externalIPv4, externalIPv6 bool
+	externals [2]bool
 }
 
-func (in *serviceIntake) external(f model.Family) bool {
-	if f == model.IPv4 {
-		return in.externalIPv4
-	}
-	return in.externalIPv6
+func (in *serviceIntake) serves(f model.Family) bool { return in.families[familyIndex(f)] }
+
+func (in *serviceIntake) external(f model.Family) bool { return in.externals[familyIndex(f)] }
+
+// saysTheSameAs tells whether two readings of a Service object agree.
+func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
+	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) && in.plain().Equal(o.plain())
+}
+
+// plain returns the fields with nothing in those that follow from other objects.
+func (in *serviceIntake) plain() *model.Service {
+	return in.complete(make([][2]model.Routes, len(in.fields.Ports)), [2]int{}, func(model.Family) netip.Addr { return netip.Addr{} })
 }
 
 // skipReason says why a Service gets no service proxy, or "" if it gets one (S1, S2).
@@ -49,9 +62,15 @@ func (o Options) skipReason(obj *corev1.Service) string {
 	case o.ServiceProxyName != "" && name != o.ServiceProxyName:
 		return fmt.Sprintf("label %s is not %q", labelServiceProxyName, o.ServiceProxyName)
 	case obj.Spec.Type == corev1.ServiceTypeExternalName:
-		return "type ExternalName"
+		if !o.ExternalNameServices {
+			return "type ExternalName"
+		} else if obj.Spec.ExternalName == "" {
+			return "type ExternalName without an external name"
+		}
 	case obj.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "headless: clusterIP is None"
+		if !o.HeadlessServices {
+			return "headless: clusterIP is None"
+		}
 	case obj.Spec.ClusterIP == "":
 		return "no clusterIP"
 	}
@@ -87,13 +106,53 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 	svc := &model.Service{
 		Name:        model.ServiceName{Namespace: obj.Namespace, Name: obj.Name},
 		UID:         string(obj.UID),
+		Type:        serviceType(spec.Type),
 		Created:     obj.CreationTimestamp.UTC().Truncate(time.Second),
 		Labels:      cloneMap(obj.Labels),
 		Annotations: cloneMap(obj.Annotations),
 	}
 	delete(svc.Annotations, annotationLastApplied)
-	in := &serviceIntake{model: svc}
+	if class := spec.LoadBalancerClass; class != nil {
+		svc.LoadBalancerClass = *class
+	}
+	in := &serviceIntake{fields: svc}
 
+	switch {
+	case svc.Type == model.ServiceTypeExternalName:
+		svc.ExternalName = spec.ExternalName
+	case spec.ClusterIP == corev1.ClusterIPNone:
+		svc.Headless = true
+		in.families = headlessFamilies(families, spec)
+	default:
+		intakeClusterIPs(in, families, obj, bad)
+	}
+	if svc.ExternalName == "" && in.families == [2]bool{} {
+		return nil, "no clusterIP of a family that this node serves"
+	}
+	intakeExternal(in, o, obj, bad)
+	intakePolicies(in, obj, bad)
+	intakePorts(in, obj, bad)
+	if len(svc.ClusterIPs) == 0 { // nothing comes here by way of this node, whatever an unchecked object says
+		svc.HealthCheck = nil
+		for i := range svc.Ports {
+			svc.Ports[i].NodePort = 0
+		}
+	}
+	return in, ""
+}
+
+// headlessFamilies are those of the object's that are served; one that names none is in any family.
+func headlessFamilies(families []model.Family, spec *corev1.ServiceSpec) [2]bool {
+	var served [2]bool
+	for _, f := range families {
+		served[familyIndex(f)] = len(spec.IPFamilies) == 0 || slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String()))
+	}
+	return served
+}
+
+// intakeClusterIPs reads the cluster IPs of the families that are served (S3).
+func intakeClusterIPs(in *serviceIntake, families []model.Family, obj *corev1.Service, bad func(string, error)) {
+	svc, spec := in.fields, &obj.Spec
 	for _, f := range families {
 		text := clusterIPText(spec, f)
 		if text == "" || text == corev1.ClusterIPNone {
@@ -108,23 +167,29 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 			continue
 		}
 		svc.ClusterIPs = append(svc.ClusterIPs, addr)
-	}
-	if len(svc.ClusterIPs) == 0 {
-		return nil, "no clusterIP of a family that this node serves"
+		in.families[familyIndex(f)] = true
 	}
 	if len(svc.ClusterIPs) == 2 && len(spec.IPFamilies) > 0 && spec.IPFamilies[0] == corev1.IPv6Protocol {
 		slices.Reverse(svc.ClusterIPs) // primary family first
 	}
+}
 
-	intakeExternal(in, o, obj, bad)
-	intakePolicies(in, obj, bad)
-	intakePorts(in, obj, bad)
-	return in, ""
+// serviceType reads the type; an empty one is ClusterIP (S11).
+func serviceType(t corev1.ServiceType) model.ServiceType {
+	switch t {
+	case corev1.ServiceTypeNodePort:
+		return model.ServiceTypeNodePort
+	case corev1.ServiceTypeLoadBalancer:
+		return model.ServiceTypeLoadBalancer
+	case corev1.ServiceTypeExternalName:
+		return model.ServiceTypeExternalName
+	}
+	return model.ServiceTypeClusterIP
 }
 
 // intakeExternal reads the external IPs (S6), the load-balancer VIPs (S7) and their source ranges (S8).
 func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(string, error)) {
-	svc := in.model
+	svc := in.fields
 	add := func(field, text string, list *[]netip.Addr, program bool) {
 		addr, err := parseAddr(text)
 		if err != nil {
@@ -135,11 +200,7 @@ func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(
 		if !svc.ClusterIP(f).IsValid() {
 			return
 		}
-		if f == model.IPv4 {
-			in.externalIPv4 = true
-		} else {
-			in.externalIPv6 = true
-		}
+		in.externals[familyIndex(f)] = true
 		if program {
 			*list = append(*list, addr)
 		}
@@ -177,7 +238,7 @@ func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(
 
 // intakePolicies reads the traffic policies and the health check (S9), and session affinity (S11, S32).
 func intakePolicies(in *serviceIntake, obj *corev1.Service, bad func(string, error)) {
-	svc, spec := in.model, &obj.Spec
+	svc, spec := in.fields, &obj.Spec
 	if p := spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
 		svc.InternalTrafficPolicy = model.TrafficPolicyLocal
 	}
@@ -208,7 +269,7 @@ func intakePolicies(in *serviceIntake, obj *corev1.Service, bad func(string, err
 
 // intakePorts reads the ports (S4).
 func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)) {
-	svc := in.model
+	svc := in.fields
 	svc.Ports = make([]model.ServicePort, 0, len(obj.Spec.Ports))
 	for i := range obj.Spec.Ports {
 		p := &obj.Spec.Ports[i]
@@ -234,36 +295,46 @@ func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)
 			bad(fmt.Errorf("node port %d is out of range", p.NodePort))
 			nodePort = 0
 		}
-		svc.Ports = append(svc.Ports, model.ServicePort{Name: p.Name, Protocol: protocol, Port: number, NodePort: nodePort})
+		port := model.ServicePort{Name: p.Name, Protocol: protocol, Port: number, NodePort: nodePort}
+		if p.AppProtocol != nil {
+			port.AppProtocol = *p.AppProtocol
+		}
+		if p.TargetPort != (intstr.IntOrString{}) {
+			port.TargetPort = p.TargetPort.String()
+		}
+		svc.Ports = append(svc.Ports, port)
 	}
 }
 
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count
 // of local endpoints, by family; and the VIPs as allowed sources where a range holds the node's address. It returns
-// in.model itself if that has it all already.
+// in.fields itself if that has it all already.
 func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]int, nodeIP func(model.Family) netip.Addr) *model.Service {
-	svc := *in.model
+	old := in.fields
+	ports, check, ranges := old.Ports, old.HealthCheck, old.LoadBalancerSourceRanges
 	changed := false
 	for i, r := range routes {
-		if p := &svc.Ports[i]; p.RoutesIPv4 != r[0] || p.RoutesIPv6 != r[1] {
+		if p := &ports[i]; p.RoutesIPv4 != r[0] || p.RoutesIPv6 != r[1] {
 			if !changed {
-				svc.Ports, changed = slices.Clone(svc.Ports), true
+				ports, changed = slices.Clone(ports), true
 			}
-			svc.Ports[i].RoutesIPv4, svc.Ports[i].RoutesIPv6 = r[0], r[1]
+			ports[i].RoutesIPv4, ports[i].RoutesIPv6 = r[0], r[1]
 		}
 	}
-	if h := svc.HealthCheck; h != nil && (h.LocalEndpointsIPv4 != localEndpoints[0] || h.LocalEndpointsIPv6 != localEndpoints[1]) {
-		svc.HealthCheck = &model.HealthCheck{NodePort: h.NodePort, LocalEndpointsIPv4: localEndpoints[0], LocalEndpointsIPv6: localEndpoints[1]}
+	if check != nil && (check.LocalEndpointsIPv4 != localEndpoints[0] || check.LocalEndpointsIPv6 != localEndpoints[1]) {
+		check = &model.HealthCheck{NodePort: check.NodePort, LocalEndpointsIPv4: localEndpoints[0], LocalEndpointsIPv6: localEndpoints[1]}
 		changed = true
 	}
 	if len(in.ranges) > 0 {
-		if ranges := in.rangesWithVIPs(nodeIP); !slices.Equal(ranges, svc.LoadBalancerSourceRanges) {
-			svc.LoadBalancerSourceRanges, changed = ranges, true
+		if all := in.rangesWithVIPs(nodeIP); !slices.Equal(all, ranges) {
+			ranges, changed = all, true
 		}
 	}
 	if !changed {
-		return in.model
+		return old
 	}
+	svc := *old
+	svc.Ports, svc.HealthCheck, svc.LoadBalancerSourceRanges = ports, check, ranges
 	return &svc
 }
 
@@ -276,7 +347,7 @@ func (in *serviceIntake) rangesWithVIPs(nodeIP func(model.Family) netip.Addr) []
 		if !ip.IsValid() || !slices.ContainsFunc(in.ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {
 			continue
 		}
-		for _, vip := range in.model.LoadBalancerIPs {
+		for _, vip := range in.fields.LoadBalancerIPs {
 			if model.FamilyOf(vip) == f {
 				ranges = append(slices.Clip(ranges), netip.PrefixFrom(vip, vip.BitLen()))
 			}
@@ -288,6 +359,7 @@ func (in *serviceIntake) rangesWithVIPs(nodeIP func(model.Family) netip.Addr) []
 	return rangeSet(ranges)
 }
 
+// familyIndex is the place of a family in an array of two.
 func familyIndex(f model.Family) int {
 	if f == model.IPv4 {
 		return 0
@@ -303,7 +375,8 @@ func cloneMap(m map[string]string) map[string]string {
 	return maps.Clone(m)
 }
 
-// rangeSet sorts ranges in place and drops those that lie within another one, as model.NewService does.
+// rangeSet sorts ranges in place and drops those that lie within another one: 10.0.0.0/8 and 10.1.0.0/16 become the
+// first.
 func rangeSet(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, netip.Prefix.Compare)
 	kept := list[:0]

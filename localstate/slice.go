@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,15 +19,17 @@ import (
 // sliceKey names an EndpointSlice object.
 type sliceKey struct{ namespace, name string }
 
-// sliceIntake is what is remembered of an EndpointSlice. It is compact, because there are as many entries as the cluster
-// has endpoints.
+// sliceIntake is what is remembered of an EndpointSlice. It is compact, because there are as many endpoints in slices as
+// the cluster has, and it is not written to once State.SetEndpointSlice has taken it in.
 type sliceIntake struct {
-	name      string // in the service's namespace
-	service   *service
-	family    model.Family
-	hinted    bool // an endpoint has hints: node and zone matter
-	ports     []slicePort
-	endpoints []sliceEndpoint
+	name    string // in the service's namespace
+	service *service
+	family  model.Family
+	hinted  bool        // an endpoint has hints: node and zone matter
+	ports   []slicePort // shared with the service's other slices that have the same
+	// The endpoints, in the object's order. packed has a byte of flags and the address of each, see packedSize.
+	packed []byte
+	places []unique.Handle[place]
 }
 
 func (s *sliceIntake) key() sliceKey { return sliceKey{s.service.name.Namespace, s.name} }
@@ -37,18 +40,58 @@ type slicePort struct {
 	number   uint16
 }
 
-type sliceEndpoint struct {
-	addr  netip.Addr // not valid: kept for Explain alone, which says what stands in its place
-	place unique.Handle[place]
-	flags endpointFlags
+// packedSize is what an endpoint takes in sliceIntake.packed.
+func packedSize(f model.Family) int {
+	if f == model.IPv4 {
+		return 1 + 4
+	}
+	return 1 + 16
 }
 
-// place is where an endpoint is and whom it is for. Many endpoints share one.
+// len returns the number of endpoints, invalid ones included.
+func (s *sliceIntake) len() int { return len(s.places) }
+
+// endpoint returns the packed form of the i-th endpoint.
+func (s *sliceIntake) endpoint(i int) []byte {
+	size := packedSize(s.family)
+	return s.packed[i*size : (i+1)*size]
+}
+
+func (s *sliceIntake) flags(i int) endpointFlags { return endpointFlags(s.endpoint(i)[0]) }
+
+// addr returns the address of the i-th endpoint, which has to be a valid one.
+func (s *sliceIntake) addr(i int) netip.Addr {
+	if b := s.endpoint(i)[1:]; s.family == model.IPv4 {
+		return netip.AddrFrom4([4]byte(b))
+	} else {
+		return netip.AddrFrom16([16]byte(b))
+	}
+}
+
+// add appends an endpoint. An invalid one has the zero Addr.
+func (s *sliceIntake) add(addr netip.Addr, flags endpointFlags, p unique.Handle[place]) {
+	s.packed = append(s.packed, byte(flags))
+	if s.family == model.IPv4 {
+		var b [4]byte
+		if addr.IsValid() {
+			b = addr.As4()
+		}
+		s.packed = append(s.packed, b[:]...)
+	} else {
+		b := addr.As16()
+		s.packed = append(s.packed, b[:]...)
+	}
+	s.places = append(s.places, p)
+	s.hinted = s.hinted || flags&(flagNodeHints|flagZoneHints) != 0
+}
+
+// place is where an endpoint is and whom it is for. Many endpoints share one, unless their details are asked for.
 type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.
 	nodeHints, zoneHints string
-	invalid              string // what stands in the place of the address, if that is none
+	invalid              string // the text of an address that does not parse
+	details              model.Details
 }
 
 type endpointFlags uint8
@@ -60,6 +103,7 @@ const (
 	flagLocal
 	flagNodeHints
 	flagZoneHints
+	flagInvalid // there is no address: the endpoint is kept for Explain alone, which says what is in its place
 )
 
 func (f endpointFlags) has(x endpointFlags) bool { return f&x == x }
@@ -81,12 +125,12 @@ func hintNames(list, name string) bool {
 // one of no family that is served (S13).
 func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 	_, headless := obj.Labels[corev1.IsHeadlessService]
-	return headless || obj.Labels[discoveryv1.LabelServiceName] == "" || obj.Name == "" ||
+	return headless && !s.opts.HeadlessServices || obj.Labels[discoveryv1.LabelServiceName] == "" || obj.Name == "" ||
 		!slices.ContainsFunc(s.families, func(f model.Family) bool { return f.String() == string(obj.AddressType) })
 }
 
 // intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service.
-func intakeSlice(log klog.Logger, nodeName string, obj *discoveryv1.EndpointSlice) *sliceIntake {
+func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice) *sliceIntake {
 	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
 		s.family = model.IPv6
@@ -120,7 +164,8 @@ func intakeSlice(log klog.Logger, nodeName string, obj *discoveryv1.EndpointSlic
 		s.ports = append(s.ports, port)
 	}
 
-	s.endpoints = make([]sliceEndpoint, 0, len(obj.Endpoints))
+	s.packed = make([]byte, 0, len(obj.Endpoints)*packedSize(s.family))
+	s.places = make([]unique.Handle[place], 0, len(obj.Endpoints))
 	for i := range obj.Endpoints {
 		e := &obj.Endpoints[i]
 		if len(e.Addresses) == 0 {
@@ -133,16 +178,16 @@ func intakeSlice(log klog.Logger, nodeName string, obj *discoveryv1.EndpointSlic
 		}
 		if err != nil {
 			bad("endpoints", i, err.Error())
-			s.endpoints = append(s.endpoints, sliceEndpoint{place: unique.Make(place{invalid: e.Addresses[0]})})
+			s.add(netip.Addr{}, flagInvalid, unique.Make(place{invalid: e.Addresses[0]}))
 			continue
 		}
-		s.endpoints = append(s.endpoints, intakeEndpoint(nodeName, addr, e))
-		s.hinted = s.hinted || s.endpoints[len(s.endpoints)-1].flags&(flagNodeHints|flagZoneHints) != 0
+		p := placeOf(o, e)
+		s.add(addr, flagsOf(o.NodeName, p, &e.Conditions), unique.Make(p))
 	}
 	return s
 }
 
-func intakeEndpoint(nodeName string, addr netip.Addr, e *discoveryv1.Endpoint) sliceEndpoint {
+func placeOf(o Options, e *discoveryv1.Endpoint) place {
 	var p place
 	if e.NodeName != nil {
 		p.node = *e.NodeName
@@ -151,19 +196,49 @@ func intakeEndpoint(nodeName string, addr netip.Addr, e *discoveryv1.Endpoint) s
 		p.nodeHints = joinHints(e.Hints.ForNodes, func(n discoveryv1.ForNode) string { return n.Name })
 		p.zoneHints = joinHints(e.Hints.ForZones, func(z discoveryv1.ForZone) string { return z.Name })
 	}
-	out := sliceEndpoint{addr: addr, place: unique.Make(p)}
-	set := func(flag endpointFlags, on bool) {
-		if on {
-			out.flags |= flag
+	if o.EndpointDetails {
+		p.details = detailsOf(e)
+	}
+	return p
+}
+
+// detailsOf is what a service proxy has no use for, and people have.
+func detailsOf(e *discoveryv1.Endpoint) model.Details {
+	var d model.EndpointDetails
+	if ref := e.TargetRef; ref != nil {
+		d.TargetRef = model.TargetRef{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, UID: string(ref.UID)}
+	}
+	if e.Hostname != nil {
+		d.Hostname = *e.Hostname
+	}
+	if e.Zone != nil {
+		d.Zone = *e.Zone
+	}
+	if e.Hints != nil {
+		for _, n := range e.Hints.ForNodes {
+			d.NodeHints = append(d.NodeHints, n.Name)
+		}
+		for _, z := range e.Hints.ForZones {
+			d.ZoneHints = append(d.ZoneHints, z.Name)
 		}
 	}
-	set(flagReady, e.Conditions.Ready == nil || *e.Conditions.Ready)
-	set(flagServing, e.Conditions.Serving == nil || *e.Conditions.Serving)
-	set(flagTerminating, e.Conditions.Terminating != nil && *e.Conditions.Terminating)
+	return model.NewDetails(d)
+}
+
+func flagsOf(nodeName string, p place, c *discoveryv1.EndpointConditions) endpointFlags {
+	var flags endpointFlags
+	set := func(flag endpointFlags, on bool) {
+		if on {
+			flags |= flag
+		}
+	}
+	set(flagReady, c.Ready == nil || *c.Ready)
+	set(flagServing, c.Serving == nil || *c.Serving)
+	set(flagTerminating, c.Terminating != nil && *c.Terminating)
 	set(flagLocal, p.node != "" && p.node == nodeName)
 	set(flagNodeHints, p.nodeHints != "")
 	set(flagZoneHints, p.zoneHints != "")
-	return out
+	return flags
 }
 
 // joinHints joins the names of a list of hints; empty names are no hints (S22).
@@ -182,12 +257,22 @@ func joinHints[T any](list []T, name func(T) string) string {
 
 // sameContent tells whether two readings of a slice say the same of the same service.
 func (s *sliceIntake) sameContent(o *sliceIntake) bool {
-	return s.service == o.service && s.family == o.family && slices.Equal(s.ports, o.ports) && slices.Equal(s.endpoints, o.endpoints)
+	return s.service == o.service && s.family == o.family && bytes.Equal(s.packed, o.packed) &&
+		slices.Equal(s.places, o.places) && slices.Equal(s.ports, o.ports)
+}
+
+// sameEndpoint tells whether the i-th endpoint of s is as the j-th of another slice of the same family.
+func (s *sliceIntake) sameEndpoint(i int, o *sliceIntake, j int) bool {
+	return s.places[i] == o.places[j] && bytes.Equal(s.endpoint(i), o.endpoint(j))
 }
 
 // triggerTime reads the time of the change that led to this version of a slice (S19), or the zero time.
 func triggerTime(obj *discoveryv1.EndpointSlice) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, obj.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	text, ok := obj.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	if !ok { // an error would cost an allocation
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return time.Time{}
 	}

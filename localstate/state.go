@@ -3,7 +3,6 @@ package localstate
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -35,11 +34,13 @@ type State struct {
 	pending Pending
 	noLocal NoLocalEndpoints
 
-	// hinted and ranged are the services that depend on the node: on its zone, through hints, and on its addresses,
-	// through source ranges.
-	hinted, ranged map[*service]struct{}
+	// hinted and ranged are the services that depend on the node: on its zone, through hints, with the number of their
+	// slices that have any, and on its addresses, through source ranges.
+	hinted map[*service]int
+	ranged map[*service]struct{}
 
-	wave waveBuffers
+	wave       waveBuffers
+	indexAbove int // see the constant
 }
 
 // service is what is known of one service name: its object, its slices, and what was handed over of it. It exists while
@@ -48,12 +49,14 @@ type service struct {
 	name   model.ServiceName
 	intake *serviceIntake // nil: no object, or a skipped one
 	slices []*sliceIntake // by name
+	size   int            // the number of endpoints in slices
 
 	// handed and endpoints are what was last handed over: the service, or nil, and a list for each port that has
 	// endpoints, ordered by port name, each in order of target.
 	handed    *model.Service
 	endpoints [][]*model.Endpoint
 	noLocal   noLocalPorts
+	index     *index // of a large service, once it has been handed over
 
 	// since the last Flush; the service is in State.dirty if one of them is set
 	serviceChanged, endpointsChanged bool
@@ -79,8 +82,10 @@ func New(ctx context.Context, opts Options) (*State, error) {
 		slices:   map[sliceKey]*sliceIntake{},
 		skipped:  map[model.ServiceName]string{},
 		triggers: map[*service][]trigger{},
-		hinted:   map[*service]struct{}{},
+		hinted:   map[*service]int{},
 		ranged:   map[*service]struct{}{},
+
+		indexAbove: indexAbove,
 	}
 	s.node.init(opts)
 	return s, nil
@@ -183,7 +188,7 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	if s.ignoresSlice(obj) {
 		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been of use before
 	}
-	in := intakeSlice(s.log, s.opts.NodeName, obj)
+	in := intakeSlice(s.log, s.opts, obj)
 	in.service = s.service(model.ServiceName{Namespace: obj.Namespace, Name: obj.Labels[discoveryv1.LabelServiceName]})
 	svc, key := in.service, in.key()
 	old := s.slices[key]
@@ -195,11 +200,7 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 		s.dropSlice(old)
 	}
 	s.slices[key] = in
-	at, _ := slices.BinarySearchFunc(svc.slices, in.name, func(o *sliceIntake, name string) int { return strings.Compare(o.name, name) })
-	svc.slices = slices.Insert(svc.slices, at, in)
-	if in.hinted {
-		s.hinted[svc] = struct{}{}
-	}
+	s.addSlice(in)
 	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) {
 		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
 	}
@@ -224,13 +225,49 @@ func (s *State) DeleteEndpointSlice(namespace, name string) bool {
 	return true
 }
 
+// addSlice puts a slice into its service.
+func (s *State) addSlice(in *sliceIntake) {
+	svc := in.service
+	at, _ := svc.findSlice(in.name)
+	for _, neighbour := range svc.slices[max(0, at-1):min(at+1, len(svc.slices))] {
+		if slices.Equal(neighbour.ports, in.ports) {
+			in.ports = neighbour.ports
+		}
+	}
+	svc.noteChange(in.name, nil)
+	svc.slices = slices.Insert(svc.slices, at, in)
+	svc.size += in.len()
+	if in.hinted {
+		s.hinted[svc]++
+	}
+}
+
 // dropSlice takes a slice out of its service.
 func (s *State) dropSlice(old *sliceIntake) {
 	svc := old.service
-	svc.slices = slices.DeleteFunc(svc.slices, func(o *sliceIntake) bool { return o == old })
-	if !slices.ContainsFunc(svc.slices, func(o *sliceIntake) bool { return o.hinted }) {
+	at, _ := svc.findSlice(old.name)
+	svc.noteChange(old.name, old)
+	svc.slices = slices.Delete(svc.slices, at, at+1)
+	svc.size -= old.len()
+	if !old.hinted {
+		return
+	}
+	if s.hinted[svc]--; s.hinted[svc] == 0 {
 		delete(s.hinted, svc)
 	}
+}
+
+// findSlice returns the place of a slice, or the one where it belongs and false.
+func (svc *service) findSlice(name string) (int, bool) {
+	return slices.BinarySearchFunc(svc.slices, name, func(o *sliceIntake, name string) int { return strings.Compare(o.name, name) })
+}
+
+// slice returns the slice with a name, or nil.
+func (svc *service) slice(name string) *sliceIntake {
+	if at, found := svc.findSlice(name); found {
+		return svc.slices[at]
+	}
+	return nil
 }
 
 // dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices goes (S19).
@@ -287,18 +324,12 @@ func (p *Pending) touch(f model.Family) {
 
 // touchFamilies notes that a change concerns the families of a service as it is known now.
 func (s *State) touchFamilies(svc *service) {
-	if svc.intake != nil {
-		for _, ip := range svc.intake.model.ClusterIPs {
-			s.pending.touch(model.FamilyOf(ip))
+	if svc.intake == nil {
+		return
+	}
+	for _, f := range s.families {
+		if svc.intake.serves(f) || svc.intake.fields.ExternalName != "" {
+			s.pending.touch(f)
 		}
 	}
-}
-
-// saysTheSameAs tells whether two readings of a Service object agree, whatever was completed in their models.
-func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
-	plain := func(in *serviceIntake) *model.Service {
-		return in.complete(make([][2]model.Routes, len(in.model.Ports)), [2]int{}, func(model.Family) netip.Addr { return netip.Addr{} })
-	}
-	return in.externalIPv4 == o.externalIPv4 && in.externalIPv6 == o.externalIPv6 &&
-		slices.Equal(in.ranges, o.ranges) && plain(in).Equal(plain(o))
 }

@@ -40,7 +40,8 @@ type Endpoint struct {
 	Node string `json:"node,omitempty"`
 	// Sets are the candidate sets that the endpoint belongs to. It may be none: a serving endpoint of a UDP port that
 	// this node sends nothing new to is handed over all the same, so that flows that it already has are left alone
-	// when stale ones are cleaned up (S40).
+	// when stale ones are cleaned up (S40); and so is a draining endpoint of any port, if the source of the values is
+	// asked for those.
 	Sets EndpointSets `json:"sets"`
 	// Local: the endpoint is on this node.
 	Local bool `json:"local"`
@@ -49,7 +50,12 @@ type Endpoint struct {
 	Ready       bool `json:"ready"`
 	Serving     bool `json:"serving"`
 	Terminating bool `json:"terminating"`
+	// Details is what people know the endpoint by. It is zero unless the source of the values is asked for it.
+	Details Details `json:"details,omitzero"`
 }
+
+// Draining tells whether the endpoint terminates, and still serves the connections that it has.
+func (e *Endpoint) Draining() bool { return !e.Ready && e.Serving && e.Terminating }
 
 // Key returns what identifies the endpoint.
 func (e *Endpoint) Key() EndpointKey { return EndpointKey{Port: e.Port, Target: e.Target} }

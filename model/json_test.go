@@ -133,6 +133,10 @@ func TestTextOfEnumerations(t *testing.T) {
 		{model.SCTP, new(model.Protocol), "SCTP"},
 		{model.TrafficPolicyCluster, new(model.TrafficPolicy), "Cluster"},
 		{model.TrafficPolicyLocal, new(model.TrafficPolicy), "Local"},
+		{model.ServiceTypeClusterIP, new(model.ServiceType), "ClusterIP"},
+		{model.ServiceTypeNodePort, new(model.ServiceType), "NodePort"},
+		{model.ServiceTypeLoadBalancer, new(model.ServiceType), "LoadBalancer"},
+		{model.ServiceTypeExternalName, new(model.ServiceType), "ExternalName"},
 		{model.EndpointSets(0), new(model.EndpointSets), "-"},
 		{model.ClusterSet, new(model.EndpointSets), "Cluster"},
 		{model.LocalSet, new(model.EndpointSets), "Local"},
@@ -151,19 +155,25 @@ func TestTextOfEnumerations(t *testing.T) {
 		assert.Equal(t, c.text, c.parse.(texter).String())
 
 		// What is not known is an error and leaves the value alone.
-		for _, bad := range []string{"", "tcp", "cluster", "Cluster,", "Cluster, Local", "Remote", "0"} {
+		for _, bad := range []string{"tcp", "cluster", "Cluster,", "Cluster, Local", "Remote", "0"} {
 			assert.Error(t, c.parse.UnmarshalText([]byte(bad)), "%T %q", c.value, bad)
 			assert.Equal(t, c.text, c.parse.(texter).String())
 		}
 	}
 	for text, unknown := range map[string]texter{
-		"Protocol(7)": model.Protocol(7), "TrafficPolicy(2)": model.TrafficPolicy(2), "EndpointSets(0x4)": model.EndpointSets(4),
+		"Protocol(7)": model.Protocol(7), "ServiceType(9)": model.ServiceType(9), "TrafficPolicy(2)": model.TrafficPolicy(2), "EndpointSets(0x4)": model.EndpointSets(4),
 		"Masquerade(3)": model.Masquerade(3), "Verdict(2)": model.Verdict(2),
 	} {
 		assert.Equal(t, text, unknown.String())
 		_, err := unknown.MarshalText()
 		assert.Error(t, err, text)
 	}
+	var unset model.ServiceType
+	for _, v := range []parser{new(model.Protocol), new(model.TrafficPolicy), new(model.EndpointSets), new(model.Masquerade), new(model.Verdict)} {
+		assert.Error(t, v.UnmarshalText(nil), "%T", v)
+	}
+	require.NoError(t, unset.UnmarshalText(nil))
+	assert.Empty(t, unset.String(), "a type that is not known has no name")
 	var sets model.EndpointSets
 	require.NoError(t, sets.UnmarshalText([]byte("Local,Cluster")))
 	assert.Equal(t, model.ClusterSet|model.LocalSet, sets)

@@ -20,16 +20,14 @@ import (
 //
 // The error joins everything that is wrong, each with the service's name and the field as it is called in JSON: an empty
 // name, an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no
-// cluster IP or two of one family, an external address of another family than the cluster IPs, ports that share a name,
+// cluster IP where one is needed or two of one family, an external address of another family than the cluster IPs, ports that share a name,
 // number or node port with their protocol, routes that carry no traffic to an address that the port has, and so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)
 	s.Created = s.Created.UTC().Truncate(time.Second)
 	s.Labels, s.Annotations = maps.Clone(s.Labels), maps.Clone(s.Annotations)
-	if len(s.ClusterIPs) == 0 {
-		p.add("clusterIPs", "there is none")
-	}
+	p.addressing(&s)
 	s.ClusterIPs = p.addresses("clusterIPs", s.ClusterIPs)
 	p.onePerFamily("clusterIPs", s.ClusterIPs)
 	s.ExternalIPs = p.externalAddresses("externalIPs", s.ExternalIPs, &s)
@@ -79,8 +77,8 @@ func NewNode(n Node) (*Node, error) {
 	if n.Name == "" {
 		p.add("name", "is empty")
 	}
-	n.IPs = unique(p.addresses("ips", n.IPs))
-	n.PodCIDRs = unique(p.prefixes("podCIDRs", n.PodCIDRs))
+	n.IPs = distinct(p.addresses("ips", n.IPs))
+	n.PodCIDRs = distinct(p.prefixes("podCIDRs", n.PodCIDRs))
 	n.ServiceCIDRs = sortedPrefixes(p.prefixes("serviceCIDRs", n.ServiceCIDRs))
 	l := &n.LocalPods
 	l.CIDRs = sortedPrefixes(p.prefixes("localPods.cidrs", l.CIDRs))
@@ -169,6 +167,21 @@ func (p *problems) prefixes(field string, list []netip.Prefix) []netip.Prefix {
 		good = append(good, x.Masked())
 	}
 	return good
+}
+
+// addressing checks that a service either has cluster IPs or is one that needs none.
+func (p *problems) addressing(s *Service) {
+	switch {
+	case s.Headless && s.ExternalName != "":
+		p.add("headless", "a service with an external name is not headless")
+	case len(s.ClusterIPs) == 0 && !s.Headless && s.ExternalName == "":
+		p.add("clusterIPs", "there is none")
+	case len(s.ClusterIPs) > 0 && s.Headless:
+		p.add("clusterIPs", "a headless service has none")
+	case len(s.ClusterIPs) > 0 && s.ExternalName != "":
+		p.add("clusterIPs", "a service with an external name has none")
+	}
+	p.known("type", s.Type)
 }
 
 func (p *problems) onePerFamily(field string, list []netip.Addr) {
@@ -315,8 +328,8 @@ func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
 	return slices.Compact(list)
 }
 
-// unique drops what has been in the list before, and keeps the order.
-func unique[T comparable](list []T) []T {
+// distinct drops what has been in the list before, and keeps the order.
+func distinct[T comparable](list []T) []T {
 	seen := make(map[T]bool, len(list))
 	return slices.DeleteFunc(list, func(v T) bool {
 		again := seen[v]

@@ -39,6 +39,18 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 		{"no ports are fine", func(s *model.Service) { s.Ports = nil }, nil},
 		{"no names", func(s *model.Service) { s.Name = model.ServiceName{} }, []string{"name.namespace: is empty", "name.name: is empty"}},
 		{"no cluster IP", func(s *model.Service) { s.ClusterIPs = nil }, []string{"clusterIPs: there is none"}},
+		{"a headless service has no cluster IP", func(s *model.Service) {
+			s.ClusterIPs, s.Headless, s.Ports[0].NodePort, s.Ports[2].NodePort = nil, true, 0, 0
+		}, nil},
+		{"a service with an external name has no cluster IP", func(s *model.Service) {
+			s.ClusterIPs, s.Type, s.ExternalName, s.Ports = nil, model.ServiceTypeExternalName, "www.example.com", nil
+		}, nil},
+		{"a headless service with a cluster IP", func(s *model.Service) { s.Headless = true }, []string{"clusterIPs: a headless service has none"}},
+		{"an external name with a cluster IP", func(s *model.Service) { s.ExternalName = "www.example.com" },
+			[]string{"clusterIPs: a service with an external name has none"}},
+		{"headless and an external name", func(s *model.Service) { s.ClusterIPs, s.Headless, s.ExternalName = nil, true, "www.example.com" },
+			[]string{"headless: a service with an external name is not headless"}},
+		{"an unknown type", func(s *model.Service) { s.Type = 9 }, []string{"type: unknown service type: ServiceType(9)"}},
 		{"an invalid cluster IP", func(s *model.Service) { s.ClusterIPs[1] = netip.Addr{} }, []string{"clusterIPs[1]: is not an address"}},
 		{"cluster IPs that no host has", func(s *model.Service) { s.ClusterIPs = addrs("0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1%eth0") },
 			[]string{
@@ -298,6 +310,7 @@ func TestNewEndpointUnmapsItsTarget(t *testing.T) {
 func TestConstructorsCopy(t *testing.T) {
 	t.Run("Service", func(t *testing.T) {
 		s := richService()
+		s.Headless, s.ExternalName = false, ""
 		s.ExternalIPs = addrs("203.0.113.9", "203.0.113.7") // to be sorted
 		for i := range s.Ports {
 			s.Ports[i].RoutesIPv4, s.Ports[i].RoutesIPv6 = model.Routes{}, model.Routes{} // to be computed

@@ -62,6 +62,10 @@ type ServicePort struct {
 	Port uint16 `json:"port"`
 	// NodePort is the number at the node's addresses, or 0: none.
 	NodePort uint16 `json:"nodePort,omitempty"`
+	// AppProtocol is the application protocol, and TargetPort the number or name of the pods' port, as the object has
+	// them; "" if it does not say. They are for people and for extensions: the endpoints' ports are resolved already.
+	AppProtocol string `json:"appProtocol,omitempty"`
+	TargetPort  string `json:"targetPort,omitempty"`
 	// RoutesIPv4 and RoutesIPv6 say what to do with traffic to the port, by family. They are zero for a family in which
 	// the service has no cluster IP.
 	RoutesIPv4 Routes `json:"routesIPv4,omitzero"`
@@ -109,10 +113,21 @@ type Service struct {
 	// Created is when the service was made, to the second and in UTC, as the Kubernetes API has it; the zero time if
 	// that is not known. Where services compete for an address, the older one keeps it.
 	Created time.Time `json:"created,omitzero"`
+	// Type and LoadBalancerClass are those of the object, for people and for extensions: everything that follows from
+	// them for traffic is in other fields. A service that is made by hand need not have a type.
+	Type ServiceType `json:"type,omitempty"`
+	// Headless services have no cluster IP and no routes: clients look up their endpoints, which are in the Cluster set
+	// while they are ready. There are such services only if the source of the values is asked for them.
+	Headless          bool   `json:"headless,omitempty"`
+	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
+	// ExternalName is the DNS name that a service of type ExternalName stands for: it has neither addresses nor
+	// endpoints. There are such services only if the source of the values is asked for them.
+	ExternalName string `json:"externalName,omitempty"`
 	// Labels and Annotations are the object's own, for backends with extensions. Treat them as read-only.
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// ClusterIPs holds at most one address of each family, the service's primary family first.
+	// ClusterIPs holds at most one address of each family, the service's primary family first. Only services that are
+	// headless or stand for an external name have none.
 	ClusterIPs []netip.Addr `json:"clusterIPs"`
 	// ExternalIPs and LoadBalancerIPs are of the families of ClusterIPs only, sorted, without duplicates.
 	// LoadBalancerIPs are those that the node itself has to answer: VIPs, never the addresses of a proxy (S7).
@@ -180,6 +195,10 @@ func (s *Service) Equal(o *Service) bool {
 	return s.Name == o.Name &&
 		s.UID == o.UID &&
 		s.Created.Equal(o.Created) &&
+		s.Type == o.Type &&
+		s.LoadBalancerClass == o.LoadBalancerClass &&
+		s.Headless == o.Headless &&
+		s.ExternalName == o.ExternalName &&
 		maps.Equal(s.Labels, o.Labels) &&
 		maps.Equal(s.Annotations, o.Annotations) &&
 		slices.Equal(s.ClusterIPs, o.ClusterIPs) &&

@@ -35,7 +35,7 @@ func join[T fmt.Stringer](values []T) string {
 func (s *Service) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "service %v", s.Name)
-	l := line{&b}.text("cluster-ips", join(s.ClusterIPs)).text("external-ips", join(s.ExternalIPs)).
+	l := line{&b}.flag("headless", s.Headless).text("external-name", s.ExternalName).text("cluster-ips", join(s.ClusterIPs)).text("external-ips", join(s.ExternalIPs)).
 		text("load-balancer-ips", join(s.LoadBalancerIPs)).text("source-ranges", join(s.LoadBalancerSourceRanges))
 	if s.InternalTrafficPolicy == TrafficPolicyLocal {
 		l.text("internal", "Local")
@@ -110,5 +110,10 @@ func (e *Endpoint) String() string {
 	fmt.Fprintf(&b, "endpoint %v sets=%v", e.Key(), e.Sets)
 	line{&b}.text("node", e.Node).flag("local", e.Local).flag("not-ready", !e.Ready).
 		flag("not-serving", !e.Serving).flag("terminating", e.Terminating)
+	if !e.Details.IsZero() {
+		d := e.Details.Get()
+		line{&b}.text("target", strings.ReplaceAll(d.TargetRef.String(), " ", ":")).text("hostname", d.Hostname).text("zone", d.Zone).
+			text("node-hints", strings.Join(d.NodeHints, ",")).text("zone-hints", strings.Join(d.ZoneHints, ","))
+	}
 	return b.String()
 }

@@ -10,7 +10,7 @@ import (
 
 func TestStringOfAService(t *testing.T) {
 	s := richService()
-	s.Ports = s.Ports[:1]
+	s.Ports, s.Headless, s.ExternalName = s.Ports[:1], false, ""
 	s.Ports[0].RoutesIPv6 = model.Routes{ClusterIP: model.Route{Endpoints: model.ClusterSet}}
 	assert.Equal(t, `service shop/web cluster-ips=10.0.0.1,fd00::1 external-ips=203.0.113.7,2001:db8::7`+
 		` load-balancer-ips=198.51.100.1,2001:db8::1 source-ranges=192.0.2.0/24,198.51.100.1/32,2001:db8:1::/48`+
@@ -24,10 +24,15 @@ func TestStringOfAService(t *testing.T) {
 
 	small := &model.Service{Name: s.Name, Ports: []model.ServicePort{{Protocol: model.UDP, Port: 53}}}
 	assert.Equal(t, "service shop/web\n  53/UDP", small.String())
+	assert.Equal(t, "service shop/web headless", (&model.Service{Name: s.Name, Headless: true}).String())
+	assert.Equal(t, "service shop/web external-name=www.example.com", (&model.Service{Name: s.Name, ExternalName: "www.example.com"}).String())
 }
 
 func TestStringOfAnEndpoint(t *testing.T) {
 	e := richEndpoint()
+	assert.Equal(t, "endpoint shop/web:http/TCP -> [fd00:10::2]:8080 sets=Cluster,Local node=node-1 local terminating"+
+		" target=Pod:shop/web-0 hostname=web-0 zone=zone-a node-hints=node-1,node-2 zone-hints=zone-a,zone-b", e.String())
+	e.Details = model.Details{}
 	assert.Equal(t, "endpoint shop/web:http/TCP -> [fd00:10::2]:8080 sets=Cluster,Local node=node-1 local terminating", e.String())
 	e = &model.Endpoint{Port: model.PortName{Service: e.Port.Service, Protocol: model.UDP}, Target: addrPort("10.0.0.1:53")}
 	assert.Equal(t, "endpoint shop/web/UDP -> 10.0.0.1:53 sets=- not-ready not-serving", e.String())

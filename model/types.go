@@ -79,6 +79,48 @@ func ParseProtocol(name string) (Protocol, error) {
 	return p, err
 }
 
+// ServiceType is how a service is published. The zero value says that it is not known.
+type ServiceType uint8
+
+const (
+	ServiceTypeUnknown ServiceType = iota
+	ServiceTypeClusterIP
+	ServiceTypeNodePort
+	ServiceTypeLoadBalancer
+	ServiceTypeExternalName
+)
+
+// String returns the name in the Kubernetes API, "" for the zero value.
+func (t ServiceType) String() string {
+	switch t {
+	case ServiceTypeUnknown:
+		return ""
+	case ServiceTypeClusterIP:
+		return "ClusterIP"
+	case ServiceTypeNodePort:
+		return "NodePort"
+	case ServiceTypeLoadBalancer:
+		return "LoadBalancer"
+	case ServiceTypeExternalName:
+		return "ExternalName"
+	}
+	return fmt.Sprintf("ServiceType(%d)", uint8(t))
+}
+
+func serviceTypes() []ServiceType {
+	return []ServiceType{ServiceTypeUnknown, ServiceTypeClusterIP, ServiceTypeNodePort, ServiceTypeLoadBalancer, ServiceTypeExternalName}
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (t ServiceType) MarshalText() ([]byte, error) {
+	return formatText(t, "service type", serviceTypes()...)
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
+func (t *ServiceType) UnmarshalText(b []byte) error {
+	return parseText(b, t, "service type", serviceTypes()...)
+}
+
 // TrafficPolicy says whether traffic may leave the node for an endpoint. The zero value is Cluster, Kubernetes' default.
 type TrafficPolicy uint8
 

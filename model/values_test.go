@@ -41,6 +41,10 @@ func richService() *model.Service {
 		Name:                     model.ServiceName{Namespace: "shop", Name: "web"},
 		UID:                      "8d1f4a52-6a37-4a0c-9f0b-3c1f1b1c7a11",
 		Created:                  time.Date(2026, 11, 3, 14, 5, 9, 0, time.UTC),
+		Type:                     model.ServiceTypeLoadBalancer,
+		LoadBalancerClass:        "example.com/appliance",
+		Headless:                 true, // which no service is that has all of this
+		ExternalName:             "www.example.com",
 		Labels:                   map[string]string{"app": "web", "team": "a & b"},
 		Annotations:              map[string]string{"example.com/weight": "3"},
 		ClusterIPs:               addrs("10.0.0.1", "fd00::1"),
@@ -52,7 +56,8 @@ func richService() *model.Service {
 		SessionAffinityTimeout:   3 * time.Hour,
 		HealthCheck:              &model.HealthCheck{NodePort: 32000, LocalEndpointsIPv4: 2, LocalEndpointsIPv6: 1},
 		Ports: []model.ServicePort{
-			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, RoutesIPv4: model.NewRoutes(policy), RoutesIPv6: model.NewRoutes(policy)},
+			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, AppProtocol: "kubernetes.io/h2c", TargetPort: "http",
+				RoutesIPv4: model.NewRoutes(policy), RoutesIPv6: model.NewRoutes(policy)},
 			{Name: "dns", Protocol: model.UDP, Port: 53, NodePort: 30053, RoutesIPv4: model.NewRoutes(policy), RoutesIPv6: model.NewRoutes(policy)},
 		},
 	}
@@ -64,6 +69,10 @@ func richEndpoint() *model.Endpoint {
 		Port:   model.PortName{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Protocol: model.TCP},
 		Target: addrPort("[fd00:10::2]:8080"), Node: "node-1", Sets: model.ClusterSet | model.LocalSet,
 		Local: true, Ready: true, Serving: true, Terminating: true,
+		Details: model.NewDetails(model.EndpointDetails{
+			TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "3f0c1a52-91b5-4e0a-8a40-0c5d7d0f6c11"},
+			Hostname:  "web-0", Zone: "zone-a", NodeHints: []string{"node-1", "node-2"}, ZoneHints: []string{"zone-a", "zone-b"},
+		}),
 	}
 }
 
@@ -99,6 +108,13 @@ func changes(t *testing.T, v reflect.Value, path string) []change {
 		return append(one(netip.PrefixFrom(x.Addr(), x.Bits()-1)), one(netip.PrefixFrom(x.Addr().Next(), x.Bits()))...)
 	case netip.AddrPort:
 		return append(one(netip.AddrPortFrom(x.Addr(), x.Port()+1)), one(netip.AddrPortFrom(x.Addr().Next(), x.Port()))...)
+	case model.Details:
+		details := x.Get()
+		var all []change
+		for _, c := range changes(t, reflect.ValueOf(&details).Elem(), path) {
+			all = append(all, change{c.path, func() { c.apply(); v.Set(reflect.ValueOf(model.NewDetails(details))) }})
+		}
+		return append(all, change{path + " = zero", func() { v.SetZero() }})
 	case time.Time:
 		return append(one(x.Add(time.Second)), change{path + " = zero", func() { v.SetZero() }})
 	case time.Duration:
@@ -107,6 +123,8 @@ func changes(t *testing.T, v reflect.Value, path string) []change {
 		return one(model.SCTP)
 	case model.TrafficPolicy:
 		return one(1 - x)
+	case model.ServiceType:
+		return one(model.ServiceTypeNodePort)
 	case model.EndpointSets:
 		return one(x ^ model.LocalSet)
 	case model.Masquerade:
