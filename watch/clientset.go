@@ -23,6 +23,12 @@ type ClientsetOptions struct {
 	ServiceProxyName string
 	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither asked for nor waited for.
 	NoServiceCIDRs bool
+	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
+	// localstate.Options.
+	EndpointDetails bool
+	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
+	// name in localstate.Options.
+	HeadlessServices bool
 }
 
 // Clientset is the [Source] that asks an API server. It is safe for concurrent use.
@@ -48,8 +54,8 @@ type ClientsetOptions struct {
 //
 // No API object is kept: only the names are, to know what a new list lacks. Fields that have no say in service traffic
 // are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices also
-// all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' targetRef, hostname and
-// deprecatedTopology; of Nodes also images and volumes.
+// all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' deprecatedTopology
+// and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and volumes.
 //
 // Protobuf takes a fraction of JSON's time and memory, on both sides. The client asks for it by itself if
 // rest.Config's ContentType and AcceptContentTypes are empty; a program that sets them should set them to
@@ -88,7 +94,9 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 	}
 	var wg sync.WaitGroup
 	for _, in := range inputs {
-		wg.Go(func() { in.run(ctx, newNameStore(in.kind, h, listed), &calls) })
+		store := newNameStore(in.kind, h, listed)
+		store.details = c.opts.EndpointDetails
+		wg.Go(func() { in.run(ctx, store, &calls) })
 	}
 	wg.Wait()
 	calls.stop()
@@ -108,18 +116,18 @@ func (c *Clientset) inputs(nodeName string) []input {
 	if c.opts.ServiceProxyName != "" {
 		servedHere = labelServiceProxyName + "=" + c.opts.ServiceProxyName
 	}
-	inputs := []input{{
-		kind: services,
-		lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), selectors{
-			labels: servedHere,
-			fields: fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String(),
-		}),
-	}, {
-		kind: endpointSlices,
-		lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), selectors{
-			labels: "!" + corev1.IsHeadlessService,
-		}),
-	}}
+	serviceSelectors := selectors{
+		labels: servedHere,
+		fields: fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String(),
+	}
+	sliceSelectors := selectors{labels: "!" + corev1.IsHeadlessService}
+	if c.opts.HeadlessServices {
+		serviceSelectors.fields, sliceSelectors.labels = "", ""
+	}
+	inputs := []input{
+		{kind: services, lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
+		{kind: endpointSlices, lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors)},
+	}
 	if nodeName != "" {
 		inputs = append(inputs, input{
 			kind: nodes,

@@ -27,7 +27,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 	ctx = klog.NewContext(ctx, logger)
 	clk := contextClock{ctx: ctx}
 	lw := *in.lw
-	lw.ListWithContextFunc = trimmedList(calls, in.lw.ListWithContextFunc)
+	lw.ListWithContextFunc = trimmedList(calls, store.details, in.lw.ListWithContextFunc)
 	r := cache.NewReflectorWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&lw, in.client),
 		newObject(in.kind),
@@ -85,7 +85,7 @@ func logFailure(logger klog.Logger, err error) {
 
 // trimmedList wraps a list function so that the items are trimmed while they are still a page of a list, and that no
 // call begins or goes on after Run has returned.
-func trimmedList(calls *calls, list cache.ListWithContextFunc) cache.ListWithContextFunc {
+func trimmedList(calls *calls, details bool, list cache.ListWithContextFunc) cache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if !calls.begin() {
 			return nil, context.Canceled
@@ -96,7 +96,7 @@ func trimmedList(calls *calls, list cache.ListWithContextFunc) cache.ListWithCon
 			return nil, err
 		}
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
-			trim(obj)
+			trim(obj, details)
 			return nil
 		})
 		return page, err

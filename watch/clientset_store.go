@@ -12,6 +12,7 @@ import (
 type nameStore struct {
 	kind    kind
 	handler Handler
+	details bool // keep the details of endpoints
 	names   map[name]struct{}
 	listed  func() // called by complete; nil afterwards
 }
@@ -41,7 +42,7 @@ func (s *nameStore) Add(obj any) error {
 	if err != nil {
 		return err
 	}
-	trim(o)
+	trim(o, s.details)
 	s.names[nameOf(o)] = struct{}{}
 	s.handler.Update(Change{Object: o})
 	return nil
@@ -104,7 +105,7 @@ func (s *nameStore) Resync() error { return nil }
 // Transformer is applied to the objects of a streamed list while it comes in.
 func (s *nameStore) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		trim(obj)
+		trim(obj, s.details)
 		return obj, nil
 	}
 }

@@ -535,6 +535,44 @@ func TestClientsetRunWithAnEndedContextDeliversNothing(t *testing.T) {
 	assert.Zero(t, r.syncedCount())
 }
 
+// The names of the options are those of localstate.Options, which does something with what they bring.
+func TestClientsetKeepsDetailsOfEndpointsOnRequest(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		sl, host := slice("a"), "h"
+		sl.Endpoints[0].TargetRef, sl.Endpoints[0].Hostname = &corev1.ObjectReference{Kind: "Pod", Name: "p"}, &host
+		sl.Endpoints[0].DeprecatedTopology = map[string]string{"x": "y"}
+		check := func(r *recorder) {
+			got := r.get(keyOf(sl)).(*discoveryv1.EndpointSlice).Endpoints[0]
+			assert.Equal(t, sl.Endpoints[0].TargetRef, got.TargetRef)
+			assert.Equal(t, &host, got.Hostname)
+			assert.Empty(t, got.DeprecatedTopology)
+		}
+		s.apply(sl)
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{EndpointDetails: true}), "n1", r)
+		r.waitSynced()
+		check(r) // as listed
+		seen := r.updateCount()
+		s.apply(sl)
+		r.wait("a change", func() bool { return len(r.updates) == seen+1 })
+		check(r) // as watched
+	})
+}
+
+func TestClientsetTakesHeadlessServicesOnRequest(t *testing.T) {
+	onBothServers(t, func(t *testing.T, s *apiServer) {
+		headless := service("a")
+		headless.Spec.ClusterIP = corev1.ClusterIPNone
+		s.apply(headless, labelled(slice("a-1"), corev1.IsHeadlessService, ""), service("b"))
+		r := newRecorder(t)
+		start(t, newClientset(t, s.client(), ClientsetOptions{HeadlessServices: true}), "n1", r)
+		r.waitSynced()
+		assert.NotNil(t, r.get(keyOf(headless)))
+		assert.NotNil(t, r.get(keyOf(slice("a-1"))))
+		assert.NotNil(t, r.get(keyOf(service("b"))))
+	})
+}
+
 func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		meta := metav1.ObjectMeta{

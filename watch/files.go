@@ -16,6 +16,9 @@ type FilesOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
 	// empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
+	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
+	// name in localstate.Options.
+	HeadlessServices bool
 	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file cannot be
 	// read or a document is malformed. It is for programs that run once, and for tests.
 	Strict bool
@@ -170,7 +173,7 @@ func (f *Files) Read(ctx context.Context, nodeName string) ([]Change, error) {
 }
 
 func (f *Files) newState(ctx context.Context, nodeName string) *fileState {
-	only := filter{nodeName: nodeName, serviceProxyName: f.opts.ServiceProxyName}
+	only := filter{nodeName: nodeName, serviceProxyName: f.opts.ServiceProxyName, headless: f.opts.HeadlessServices}
 	return newFileState(only, f.opts.EmptyAfter, klog.FromContext(ctx))
 }
 

@@ -112,7 +112,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 		if !p.filter.wants(object) {
 			continue
 		}
-		trim(object)
+		trim(object, true)
 		e := entry{
 			key:  key{k, object.GetNamespace(), object.GetName()},
 			sum:  sha256.Sum256(fmt.Appendf(nil, "%v%s", o.Type, o.JSON)),
@@ -148,6 +148,6 @@ func (p *parser) decode(f found) (metav1.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	trim(object)
+	trim(object, true)
 	return object, nil
 }

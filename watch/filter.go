@@ -20,16 +20,17 @@ const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 type filter struct {
 	nodeName         string
 	serviceProxyName string
+	headless         bool // headless services are wanted, too
 }
 
 // wants tells whether the object is delivered.
 func (f filter) wants(obj any) bool {
 	switch o := obj.(type) {
 	case *corev1.Service:
-		return o.Spec.ClusterIP != corev1.ClusterIPNone && f.servedHere(o.Labels)
+		return (f.headless || o.Spec.ClusterIP != corev1.ClusterIPNone) && f.servedHere(o.Labels)
 	case *discoveryv1.EndpointSlice:
 		_, headless := o.Labels[corev1.IsHeadlessService]
-		return !headless
+		return f.headless || !headless
 	case *corev1.Node:
 		return f.nodeName != "" && o.Name == f.nodeName
 	case *networkingv1.ServiceCIDR:

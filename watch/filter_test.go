@@ -26,6 +26,7 @@ func TestFilterAppliesS1(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		proxyName string
+		headless  bool
 		nodeName  string
 		obj       metav1.Object
 		want      bool
@@ -41,6 +42,9 @@ func TestFilterAppliesS1(t *testing.T) {
 		{name: "a service of another proxy, for a named proxy", proxyName: "mine", obj: labelled(service("a"), labelServiceProxyName, "other")},
 		{name: "a slice", obj: slice("a"), want: true},
 		{name: "a slice of a headless service", obj: labelled(slice("a"), corev1.IsHeadlessService, "")},
+		{name: "a headless service that is asked for", headless: true, obj: clusterIP("None"), want: true},
+		{name: "a headless service of another proxy", headless: true, obj: labelled(clusterIP("None"), labelServiceProxyName, "other")},
+		{name: "a slice of a headless service that is asked for", headless: true, obj: labelled(slice("a"), corev1.IsHeadlessService, ""), want: true},
 		{name: "a slice of another proxy", obj: labelled(slice("a"), labelServiceProxyName, "other"), want: true},
 		{name: "a slice without the label, for a named proxy", proxyName: "mine", obj: slice("a"), want: true},
 		{name: "a slice of this named proxy", proxyName: "mine", obj: labelled(slice("a"), labelServiceProxyName, "mine"), want: true},
@@ -54,7 +58,7 @@ func TestFilterAppliesS1(t *testing.T) {
 		{name: "a pod", obj: &corev1.Pod{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			assert.Equal(t, test.want, filter{nodeName: test.nodeName, serviceProxyName: test.proxyName}.wants(test.obj))
+			assert.Equal(t, test.want, filter{nodeName: test.nodeName, serviceProxyName: test.proxyName, headless: test.headless}.wants(test.obj))
 		})
 	}
 }

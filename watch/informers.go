@@ -20,6 +20,9 @@ type InformersOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
 	// empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
+	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
+	// name in localstate.Options.
+	HeadlessServices bool
 	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all Nodes
 	// of the cluster: on a cluster of any size, better give one of a second factory that selects metadata.name=<own node>.
 	NodeInformer coreinformers.NodeInformer
@@ -105,7 +108,7 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 		}
 		handler := &eventHandler{
 			kind:    k,
-			filter:  filter{nodeName: nodeName, serviceProxyName: s.opts.ServiceProxyName},
+			filter:  filter{nodeName: nodeName, serviceProxyName: s.opts.ServiceProxyName, headless: s.opts.HeadlessServices},
 			calls:   &calls,
 			handler: h,
 			logger:  logger,

@@ -7,8 +7,9 @@ import (
 )
 
 // trim drops the fields that have no say in service traffic, see [Clientset]. What is left of a Service are its labels
-// and annotations too, because backends with extensions read them.
-func trim(obj any) {
+// and annotations too, because backends with extensions read them, and of an endpoint, if its details are asked for, what
+// people know it by.
+func trim(obj any, details bool) {
 	m, ok := obj.(metav1.Object)
 	if !ok {
 		return
@@ -21,7 +22,10 @@ func trim(obj any) {
 		o.Annotations = onlyTriggerTime(o.Annotations)
 		for i := range o.Endpoints {
 			ep := &o.Endpoints[i]
-			ep.TargetRef, ep.Hostname, ep.DeprecatedTopology = nil, nil, nil
+			ep.DeprecatedTopology = nil
+			if !details {
+				ep.TargetRef, ep.Hostname = nil, nil
+			}
 		}
 	case *corev1.Node:
 		o.Status.Images = nil
