@@ -86,6 +86,59 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
+// One endpoint of a service that has many is replaced by another, on each of its ports, then Sync with a callback that
+// reads what changed.
+func BenchmarkHugeService(b *testing.B) {
+	for name, size := range map[string]struct{ endpoints, ports int }{"50000": {50_000, 1}, "10000x50ports": {10_000, 50}} {
+		b.Run(name, func(b *testing.B) {
+			var applied *sink.Snapshot
+			changed := 0
+			f := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+				for c := range s.ChangesSince(applied) {
+					for range c.Endpoints() {
+						changed++
+					}
+				}
+				applied = s
+				return nil
+			})
+			svc := service("huge", 1)
+			svc.Ports = nil
+			at := func(port, n int) model.EndpointKey {
+				p := model.PortName{Service: svc.Name, Port: fmt.Sprintf("port-%d", port), Protocol: model.TCP}
+				target := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+				return model.EndpointKey{Port: p, Target: netip.AddrPortFrom(target, uint16(8000+port))}
+			}
+			for p := range size.ports {
+				svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprintf("port-%d", p), Protocol: model.TCP, Port: uint16(1000 + p)})
+				for n := range size.endpoints {
+					f.SetEndpoint(endpoint(at(p, n), model.ClusterSet))
+				}
+			}
+			f.SetService(svc)
+			if err := f.Sync(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			changed = 0
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				for p := range size.ports {
+					f.DeleteEndpoint(at(p, n))
+					f.SetEndpoint(endpoint(at(p, n+size.endpoints), model.ClusterSet))
+				}
+				if err := f.Sync(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			if changed != 2*n*size.ports {
+				b.Fatalf("%d changes in %d waves", changed, n)
+			}
+		})
+	}
+}
+
 // The first wave of a large cluster, and what is live afterwards besides the model's values.
 func BenchmarkFullLoad(b *testing.B) {
 	c := newCluster(10000, 10)

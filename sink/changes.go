@@ -106,7 +106,12 @@ func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
 		if c.New != nil {
 			news = c.New.Endpoints
 		}
-		for len(olds) > 0 || len(news) > 0 {
+		for {
+			same := identical(olds, news) // as a rule nearly all of them
+			olds, news = olds[same:], news[same:]
+			if len(olds) == 0 && len(news) == 0 {
+				return
+			}
 			var o, n *model.Endpoint
 			if len(olds) > 0 {
 				o = olds[0]
@@ -114,7 +119,7 @@ func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
 			if len(news) > 0 {
 				n = news[0]
 			}
-			if o != nil && n != nil && o != n {
+			if o != nil && n != nil {
 				if c := compareEndpoints(o, n); c < 0 {
 					n = nil
 				} else if c > 0 {
@@ -132,4 +137,16 @@ func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
 			}
 		}
 	}
+}
+
+// identical returns the number of endpoints at the beginning of two lists that are the same ones.
+func identical(a, b []*model.Endpoint) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }

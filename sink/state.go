@@ -34,7 +34,7 @@ type state struct {
 	changes uint64
 	history []model.ServiceName
 
-	merged []*model.Endpoint // scratch space of merge
+	splices []splice // scratch space of merge
 }
 
 // origin tells the snapshots of one state from those of others. It is not empty because pointers to empty values may
@@ -197,34 +197,52 @@ func (s *state) applyService(ctx context.Context, name model.ServiceName, p *pen
 	return true
 }
 
-// merge returns the endpoints with the changes made to them, both sorted, and whether that made a difference.
+// splice is a place in a list of endpoints at which one is removed, put in, or both.
+type splice struct {
+	at     int
+	remove bool
+	insert *model.Endpoint
+}
+
+// merge returns the endpoints with the changes made to them, both sorted, and whether that made a difference. The list
+// may be in a snapshot, so a new one is made, with as little as possible done for each endpoint that stays.
 func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_ []*model.Endpoint, changed bool) {
-	merged, rest := s.merged[:0], endpoints
+	clear(s.splices)
+	splices, size, at := s.splices[:0], len(endpoints), 0
 	for _, c := range changes {
-		i, found := slices.BinarySearchFunc(rest, c.endpoint, compareEndpoints)
-		merged = append(merged, rest[:i]...)
-		rest = rest[i:]
-		var old *model.Endpoint
-		if found {
-			old, rest = rest[0], rest[1:]
-		}
+		i, found := slices.BinarySearchFunc(endpoints[at:], c.endpoint, compareEndpoints)
+		at += i
 		switch {
-		case c.goes:
-			changed = changed || found
-		case c.endpoint.Equal(old):
-			merged = append(merged, old)
+		case c.goes && found:
+			splices = append(splices, splice{at: at, remove: true})
+			size--
+		case c.goes || found && c.endpoint.Equal(endpoints[at]):
 		default:
-			merged = append(merged, c.endpoint)
-			changed = true
+			splices = append(splices, splice{at, found, c.endpoint})
+			if !found {
+				size++
+			}
 		}
 	}
-	if changed {
-		merged = append(merged, rest...)
-		endpoints = append(make([]*model.Endpoint, 0, len(merged)), merged...)
+	s.splices = splices
+	if len(splices) == 0 {
+		return endpoints, false
 	}
-	clear(merged)
-	s.merged = merged
-	return endpoints, changed
+	if size == 0 {
+		return nil, true
+	}
+	merged, at := make([]*model.Endpoint, 0, size), 0
+	for _, p := range splices {
+		merged = append(merged, endpoints[at:p.at]...)
+		at = p.at
+		if p.remove {
+			at++
+		}
+		if p.insert != nil {
+			merged = append(merged, p.insert)
+		}
+	}
+	return append(merged, endpoints[at:]...), true
 }
 
 // snapshot returns what has been applied.
