@@ -1,6 +1,7 @@
 package healthcheck
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"k8s.io/klog/v2"
 
@@ -47,14 +49,15 @@ type ServicesOptions struct {
 //
 // # Where it listens
 //
-// On the health-check port of each Service, in the families in which the Service has a cluster IP: on all addresses of the
-// node, or on those that ServicesOptions.Addresses returns.
+// On the health-check port of each Service: on all addresses of the node, or on those that ServicesOptions.Addresses returns,
+// of both families. A load balancer may ask a node whose addresses are of one family about a Service of the other; where the
+// machine has one family only, that one is enough.
 //
 // # What it answers
 //
 // Whatever the path: 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise 503. What
-// counts are the distinct addresses of the family that was asked in; their number is in the header
-// X-Load-Balancing-Endpoint-Weight and in the body:
+// counts are the distinct addresses of the family that was asked in, or of the Service's own if it is not in that one; their
+// number is in the header X-Load-Balancing-Endpoint-Weight and in the body:
 //
 //	{
 //		"service": {
@@ -92,8 +95,23 @@ type Services struct {
 // instance is the health check of one service.
 type instance struct {
 	name           model.ServiceName
-	localEndpoints [2]atomic.Int64 // by family
+	localEndpoints [2]atomic.Int64 // by the family that is asked in
+	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
+}
+
+// counted returns the family whose endpoints count for those who ask in a family: the same if the service is in it, and
+// otherwise the other one; 0 if it is in neither.
+func counted(service *model.Service, f model.Family) model.Family {
+	other := model.IPv4 + model.IPv6 - f
+	switch {
+	case service == nil:
+	case service.ClusterIP(f).IsValid():
+		return f
+	case service.ClusterIP(other).IsValid():
+		return other
+	}
+	return 0
 }
 
 // listenKey is an address and port to listen on.
@@ -232,11 +250,11 @@ func (s *Services) takeDue() []model.ServiceName {
 	return slices.SortedFunc(maps.Keys(due), model.ServiceName.Compare)
 }
 
-// keys returns where a service is to be listened for in some families; nowhere if it is nil.
+// keys returns where a service is to be listened for, as far as it is in some families; nowhere if it is nil.
 func (s *Services) keys(service *model.Service, families []model.Family) []listenKey {
 	var keys []listenKey
-	for _, f := range families {
-		if service == nil || !service.ClusterIP(f).IsValid() {
+	for _, f := range model.Families() {
+		if !slices.Contains(families, counted(service, f)) {
 			continue
 		}
 		addrs := s.addrs.Of(f)
@@ -262,9 +280,11 @@ func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, fa
 	if i == nil {
 		return
 	}
-	keys := s.keys(s.wanted[name], families)
+	service := s.wanted[name]
+	keys := s.keys(service, families)
 	for key, l := range i.listeners {
-		if slices.Contains(families, key.family) && !slices.Contains(keys, key) || l.ended() {
+		depends := cmp.Or(counted(service, key.family), i.counted[key.family])
+		if slices.Contains(families, depends) && !slices.Contains(keys, key) || l.ended() {
 			klog.FromContext(ctx).V(2).Info("Closing a health check", "service", name, "address", l.address)
 			l.close()
 			delete(i.listeners, key)
@@ -282,11 +302,14 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	}
 	i := s.open[name]
 	if i == nil {
-		i = &instance{name: name, listeners: map[listenKey]*listener{}}
+		i = &instance{name: name, counted: map[model.Family]model.Family{}, listeners: map[listenKey]*listener{}}
 		s.open[name] = i
 	}
-	for _, f := range families {
-		i.count(f).Store(int64(service.HealthCheck.LocalEndpoints(f)))
+	for _, f := range model.Families() {
+		if c := counted(service, f); slices.Contains(families, c) {
+			i.counted[f] = c
+			i.count(f).Store(int64(service.HealthCheck.LocalEndpoints(c)))
+		}
 	}
 	var errs []error
 	for _, key := range s.keys(service, families) {
@@ -294,6 +317,9 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 			continue
 		}
 		l, err := s.listen(ctx, i, key)
+		if i.counted[key.family] != key.family && lacksFamily(err) {
+			continue
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -311,6 +337,11 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		s.opts.Events.ServiceWarning(name, "FailedToStartServiceHealthcheck", "Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
 			s.opts.NodeName, name, port, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
+}
+
+// lacksFamily tells whether a listener could not be opened because the machine has no addresses of its family.
+func lacksFamily(err error) bool {
+	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // Close stops listening, and returns when all goroutines have ended. Later Syncs do nothing.

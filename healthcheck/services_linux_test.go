@@ -32,6 +32,10 @@ func TestRealSockets(t *testing.T) {
 		require.Equal(t, code, statusAt(t, fmt.Sprintf("%s:%d", address, port)), address)
 	}
 
+	s.SetService(service("web", port, 1, -1))
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, 200, statusAt(t, fmt.Sprintf("[::1]:%d", port)), "of a service of the other family")
+
 	other := NewServices(nil, ServicesOptions{Events: events})
 	defer other.Close()
 	other.SetService(service("web", port, 1, -1))

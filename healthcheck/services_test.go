@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -180,7 +181,7 @@ func TestListenersFollowTheServices(t *testing.T) {
 	plain.HealthCheck = nil
 	s.SetService(plain)
 	require.Empty(t, l.takeLog(), "nothing before Sync")
-	sync("open tcp6 [::]:32001", "open tcp4 0.0.0.0:32000", "open tcp6 [::]:32000")
+	sync("open tcp4 0.0.0.0:32001", "open tcp6 [::]:32001", "open tcp4 0.0.0.0:32000", "open tcp6 [::]:32000")
 
 	s.SetService(service("web", 32000, 0, 5))
 	sync()
@@ -193,14 +194,15 @@ func TestListenersFollowTheServices(t *testing.T) {
 	// A port moves to a service whose name comes first.
 	s.SetService(service("one-family", 32002, -1, 1))
 	s.SetService(service("web", 32003, 1, -1))
-	sync("close 0.0.0.0:32002", "close [::]:32001", "close [::]:32002", "open tcp6 [::]:32002", "open tcp4 0.0.0.0:32003")
+	sync("close 0.0.0.0:32001", "close 0.0.0.0:32002", "close [::]:32001", "close [::]:32002",
+		"open tcp4 0.0.0.0:32002", "open tcp6 [::]:32002", "open tcp4 0.0.0.0:32003", "open tcp6 [::]:32003")
 
 	web := *service("web", 0, 1, 1)
 	web.HealthCheck = nil
 	s.SetService(&web)
-	sync("close 0.0.0.0:32003")
+	sync("close 0.0.0.0:32003", "close [::]:32003")
 	s.DeleteService(model.ServiceName{Namespace: "default", Name: "one-family"})
-	sync("close [::]:32002")
+	sync("close 0.0.0.0:32002", "close [::]:32002")
 	require.Empty(t, s.open, "nothing is kept of what is gone")
 }
 
@@ -228,6 +230,74 @@ func TestListensOnTheAddressesOfTheNode(t *testing.T) {
 	require.Equal(t, []string{"192.0.2.1:32000", "[::]:32000"}, l.addresses())
 }
 
+// A load balancer may ask in a family that the service is not in.
+func TestAServiceOfOneFamilyIsAnsweredForInBoth(t *testing.T) {
+	weights := func(l *listeners) [2]string {
+		_, v4, _ := l.get(t, "0.0.0.0:32000")
+		_, v6, _ := l.get(t, "[::]:32000")
+		return [2]string{v4.Get("X-Load-Balancing-Endpoint-Weight"), v6.Get("X-Load-Balancing-Endpoint-Weight")}
+	}
+	broken := errors.New("not in force")
+	for _, test := range []struct {
+		name          string
+		before, after *model.Service
+		fails         model.Family // in the second Sync
+		want, then    [2]string
+	}{
+		{"IPv4 alone", service("web", 32000, 2, -1), service("web", 32000, 3, -1), 0, [2]string{"2", "2"}, [2]string{"3", "3"}},
+		{"IPv6 alone", service("web", 32000, -1, 2), service("web", 32000, -1, 3), 0, [2]string{"2", "2"}, [2]string{"3", "3"}},
+		{"IPv4 alone, and IPv6 fails", service("web", 32000, 2, -1), service("web", 32000, 3, -1), model.IPv6,
+			[2]string{"2", "2"}, [2]string{"3", "3"}},
+		{"IPv4 alone, and IPv4 fails", service("web", 32000, 2, -1), service("web", 32000, 3, -1), model.IPv4,
+			[2]string{"2", "2"}, [2]string{"2", "2"}},
+		{"it becomes dual-stack", service("web", 32000, 2, -1), service("web", 32000, 3, 1), 0, [2]string{"2", "2"}, [2]string{"3", "1"}},
+		{"it becomes dual-stack, and IPv6 fails", service("web", 32000, 2, -1), service("web", 32000, 3, 1), model.IPv6,
+			[2]string{"2", "2"}, [2]string{"3", "2"}},
+		{"it becomes single-stack", service("web", 32000, 2, 1), service("web", 32000, -1, 4), 0, [2]string{"2", "1"}, [2]string{"4", "4"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, next := &listeners{}, &sink.Recorder{}
+			s := NewServices(next, ServicesOptions{Listen: l.listen})
+			defer s.Close()
+			s.SetNode(&model.Node{Name: "node-1"})
+			s.SetService(test.before)
+			require.NoError(t, s.Sync(t.Context()))
+			require.Equal(t, test.want, weights(l))
+			l.takeLog()
+			s.SetService(test.after)
+			if test.fails != 0 {
+				next.FailNext(&sink.FamilyError{Family: test.fails, Err: broken})
+			}
+			_ = s.Sync(t.Context())
+			require.Equal(t, test.then, weights(l))
+			require.Empty(t, l.takeLog(), "no listener is closed meanwhile")
+			s.DeleteService(test.after.Name)
+			require.NoError(t, s.Sync(t.Context()))
+			require.Empty(t, l.addresses())
+		})
+	}
+}
+
+// On a machine without IPv6 a service of IPv4 is complete.
+func TestAFamilyThatTheMachineLacksIsNoFailureOfTheOther(t *testing.T) {
+	lacks := fmt.Errorf("listen: %w", syscall.EAFNOSUPPORT)
+	l := &listeners{fail: map[string]error{"[::]:32000": lacks, "[::]:32001": lacks}}
+	e := &events{}
+	s := NewServices(nil, ServicesOptions{Listen: l.listen, Events: e})
+	defer s.Close()
+	s.SetService(service("web", 32000, 1, -1))
+	require.NoError(t, s.Sync(t.Context()))
+	require.Equal(t, []string{"0.0.0.0:32000"}, l.addresses())
+	require.Empty(t, *e)
+	l.takeLog()
+	require.NoError(t, s.Sync(t.Context()))
+	require.Empty(t, l.takeLog(), "it is not tried again")
+
+	s.SetService(service("dual", 32001, 1, 1))
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, *e, 1, "a service of that family is another matter")
+}
+
 type events []string
 
 func (e *events) ServiceWarning(service model.ServiceName, reason, action, note string) {
@@ -244,7 +314,7 @@ func TestAPortThatIsTakenIsAnEventAndTriedAgain(t *testing.T) {
 	want := []string{`default/web FailedToStartServiceHealthcheck Listen: node node-1 failed to start healthcheck "default/web" on port 32000: 0.0.0.0:32000: address already in use`}
 	require.NoError(t, s.Sync(t.Context()), "traffic does not depend on it")
 	require.Equal(t, want, []string(*e))
-	require.Equal(t, []string{"0.0.0.0:32001", "[::]:32000"}, l.addresses(), "the others are open")
+	require.Equal(t, []string{"0.0.0.0:32001", "[::]:32000", "[::]:32001"}, l.addresses(), "the others are open")
 
 	l.takeLog()
 	require.NoError(t, s.Sync(t.Context()), "although nothing has changed")
