@@ -26,7 +26,7 @@
 //   - Never a partial view. The first Sync comes when everything has been listed, and it comes for an empty cluster, too.
 //   - The order of events does not matter.
 //   - No news is no work: a change that does not alter this node's result reaches no sink.
-//   - A failed apply loses nothing: it is tried again, after a growing pause, with a full resync.
+//   - A failed apply loses nothing: what failed is tried again in full, after a growing pause; the rest goes on.
 //   - Cost follows change, whatever the size of the cluster.
 //   - The library does not exit, panic on input, install signal handlers, read flags or hold globals. Run returns an error,
 //     and every goroutine ends with its context.
@@ -49,5 +49,5 @@
 //	kubeproxy_sync_proxy_rules_endpoint_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}
 //
-// The backends, package conntrack and package healthcheck have those of theirs, for the same registerer.
+// The backends, packages conntrack and health have those of theirs, for the same registerer.
 package kubeproxy

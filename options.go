@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -31,9 +32,10 @@ type Options struct {
 	// ResyncInterval is the time between full resyncs: Sync is called although nothing changed, with ForceResync
 	// before it if the sink has that, to repair what others did to the dataplane. Default 1 h; negative: never.
 	ResyncInterval time.Duration
-	// Resync, if given, asks for a full resync whenever something can be received from it, for what neither the cluster nor
-	// the sink knows: the host's addresses changed, or a person wants it. It comes at least MinInterval after the last Sync.
-	Resync <-chan struct{}
+	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing is
+	// applied before they are known (S48), Health shows that phase, and Run fails when the time is over. Default 5 min;
+	// negative: for ever.
+	NodeCIDRTimeout time.Duration
 
 	// OnPortError, if given, is called with the error of a service port that a Sync could not apply while it applied
 	// everything else, to tell somebody: the owner of the Service by an Event, say. It is called once, and again when the
@@ -44,13 +46,14 @@ type Options struct {
 	// documentation for the list.
 	Metrics prometheus.Registerer
 	// Health, if given, is kept up to date while Run runs.
-	Health *Health
+	Health *health.Proxy
 }
 
 const (
 	defaultMinInterval    = time.Second
 	defaultRetryInterval  = 30 * time.Second
 	defaultResyncInterval = time.Hour
+	defaultNodeCIDRWait   = 5 * time.Minute
 	firstRetry            = 100 * time.Millisecond
 )
 
@@ -74,7 +77,11 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MinInterval, defaultMinInterval)
 	setDefault(&o.RetryInterval, defaultRetryInterval)
 	setDefault(&o.ResyncInterval, defaultResyncInterval)
+	setDefault(&o.NodeCIDRTimeout, defaultNodeCIDRWait)
 	o.MinInterval = max(o.MinInterval, 0)
+	if o.Health == nil {
+		o.Health = health.New(health.Options{})
+	}
 	return o, errors.Join(errs...)
 }
 

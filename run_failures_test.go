@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -99,12 +100,12 @@ func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
 		logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		taken := func() []string { defer func() { lines = nil }(); return lines }
 		var events []string
-		src, rec, health := newManual(), &sink.Recorder{}, &kubeproxy.Health{}
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
 		reg := prometheus.NewPedanticRegistry()
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		result := make(chan error, 1)
 		go func() {
-			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, Health: health, Metrics: reg, ResyncInterval: -1,
+			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, Metrics: reg, ResyncInterval: -1,
 				OnPortError: func(e *sink.PortError) { events = append(events, e.Error()) }})
 		}()
 		<-src.started
@@ -117,7 +118,7 @@ func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
 		src.Synced()
 		synctest.Wait()
 		began := time.Now()
-		assert.Equal(t, kubeproxy.FamilyHealth{LastQueued: began, LastApplied: began}, health.Family(model.IPv4), "it is applied")
+		assert.Equal(t, health.Family{LastQueued: began, LastApplied: began, Healthy: true}, proxy.Family(model.IPv4), "it is applied")
 		count, err := testutil.GatherAndCount(reg, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 		require.NoError(t, err)
 		assert.Equal(t, 2, count)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -165,13 +166,13 @@ func TestChangesCoalesceWithinTheMinimumInterval(t *testing.T) {
 func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		health := &kubeproxy.Health{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: health, MinInterval: -1})
+		proxy := health.New(health.Options{})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, MinInterval: -1})
 		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1", "10.0.0.2"))...)
 		src.Synced()
 		synctest.Wait()
 		ops(rec)
-		applied := health.Family(model.IPv4).LastApplied
+		applied := proxy.Family(model.IPv4).LastApplied
 
 		time.Sleep(time.Second)
 		src.Update(set(slice("a", "10.0.0.2", "10.0.0.1"))...)
@@ -179,8 +180,8 @@ func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 		src.Update(watch.Change{Object: slice("unknown"), Deleted: true})
 		synctest.Wait()
 		assert.Empty(t, ops(rec))
-		assert.Equal(t, applied, health.Family(model.IPv4).LastApplied)
-		assert.True(t, health.Family(model.IPv4).OldestPending.IsZero(), "a change that alters nothing does not wait for anything")
+		assert.Equal(t, applied, proxy.Family(model.IPv4).LastApplied)
+		assert.True(t, proxy.Family(model.IPv4).OldestPending.IsZero(), "a change that alters nothing does not wait for anything")
 		require.NoError(t, stop())
 	})
 }
@@ -255,32 +256,6 @@ func TestAFullResyncComesPeriodically(t *testing.T) {
 			assert.Equal(t, []string{"ForceResync", "Sync"}, wave.Lines())
 			assert.Equal(t, time.Minute, time.Since(begin))
 		}
-		require.NoError(t, stop())
-	})
-}
-
-func TestAFullResyncComesWhenItIsAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src, rec, resync := newManual(), &sink.Recorder{}, make(chan struct{}, 1)
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Resync: resync, MinInterval: time.Second, ResyncInterval: -1})
-		resync <- struct{}{}
-		time.Sleep(time.Minute)
-		assert.Empty(t, ops(rec), "not before everything is listed")
-		src.Synced()
-		synctest.Wait()
-		assert.Len(t, ops(rec), 1, "the first state is a full one")
-		time.Sleep(time.Minute)
-		assert.Empty(t, ops(rec), "once is enough")
-
-		rec.FailNext(errors.New("down"))
-		resync <- struct{}{}
-		synctest.Wait()
-		assert.Equal(t, []string{"ForceResync"}, ops(rec))
-		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"ResyncFailed"}, ops(rec), "the failed one is tried again, until it succeeds")
-		close(resync)
-		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"ForceResync"}, ops(rec), "closing asks once")
 		require.NoError(t, stop())
 	})
 }
@@ -365,16 +340,16 @@ func TestEveryKindOfObjectIsTakenIn(t *testing.T) {
 
 func TestHealthTellsFamiliesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, rec, health := newManual(), &sink.Recorder{}, &kubeproxy.Health{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: health, MinInterval: -1, RetryInterval: time.Hour})
-		v4, v6 := func() kubeproxy.FamilyHealth { return health.Family(model.IPv4) }, func() kubeproxy.FamilyHealth { return health.Family(model.IPv6) }
-		assert.Equal(t, kubeproxy.FamilyHealth{}, v4(), "nothing has happened")
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, MinInterval: -1, RetryInterval: time.Hour})
+		v4, v6 := func() health.Family { return proxy.Family(model.IPv4) }, func() health.Family { return proxy.Family(model.IPv6) }
+		assert.Equal(t, health.Family{Healthy: true}, v4(), "nothing has happened")
 		src.Update(set(service("four", "10.96.0.1"))...)
 		src.Update(set(service("six", "fd00::1"))...)
 		src.Synced()
 		synctest.Wait()
 		first := time.Now()
-		assert.Equal(t, kubeproxy.FamilyHealth{LastQueued: first, LastApplied: first}, v4())
+		assert.Equal(t, health.Family{LastQueued: first, LastApplied: first, Healthy: true}, v4())
 		assert.Equal(t, v4(), v6())
 
 		time.Sleep(time.Minute)
@@ -382,14 +357,12 @@ func TestHealthTellsFamiliesApart(t *testing.T) {
 		rec.FailNext(&sink.FamilyError{Family: model.IPv6, Err: errors.New("down")})
 		src.Update(set(slice("four", "10.0.0.1"), slice("six", "fd00:1::1"))...)
 		synctest.Wait()
-		assert.Equal(t, kubeproxy.FamilyHealth{LastQueued: queued, LastApplied: queued}, v4(), "it is in force")
-		assert.Equal(t, kubeproxy.FamilyHealth{LastQueued: queued, LastApplied: first, OldestPending: queued}, v6(), "it waits")
-		assert.True(t, v6().Healthy(queued.Add(time.Minute), time.Minute))
-		assert.False(t, v6().Healthy(queued.Add(time.Minute+1), time.Minute))
-
-		_, err := rec.NextWave(t.Context())
+		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: queued, Healthy: true}, v4(), "it is in force")
+		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: first, OldestPending: queued, Healthy: true}, v6(), "it waits")
+		ops(rec)
+		_, err := rec.NextWave(t.Context()) // the retry
 		require.NoError(t, err)
-		time.Sleep(time.Second) // the retry
+		synctest.Wait()
 		assert.True(t, v6().OldestPending.IsZero())
 		require.NoError(t, stop())
 	})
@@ -397,10 +370,10 @@ func TestHealthTellsFamiliesApart(t *testing.T) {
 
 func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, rec, health := newManual(), &sink.Recorder{}, &kubeproxy.Health{}
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
 		block := make(chan struct{})
 		slow := sink.NewFullState(func(context.Context, *sink.Snapshot) error { <-block; return nil })
-		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, slow), Health: health, MinInterval: time.Minute})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, slow), Health: proxy, MinInterval: time.Minute})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		src.Synced()
 		synctest.Wait()
@@ -410,10 +383,10 @@ func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 		time.Sleep(time.Second)
 		close(block)
 		synctest.Wait()
-		assert.Equal(t, during, health.Family(model.IPv4).OldestPending)
+		assert.Equal(t, during, proxy.Family(model.IPv4).OldestPending)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.True(t, health.Family(model.IPv4).OldestPending.IsZero())
+		assert.True(t, proxy.Family(model.IPv4).OldestPending.IsZero())
 		require.NoError(t, stop())
 	})
 }

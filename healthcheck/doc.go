@@ -1,12 +1,12 @@
-// Package healthcheck answers those who ask whether this node should get service traffic.
+// Package healthcheck answers load balancers that ask whether this node has endpoints of a Service.
 //
 // [Services] is a sink that serves the health checks of Services: a load balancer asks each node on a port of the
 // Service's own (healthCheckNodePort) whether there are endpoints on it (S38, S39). Put it around the backend:
 //
 //	s := healthcheck.NewServices(backend, healthcheck.ServicesOptions{Healthy: proxy.Healthy})
 //
-// [Proxy] has the http.Handlers of the proxy's own health, /healthz and /livez (S39a). It is fed with the health of each
-// family that a run keeps, and with the Node.
+// The health of the proxy itself, /healthz and /livez, is in package health.
 //
-// Neither ever fails a Sync: that nobody can ask is no reason to hold up traffic. Paths, headers, bodies, codes and metrics are kube-proxy's.
+// It never fails a Sync: a port that cannot be opened does not hold up traffic. Headers, bodies, codes and Events are
+// kube-proxy's.
 package healthcheck

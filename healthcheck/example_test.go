@@ -5,36 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 
-	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
-
-// The proxy's own health, as a run keeps it.
-func ExampleProxy() {
-	var health kubeproxy.Health // goes into kubeproxy.Options.Health, too
-	proxy := healthcheck.NewProxy(healthcheck.ProxyOptions{
-		Family: func(f model.Family) healthcheck.FamilyHealth { return healthcheck.FamilyHealth(health.Family(f)) },
-	})
-	mux := http.NewServeMux()
-	mux.Handle("/healthz", proxy.Healthz())
-	mux.Handle("/livez", proxy.Livez())
-
-	proxy.SetNode(&model.Node{Name: "node-1", NotEligible: true}) // a sink does that: sink.Tee(backend, proxy.Sink())
-	for _, path := range []string{"/healthz", "/livez"} {
-		w := httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		fmt.Println(path, w.Code)
-	}
-	// Output:
-	// /healthz 503
-	// /livez 200
-}
 
 // The health check of a Service, on the node's addresses.
 func ExampleServices() {

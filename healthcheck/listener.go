@@ -103,3 +103,10 @@ func (s *Services) handler(i *instance, f model.Family) http.Handler {
 		writeJSON(w, code, body)
 	})
 }
+
+func writeJSON(w http.ResponseWriter, code int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // the client is gone: nobody to tell
+}

@@ -31,7 +31,7 @@ type EventRecorder interface {
 
 // ServicesOptions configures a [Services]. The zero value is usable.
 type ServicesOptions struct {
-	// Healthy tells whether the proxy itself is healthy, for example [Proxy.Healthy]. It is called from many
+	// Healthy tells whether the proxy itself is healthy, for example that of a health.Proxy. It is called from many
 	// goroutines. Default: it always is.
 	Healthy func() bool
 	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It is

@@ -9,9 +9,9 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
@@ -22,10 +22,7 @@ import (
 func Example_allTogether() {
 	run := func(ctx context.Context, source watch.Source, newBackend func(*nodeaddr.Tracker) sink.Sink, nodePortAddresses []string,
 		events healthcheck.EventRecorder, registry prometheus.Registerer, mux *http.ServeMux, nodeName string) error {
-		health := &kubeproxy.Health{}
-		proxy := healthcheck.NewProxy(healthcheck.ProxyOptions{
-			Family: func(f model.Family) healthcheck.FamilyHealth { return healthcheck.FamilyHealth(health.Family(f)) },
-		})
+		proxy := health.New(health.Options{})
 		choice, err := nodeaddr.Parse(nodePortAddresses)
 		if err != nil {
 			return err
@@ -53,7 +50,7 @@ func Example_allTogether() {
 		}
 		return kubeproxy.Run(ctx, kubeproxy.Options{
 			Source: source, Sink: sink.Tee(services, proxy.Sink()), State: localstate.Options{NodeName: nodeName},
-			Health: health, Metrics: registry,
+			Health: proxy, Metrics: registry,
 		})
 	}
 	_ = run

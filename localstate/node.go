@@ -79,7 +79,17 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 		}
 	}
 	node.LocalPods = s.opts.DetectLocal.localPods(node.PodCIDRs)
+	if s.opts.DetectLocal.NodeCIDR && len(node.PodCIDRs) == 0 {
+		// A Node that was made anew gets its podCIDRs a moment later. Its pods are what they were (S48).
+		node.LocalPods = s.node.model.LocalPods
+	}
 	return s.nodeChanged(node)
+}
+
+// AwaitsNodeCIDR tells that local traffic cannot be told from other traffic yet: that is to go by the Node's podCIDRs, and
+// it has had none so far. What Flush hands over meanwhile would masquerade too little, and drop what pods send (S48).
+func (s *State) AwaitsNodeCIDR() bool {
+	return s.opts.DetectLocal.NodeCIDR && len(s.node.model.LocalPods.CIDRs) == 0
 }
 
 // nodeIPs reads the addresses of a Node, the internal ones first.

@@ -69,6 +69,30 @@ func TestNode(t *testing.T) {
 		}, got.list)
 	})
 
+	t.Run("S48 podCIDRs by which local traffic is detected are kept until there are others", func(t *testing.T) {
+		w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}})
+		local := func() []string {
+			w.flush()
+			return texts(w.got.node.LocalPods.CIDRs)
+		}
+		require.True(t, w.state.AwaitsNodeCIDR())
+		w.set(aNode(podCIDRs("nonsense")))
+		require.True(t, w.state.AwaitsNodeCIDR())
+		w.set(aNode(podCIDRs("10.1.0.0/24", "fd01::/64")))
+		require.Equal(t, []string{"10.1.0.0/24", "fd01::/64"}, local())
+		w.set(aNode())
+		require.Equal(t, []string{"10.1.0.0/24", "fd01::/64"}, local(), "a node that registers anew has none at first")
+		require.Empty(t, w.got.node.PodCIDRs, "the node is as its object says, all the same")
+		w.delete(aNode())
+		w.set(aNode(podCIDRs("nonsense")))
+		require.Equal(t, []string{"10.1.0.0/24", "fd01::/64"}, local())
+		require.False(t, w.state.AwaitsNodeCIDR())
+		w.set(aNode(podCIDRs("10.2.0.0/24")))
+		require.Equal(t, []string{"10.2.0.0/24"}, local(), "others replace all of them")
+		other := newWorldWith(t, Options{NodeName: me})
+		require.False(t, other.state.AwaitsNodeCIDR())
+	})
+
 	t.Run("S39a a node that is gone is not eligible until it comes back", func(t *testing.T) {
 		w := newWorld(t, aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
 		w.delete(aNode())

@@ -23,6 +23,10 @@ type Options struct {
 	NodeIPs []netip.Addr
 	// NoExternalIPs programs no spec.externalIPs, for clusters that do not trust who may write them (S6).
 	NoExternalIPs bool
+	// DropAnnotations are keys of annotations that are not passed on, so that a change of them is no news: those that
+	// operators change all the time, for example. A key that ends in "/" stands for all that begin with it. The one with
+	// which kubectl remembers the whole object is never passed on.
+	DropAnnotations []string
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
 	// EndpointDetails fills in [model.Endpoint]'s Details: what people know an endpoint by. It takes about as much memory
@@ -46,7 +50,8 @@ type Options struct {
 type DetectLocal struct {
 	// ClusterCIDRs hold the addresses of the cluster's pods. A family without one has no detector.
 	ClusterCIDRs []netip.Prefix
-	// NodeCIDR takes the podCIDRs of the Node object, and follows them.
+	// NodeCIDR takes the podCIDRs of the Node object, and follows them. Those that are known are kept until others come,
+	// see also [State.AwaitsNodeCIDR].
 	NodeCIDR bool
 	// Bridge is the name of the interface that all pods of the node are behind.
 	Bridge string

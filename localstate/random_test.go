@@ -225,13 +225,19 @@ func (h history) shuffled(d testdice.Dice) history {
 	return out
 }
 
-// final returns the objects that are there at the end, and the node with its deletion if it was deleted: what was known of
-// it stays in force.
+// final returns the objects that are there at the end. The node comes with its deletion if it was deleted, and with what it
+// was before if it has lost its podCIDRs since: what was known of it stays.
 func (h history) final() history {
-	last, node := map[string]event{}, map[string]event{}
+	last, node, withCIDRs := map[string]event{}, map[string]event{}, map[string]event{}
 	for _, e := range h {
-		if _, isNode := e.obj.(*corev1.Node); isNode && !e.deleted {
+		if n, isNode := e.obj.(*corev1.Node); isNode && !e.deleted {
 			node[e.key()] = e
+			if slices.ContainsFunc(append(n.Spec.PodCIDRs, n.Spec.PodCIDR), func(text string) bool {
+				_, err := parsePrefix(text)
+				return err == nil
+			}) {
+				withCIDRs[e.key()] = e
+			}
 		}
 		last[e.key()] = e
 	}
@@ -239,6 +245,9 @@ func (h history) final() history {
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		e := last[key]
 		_, isNode := e.obj.(*corev1.Node)
+		if before, ok := withCIDRs[key]; ok {
+			out = append(out, before)
+		}
 		if isNode && e.deleted {
 			if known, ok := node[key]; ok {
 				out = append(out, known)

@@ -420,7 +420,7 @@ func (r *reference) routes(internalLocal, externalLocal, accessible, usable bool
 	for _, p := range r.opts.DetectLocal.ClusterCIDRs {
 		detects = detects || model.FamilyOf(p.Addr()) == f
 	}
-	for _, p := range r.node.PodCIDRs {
+	for _, p := range r.node.LocalPods.CIDRs { // not of PodCIDRs: known ones are kept when these go
 		detects = detects || r.opts.DetectLocal.NodeCIDR && model.FamilyOf(p.Addr()) == f
 	}
 	empty := model.Drop

@@ -311,6 +311,22 @@ func TestServicePorts(t *testing.T) {
 	}
 }
 
+func TestAnnotationsThatAreDroppedMakeNoWave(t *testing.T) {
+	w := newWorldWith(t, Options{NodeName: me, DropAnnotations: []string{"example.com/status", "noisy.example.com/"}})
+	annotated := func(annotations map[string]string) *corev1.Service {
+		return aService("web", func(obj *corev1.Service) { obj.Annotations = annotations })
+	}
+	w.set(annotated(map[string]string{"example.com/status": "1", "noisy.example.com/a": "1", "example.com/status-page": "on"}))
+	w.flush()
+	require.Equal(t, map[string]string{"example.com/status-page": "on"}, w.mustService("web").Annotations)
+	require.False(t, w.set(annotated(map[string]string{"example.com/status": "2", "noisy.example.com/b": "1", "example.com/status-page": "on"})))
+	require.True(t, w.set(annotated(map[string]string{"example.com/status": "2", "example.com/status-page": "off"})))
+	w.flush()
+	require.True(t, w.set(annotated(map[string]string{"noisy.example.com/b": "1"})), "the last one goes")
+	w.flush()
+	require.False(t, w.set(annotated(nil)))
+}
+
 func TestLabelsAndAnnotationsArePassedOn(t *testing.T) {
 	obj := aService("web", func(obj *corev1.Service) {
 		obj.Labels = map[string]string{"app": "web"}

@@ -114,8 +114,11 @@ func (p Pending) Concerns(f model.Family) bool {
 func (s *State) Pending() Pending { return s.pending }
 
 // Apply takes any of the objects that a State knows: it calls the Set method of the object's type or, if the object is gone,
-// the Delete method. An object of another type is an error.
+// the Delete method. An object of another type is an error, and so is none.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
+	if isNil(object) {
+		return false, fmt.Errorf("no object, but a nil %T", object)
+	}
 	switch obj := object.(type) {
 	case *corev1.Service:
 		if deleted {
@@ -139,6 +142,23 @@ func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err err
 		return s.SetServiceCIDR(obj), nil
 	}
 	return false, fmt.Errorf("a %T plays no part in service proxying", object)
+}
+
+// isNil tells whether there is no object, with or without a type.
+func isNil(object metav1.Object) bool {
+	switch obj := object.(type) {
+	case nil:
+		return true
+	case *corev1.Service:
+		return obj == nil
+	case *discoveryv1.EndpointSlice:
+		return obj == nil
+	case *corev1.Node:
+		return obj == nil
+	case *networkingv1.ServiceCIDR:
+		return obj == nil
+	}
+	return false
 }
 
 // SetService takes a new or changed Service. It returns whether there is anything new in it.

@@ -27,6 +27,9 @@ type FilterSink struct {
 // The filter has to remember all services and endpoints, since any of them may have to come or go. It keeps the values
 // that it was given alive and needs, besides them, about 20 bytes for each endpoint of services with ten of them.
 func Filter(next Sink, keep func(*model.Service) bool) *FilterSink {
+	if keep == nil {
+		keep = func(*model.Service) bool { return true }
+	}
 	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: map[model.ServiceName]struct{}{}}
 }
 

@@ -59,7 +59,8 @@ var (
 	_ FailureResyncer = (*FullState)(nil)
 )
 
-// NewFullState returns a Sink that calls back with a snapshot at every Sync that has something to do.
+// NewFullState returns a Sink that calls back with a snapshot at every Sync that has something to do. Without a callback it
+// does nothing.
 func NewFullState(callback func(ctx context.Context, s *Snapshot) error) *FullState {
 	f := &FullState{state: newState(), callback: callback}
 	f.ForceResync()
@@ -81,6 +82,10 @@ func (f *FullState) ResyncFailed() {
 // Sync implements [Sink].
 func (f *FullState) Sync(ctx context.Context) error {
 	if changed := f.apply(ctx); !changed && f.err == nil && f.resync == (resync{}) {
+		return nil
+	}
+	if f.callback == nil {
+		f.resync = resync{}
 		return nil
 	}
 	f.err = f.callback(ctx, f.snapshot(f.resync))

@@ -25,11 +25,7 @@ func Log(next Sink, logger klog.Logger) *LogSink { return &LogSink{NewForward(ne
 // SetNode implements [NodeSetter].
 func (l *LogSink) SetNode(node *model.Node) {
 	if l.logger.Enabled() {
-		text := "none"
-		if node != nil {
-			text = node.String()
-		}
-		l.logger.Info("SetNode", "node", text)
+		l.logger.Info("SetNode", "node", textOf(node, (*model.Node).String))
 	}
 	l.Forward.SetNode(node)
 }
@@ -37,7 +33,7 @@ func (l *LogSink) SetNode(node *model.Node) {
 // SetService implements [Sink].
 func (l *LogSink) SetService(service *model.Service) {
 	if l.logger.Enabled() {
-		l.logger.Info("SetService", "service", oneLine(service))
+		l.logger.Info("SetService", "service", textOf(service, oneLine))
 	}
 	l.Forward.SetService(service)
 }
@@ -51,7 +47,7 @@ func (l *LogSink) DeleteService(name model.ServiceName) {
 // SetEndpoint implements [Sink].
 func (l *LogSink) SetEndpoint(endpoint *model.Endpoint) {
 	if l.logger.Enabled() {
-		l.logger.Info("SetEndpoint", "endpoint", endpoint.String())
+		l.logger.Info("SetEndpoint", "endpoint", textOf(endpoint, (*model.Endpoint).String))
 	}
 	l.Forward.SetEndpoint(endpoint)
 }
@@ -84,6 +80,14 @@ func (l *LogSink) Sync(ctx context.Context) error {
 		l.logger.Info("Sync", "duration", time.Since(start))
 	}
 	return err
+}
+
+// textOf returns the readable form of a value, or "none".
+func textOf[T any](value *T, text func(*T) string) string {
+	if value == nil {
+		return "none"
+	}
+	return text(value)
 }
 
 // oneLine returns the readable form of a service without its line ends.

@@ -20,6 +20,10 @@ func Rewrite(next Sink, rewrite func(*model.Service) *model.Service) *RewriteSin
 
 // SetService implements [Sink].
 func (r *RewriteSink) SetService(service *model.Service) {
+	if service == nil || r.rewrite == nil {
+		r.Forward.SetService(service)
+		return
+	}
 	rewritten := r.rewrite(service)
 	if rewritten == nil {
 		rewritten = service

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -73,8 +74,7 @@ type proxy struct {
 	nodeName string
 	client   kubernetes.Interface
 	events   *events
-	health   *kubeproxy.Health
-	healthy  *healthcheck.Proxy
+	health   *health.Proxy
 	registry *prometheus.Registry
 }
 
@@ -102,19 +102,15 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 		return err
 	}
 	defer events.close()
-	health := &kubeproxy.Health{}
 	p := &proxy{
-		settings: s, mode: mode, machine: m, nodeName: nodeName, client: client, events: events, health: health,
-		healthy: healthcheck.NewProxy(healthcheck.ProxyOptions{
-			Family: func(f model.Family) healthcheck.FamilyHealth { return healthcheck.FamilyHealth(health.Family(f)) },
-			Limit:  2 * s.SyncPeriod.Duration,
-		}),
+		settings: s, mode: mode, machine: m, nodeName: nodeName, client: client, events: events,
+		health:   health.New(health.Options{Limit: 2 * s.SyncPeriod.Duration}),
 		registry: prometheus.NewRegistry(),
 	}
-	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.healthy)
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
 
 	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
-	servers, err := newServers(s, m, p.healthy, p.registry)
+	servers, err := newServers(s, m, p.health, p.registry)
 	if err != nil {
 		return err
 	}
@@ -138,12 +134,12 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 
 // options finds out what has to be known of the node, and returns the options that this comes to. They have no sink yet.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
-	p.healthy.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
+	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
 	ips, err := waitForNode(ctx, p.client, p.nodeName, p.DetectLocalMode == v1alpha2.LocalModeNodeCIDR)
 	if err != nil {
 		return kubeproxy.Options{}, err
 	}
-	p.healthy.SetNode(nil)
+	p.health.SetNode(nil)
 	families, missing := p.mode.families(ctx, p.machine)
 	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, families)
 	if err != nil && missing != nil {
@@ -183,8 +179,12 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
 	defer func() { _ = backend.Close() }()
-	resync := make(chan struct{}, 1)
-	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, resync)
+	var runner *kubeproxy.Runner // made last: until then the first Sync is still to come
+	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, func() {
+		if runner != nil {
+			runner.RequestSync()
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -193,18 +193,20 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	})
 	p.registry.MustRegister(flows)
 	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
-		Healthy: p.healthy.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName, Listen: p.machine.listen,
+		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName, Listen: p.machine.listen,
 	})
-	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
-	p.events.started()
-
 	opts.Sink = &sinks{
-		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses, resync}, services, p.healthy.Sink()),
+		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
 		afterFirstSync: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
 	}
-	opts.Metrics, opts.Health, opts.Resync = p.registry, p.health, resync
+	opts.Metrics, opts.Health = p.registry, p.health
 	opts.OnPortError = p.events.portFailed
-	err = kubeproxy.Run(ctx, opts)
+	if runner, err = kubeproxy.New(ctx, opts); err != nil {
+		return err
+	}
+	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
+	p.events.started()
+	err = runner.Run(ctx)
 	end()
 	services.Close()
 	flows.Wait()

@@ -17,11 +17,11 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/healthcheck"
+	"sigs.k8s.io/kube-proxy-lib/health"
 )
 
 // healthzHandler is what is served on healthzBindAddress (S39a).
-func healthzHandler(p *healthcheck.Proxy) http.Handler {
+func healthzHandler(p *health.Proxy) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", p.Healthz())
 	mux.Handle("/livez", p.Livez())
@@ -70,7 +70,7 @@ type server struct {
 }
 
 // newServers returns the servers that the settings ask for.
-func newServers(s *settings, m *machine, healthy *healthcheck.Proxy, g prometheus.Gatherer) ([]*server, error) {
+func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gatherer) ([]*server, error) {
 	metrics, err := metricsHandler(s.KubeProxyConfiguration, g)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func newServers(s *settings, m *machine, healthy *healthcheck.Proxy, g prometheu
 	var servers []*server
 	if !s.noHealthz {
 		servers = append(servers, &server{
-			name: "health", address: s.HealthzBindAddress, handler: healthzHandler(healthy),
+			name: "health", address: s.HealthzBindAddress, handler: healthzHandler(proxy),
 			listen: m.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartProxierHealthcheck",
 		})
 	}

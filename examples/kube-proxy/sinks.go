@@ -44,8 +44,8 @@ func (s *sinks) Sync(ctx context.Context) error {
 }
 
 // nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When
-// they change it asks for a resync, at which the health checks are served anew; the backend follows on its own.
-func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, resync chan<- struct{}) (*nodeaddr.Tracker, error) {
+// they change it calls changed: the health checks follow at the next Sync, the backend on its own.
+func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed func()) (*nodeaddr.Tracker, error) {
 	choice, err := nodePortChoice(c)
 	if err != nil {
 		return nil, err
@@ -54,12 +54,8 @@ func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, resync ch
 		Choice: choice,
 		Host:   m.host,
 		Changed: func(a nodeaddr.Addresses) {
-			if a.AllIPv4 && a.AllIPv6 {
-				return // whichever they are
-			}
-			select {
-			case resync <- struct{}{}:
-			default: // it has been asked for
+			if !a.AllIPv4 || !a.AllIPv6 { // else it does not matter which they are
+				changed()
 			}
 		},
 	})
@@ -79,14 +75,9 @@ func nodePortChoice(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error)
 type addressSink struct {
 	*sink.Forward
 	tracker *nodeaddr.Tracker
-	resync  <-chan struct{}
 }
 
 // SetNode implements sink.NodeSetter.
 func (s addressSink) SetNode(node *model.Node) {
 	s.tracker.SetNode(node)
-	select {
-	case <-s.resync: // the Sync that this SetNode belongs to is enough
-	default:
-	}
 }

@@ -1,4 +1,4 @@
-package healthcheck
+package health
 
 import (
 	"net/http"
@@ -28,8 +28,8 @@ func ask(t *testing.T, h http.Handler) (code int, body string) {
 func TestHealthOfTheProxy(t *testing.T) {
 	// In the tests' own time now is 2000-01-01T00:00:00Z.
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d).UTC() }
-	never := time.Time{}
-	type health struct{ v4, v6 FamilyHealth }
+	type times struct{ applied, pending time.Time }
+	type health struct{ v4, v6 times }
 	for _, test := range []struct {
 		name           string
 		health         func() health
@@ -40,7 +40,7 @@ func TestHealthOfTheProxy(t *testing.T) {
 		{
 			name: "everything is in force",
 			health: func() health {
-				return health{FamilyHealth{LastApplied: ago(time.Hour)}, FamilyHealth{LastApplied: ago(time.Minute)}}
+				return health{times{applied: ago(time.Hour)}, times{applied: ago(time.Minute)}}
 			},
 			healthz: 200, livez: 200,
 			body: `{"lastUpdated":"2000-01-01T00:00:00Z","currentTime":"2000-01-01T00:00:00Z","nodeEligible":true,"healthy":true,` +
@@ -48,14 +48,14 @@ func TestHealthOfTheProxy(t *testing.T) {
 		}, {
 			name: "nothing has been put in force yet",
 			health: func() health {
-				return health{FamilyHealth{OldestPending: ago(time.Hour)}, FamilyHealth{OldestPending: ago(time.Hour)}}
+				return health{times{pending: ago(time.Hour)}, times{pending: ago(time.Hour)}}
 			},
 			healthz: 200, livez: 200,
 			body: `{"lastUpdated":"2000-01-01T00:00:00Z","currentTime":"2000-01-01T00:00:00Z","nodeEligible":true,"healthy":true}`,
 		}, {
 			name: "a change waits, not for long",
 			health: func() health {
-				return health{FamilyHealth{LastApplied: ago(time.Hour), OldestPending: ago(60*time.Second - 1)}, FamilyHealth{}}
+				return health{times{applied: ago(time.Hour), pending: ago(60*time.Second - 1)}, times{}}
 			},
 			healthz: 200, livez: 200,
 			body: `{"lastUpdated":"2000-01-01T00:00:00Z","currentTime":"2000-01-01T00:00:00Z","nodeEligible":true,"healthy":true,` +
@@ -63,7 +63,7 @@ func TestHealthOfTheProxy(t *testing.T) {
 		}, {
 			name: "a change waits too long in one family",
 			health: func() health {
-				return health{FamilyHealth{LastApplied: ago(time.Minute)}, FamilyHealth{LastApplied: ago(time.Hour), OldestPending: ago(60 * time.Second)}}
+				return health{times{applied: ago(time.Minute)}, times{applied: ago(time.Hour), pending: ago(60 * time.Second)}}
 			},
 			healthz: 503, livez: 503,
 			body: `{"lastUpdated":"1999-12-31T23:59:00Z","currentTime":"2000-01-01T00:00:00Z","nodeEligible":true,"healthy":false,` +
@@ -71,7 +71,7 @@ func TestHealthOfTheProxy(t *testing.T) {
 		}, {
 			name: "the node is not eligible",
 			health: func() health {
-				return health{FamilyHealth{LastApplied: ago(time.Minute)}, FamilyHealth{LastApplied: never}}
+				return health{times{applied: ago(time.Minute)}, times{}}
 			},
 			notEligible: true,
 			healthz:     503, livez: 200,
@@ -82,12 +82,17 @@ func TestHealthOfTheProxy(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := test.health()
-				p := NewProxy(ProxyOptions{Family: func(f model.Family) FamilyHealth {
-					if f == model.IPv6 {
-						return h.v6
+				p := New(Options{})
+				note := func(f model.Family, h times) {
+					if !h.applied.IsZero() {
+						p.Applied(f, h.applied)
 					}
-					return h.v4
-				}})
+					if !h.pending.IsZero() {
+						p.Queued(f, h.pending)
+					}
+				}
+				note(model.IPv4, h.v4)
+				note(model.IPv6, h.v6)
 				if test.notEligible {
 					p.SetNode(&model.Node{Name: "n", NotEligible: true})
 				}
@@ -111,21 +116,64 @@ func TestHealthOfTheProxy(t *testing.T) {
 func TestOnlyTheFamiliesThatAreAskedForCountAndTheLimitIsAnOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := time.Now().Add(-10 * time.Second)
-		family := func(f model.Family) FamilyHealth {
-			if f == model.IPv6 {
-				return FamilyHealth{LastApplied: old, OldestPending: old}
-			}
-			return FamilyHealth{LastApplied: old}
+		healthy := func(o Options) bool {
+			p := New(o)
+			p.Applied(model.IPv4, old)
+			p.Applied(model.IPv6, old)
+			p.Queued(model.IPv6, old)
+			return p.Healthy()
 		}
-		require.False(t, NewProxy(ProxyOptions{Family: family, Limit: 10 * time.Second}).Healthy())
-		require.True(t, NewProxy(ProxyOptions{Family: family, Limit: 11 * time.Second}).Healthy())
-		require.True(t, NewProxy(ProxyOptions{Family: family, Limit: time.Second, Families: []model.Family{model.IPv4}}).Healthy())
-		require.True(t, NewProxy(ProxyOptions{}).Healthy())
+		require.False(t, healthy(Options{Limit: 10 * time.Second}))
+		require.True(t, healthy(Options{Limit: 11 * time.Second}))
+		require.True(t, healthy(Options{Limit: time.Second, Families: []model.Family{model.IPv4}}))
+		require.True(t, New(Options{}).Healthy())
 	})
 }
 
+// There is one answer, whoever is asked: the handlers, Healthy or Family.
+func TestAllAnswersAreTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Limit: 10 * time.Second})
+		check := func(want bool, why string) {
+			t.Helper()
+			code, _ := ask(t, p.Livez())
+			require.Equal(t, []bool{want, want, want}, []bool{p.Healthy(), p.Family(model.IPv4).Healthy, code == 200}, why)
+			require.True(t, p.Family(model.IPv6).Healthy)
+		}
+		p.Queued(model.IPv4, time.Now())
+		time.Sleep(time.Hour)
+		check(true, "before the first Sync")
+		p.Flushed(model.IPv4)
+		p.Applied(model.IPv4, time.Now())
+		check(true, "applied")
+		p.Queued(model.IPv4, time.Now())
+		time.Sleep(10*time.Second - 1)
+		check(true, "just before the limit")
+		p.Flushed(model.IPv4)
+		time.Sleep(1)
+		check(false, "at the limit")
+		p.Queued(model.IPv4, time.Now())
+		p.Unchanged(model.IPv4)
+		check(true, "the older change made no difference")
+	})
+}
+
+func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
+	p := New(Options{})
+	for phase, want := range map[Phase]int{Listing: 200, AwaitingNodeCIDR: 503, Serving: 200} {
+		p.SetPhase(phase)
+		code, body := ask(t, p.Healthz())
+		require.Equal(t, want, code, phase)
+		require.Equal(t, phase == AwaitingNodeCIDR, strings.Contains(body, `"nodeEligible":false,"awaitingNodeCIDR":true,"healthy":true`), body)
+		code, _ = ask(t, p.Livez())
+		require.Equal(t, 200, code, "a restart would not help")
+		require.Equal(t, phase, p.Phase())
+	}
+	require.Equal(t, "awaiting the node's podCIDRs", AwaitingNodeCIDR.String())
+}
+
 func TestTheNodeComesThroughTheSink(t *testing.T) {
-	p := NewProxy(ProxyOptions{})
+	p := New(Options{})
 	s := sink.Tee(p.Sink())
 	s.SetNode(&model.Node{Name: "n", NotEligible: true})
 	s.SetService(&model.Service{})
@@ -141,7 +189,7 @@ func TestTheNodeComesThroughTheSink(t *testing.T) {
 }
 
 func TestMetricsCountTheAnswersByCode(t *testing.T) {
-	p := NewProxy(ProxyOptions{})
+	p := New(Options{})
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(p))
 	ask(t, p.Livez())

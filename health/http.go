@@ -1,0 +1,78 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// status is the body of the answers.
+type status struct {
+	LastUpdated      time.Time               `json:"lastUpdated"`
+	CurrentTime      time.Time               `json:"currentTime"`
+	NodeEligible     *bool                   `json:"nodeEligible,omitempty"`
+	AwaitingNodeCIDR bool                    `json:"awaitingNodeCIDR,omitempty"`
+	Healthy          bool                    `json:"healthy"`
+	Status           map[string]familyStatus `json:"status,omitempty"`
+}
+
+type familyStatus struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// status is that of the proxy alone, without the node.
+func (p *Proxy) status(now time.Time) status {
+	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{}, AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR}
+	for _, f := range p.families() {
+		h := p.familyAt(f, now)
+		if h.LastApplied.IsZero() {
+			continue
+		}
+		s.Status[f.String()] = familyStatus{LastUpdated: h.LastApplied, Healthy: h.Healthy}
+		s.Healthy = s.Healthy && h.Healthy
+		if h.LastApplied.After(s.LastUpdated) {
+			s.LastUpdated = h.LastApplied
+		}
+	}
+	return s
+}
+
+// Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body is
+// a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; and
+// awaitingNodeCIDR while that is so. lastUpdated is now where the answer is 200, which is what clients came to expect,
+// and otherwise when something was last applied.
+func (p *Proxy) Healthz() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := p.status(time.Now())
+		eligible := !p.notEligible.Load() && !s.AwaitingNodeCIDR
+		s.NodeEligible = &eligible
+		s.answer(w, s.Healthy && eligible, p.healthz)
+	})
+}
+
+// Livez returns the handler of /livez: 200 if the proxy is healthy, otherwise 503. The body is that of Healthz without
+// nodeEligible.
+func (p *Proxy) Livez() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := p.status(time.Now())
+		s.answer(w, s.Healthy, p.livez)
+	})
+}
+
+func (s status) answer(w http.ResponseWriter, ok bool, total *prometheus.CounterVec) {
+	code := http.StatusServiceUnavailable
+	if ok {
+		code = http.StatusOK
+		s.LastUpdated = s.CurrentTime
+	}
+	total.WithLabelValues(strconv.Itoa(code)).Inc()
+	body, _ := json.Marshal(s) // no value of the type fails
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // the client is gone: nobody to tell
+}

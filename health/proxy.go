@@ -1,0 +1,235 @@
+package health
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options configures a [Proxy]. The zero value is usable.
+type Options struct {
+	// Families are those that count. Default: both.
+	Families []model.Family
+	// Limit is how long a change may wait until it is applied. Default 60 s: twice kube-proxy's default sync period.
+	Limit time.Duration
+}
+
+const defaultLimit = 60 * time.Second
+
+// Proxy is the health of a service proxy. Its methods may be called at any time from any goroutine.
+//
+// # Healthy
+//
+// The proxy is unhealthy if in any family a change has waited for Limit or longer. A family that has never been applied
+// does not count: a proxy that starts is healthy.
+//
+// # Eligible
+//
+// The node is eligible for load balancers' traffic unless [model.Node.NotEligible]; before SetNode, too. While the proxy
+// waits for the node's podCIDRs it is not, see [AwaitingNodeCIDR].
+//
+// # Metrics
+//
+// Proxy is a prometheus.Collector: register it with your prometheus.Registerer to have
+//
+//	kubeproxy_proxy_healthz_total{code}
+//	kubeproxy_proxy_livez_total{code}
+type Proxy struct {
+	opts           Options
+	notEligible    atomic.Bool
+	healthz, livez *prometheus.CounterVec
+
+	mu     sync.Mutex // guards what follows
+	phase  Phase
+	v4, v6 family
+}
+
+var _ sink.NodeSetter = (*Proxy)(nil)
+
+// New returns the health of a proxy that starts.
+func New(opts Options) *Proxy {
+	if opts.Limit <= 0 {
+		opts.Limit = defaultLimit
+	}
+	counter := func(name, path string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubeproxy_" + name, Help: "Answers of " + path + " by status code"}, []string{"code"})
+	}
+	return &Proxy{
+		opts:    opts,
+		healthz: counter("proxy_healthz_total", "/healthz"),
+		livez:   counter("proxy_livez_total", "/livez"),
+	}
+}
+
+// Phase says how far a proxy has come.
+type Phase int
+
+const (
+	// Listing: not everything has been listed yet, so nothing is applied.
+	Listing Phase = iota
+	// AwaitingNodeCIDR: everything has been listed, but the Node has no podCIDRs, by which local traffic is to be
+	// detected. Nothing is applied before it has (S48).
+	AwaitingNodeCIDR
+	// Serving: what is known is applied.
+	Serving
+)
+
+// String returns the phase in words.
+func (p Phase) String() string {
+	switch p {
+	case Listing:
+		return "listing"
+	case AwaitingNodeCIDR:
+		return "awaiting the node's podCIDRs"
+	}
+	return "serving"
+}
+
+// Family is the health of one IP family. A zero time means never, or nothing.
+type Family struct {
+	// LastQueued is when the latest change came that may concern the family.
+	LastQueued time.Time
+	// OldestPending is when the oldest change came that is not applied yet.
+	OldestPending time.Time
+	// LastApplied is when a Sync last ended that applied the family.
+	LastApplied time.Time
+	// Healthy: no change has waited for Options.Limit or longer, or nothing has been applied yet (S39a).
+	Healthy bool
+}
+
+// family keeps the two ages apart that Family.OldestPending is made of.
+type family struct {
+	lastQueued, lastApplied time.Time
+	queuedSince             time.Time // the oldest change that no Sync has seen
+	inFlightSince           time.Time // the oldest change that a Sync has seen, but not applied
+}
+
+func (f *family) health(now time.Time, limit time.Duration) Family {
+	h := Family{LastQueued: f.lastQueued, OldestPending: f.inFlightSince, LastApplied: f.lastApplied}
+	if h.OldestPending.IsZero() {
+		h.OldestPending = f.queuedSince
+	}
+	h.Healthy = h.LastApplied.IsZero() || h.OldestPending.IsZero() || now.Sub(h.OldestPending) < limit
+	return h
+}
+
+// Family returns the health of a family, now.
+func (p *Proxy) Family(f model.Family) Family { return p.familyAt(f, time.Now()) }
+
+func (p *Proxy) familyAt(f model.Family, now time.Time) Family {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.family(f).health(now, p.opts.Limit)
+}
+
+func (p *Proxy) family(f model.Family) *family {
+	if f == model.IPv6 {
+		return &p.v6
+	}
+	return &p.v4
+}
+
+// Healthy tells whether the proxy is healthy, whatever the node is.
+func (p *Proxy) Healthy() bool {
+	now := time.Now()
+	for _, f := range p.families() {
+		if !p.familyAt(f, now).Healthy {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Proxy) families() []model.Family {
+	var families []model.Family
+	for _, f := range model.Families() {
+		if len(p.opts.Families) == 0 || slices.Contains(p.opts.Families, f) {
+			families = append(families, f)
+		}
+	}
+	return families
+}
+
+// Phase returns how far the proxy has come.
+func (p *Proxy) Phase() Phase {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.phase
+}
+
+// SetPhase notes how far the proxy has come.
+func (p *Proxy) SetPhase(phase Phase) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.phase = phase
+}
+
+// Queued notes that a change came at the time given.
+func (p *Proxy) Queued(f model.Family, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.family(f)
+	s.lastQueued = at
+	if s.queuedSince.IsZero() {
+		s.queuedSince = at
+	}
+}
+
+// Flushed notes that all changes so far have been handed to the sink.
+func (p *Proxy) Flushed(f model.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.family(f)
+	if s.inFlightSince.IsZero() {
+		s.inFlightSince = s.queuedSince
+	}
+	s.queuedSince = time.Time{}
+}
+
+// Applied notes that what was handed over has been applied by a Sync that ended at the time given.
+func (p *Proxy) Applied(f model.Family, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.family(f)
+	s.inFlightSince, s.lastApplied = time.Time{}, at
+}
+
+// Unchanged notes that what was handed over made no difference: there is nothing to apply.
+func (p *Proxy) Unchanged(f model.Family) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.family(f).inFlightSince = time.Time{}
+}
+
+// SetNode takes the node. It implements [sink.NodeSetter]; [Proxy.Sink] is a whole sink.
+func (p *Proxy) SetNode(node *model.Node) { p.notEligible.Store(node != nil && node.NotEligible) }
+
+// Sink returns a sink that passes the node on to the Proxy and ignores everything else, to go into a [sink.Tee].
+func (p *Proxy) Sink() sink.Sink { return nodeSink{sink.NewForward(nil), p} }
+
+type nodeSink struct {
+	*sink.Forward
+	proxy *Proxy
+}
+
+// SetNode implements [sink.NodeSetter].
+func (s nodeSink) SetNode(node *model.Node) { s.proxy.SetNode(node) }
+
+// Describe implements [prometheus.Collector].
+func (p *Proxy) Describe(ch chan<- *prometheus.Desc) {
+	p.healthz.Describe(ch)
+	p.livez.Describe(ch)
+}
+
+// Collect implements [prometheus.Collector].
+func (p *Proxy) Collect(ch chan<- prometheus.Metric) {
+	p.healthz.Collect(ch)
+	p.livez.Collect(ch)
+}

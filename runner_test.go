@@ -1,0 +1,222 @@
+package kubeproxy_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// startRunner is start for tests that talk to the Runner.
+func startRunner(t *testing.T, opts kubeproxy.Options) (r *kubeproxy.Runner, stop func() error) {
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
+	r, err := kubeproxy.New(ctx, opts)
+	require.NoError(t, err)
+	result := make(chan error, 1)
+	go func() { result <- r.Run(ctx) }()
+	<-opts.Source.(*manual).started
+	synctest.Wait()
+	return r, func() error {
+		cancel()
+		return <-result
+	}
+}
+
+func TestAFullResyncComesWhenItIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second, ResyncInterval: -1})
+		r.RequestResync()
+		time.Sleep(time.Minute)
+		assert.Empty(t, ops(rec), "not before everything is listed")
+		src.Synced()
+		synctest.Wait()
+		assert.Equal(t, []string{"SetNode"}, ops(rec), "the first state is a full one")
+		time.Sleep(time.Minute)
+		assert.Empty(t, ops(rec), "once is enough")
+
+		rec.FailNext(errors.New("down"))
+		r.RequestSync()
+		r.RequestResync()
+		r.RequestSync()
+		synctest.Wait()
+		assert.Equal(t, []string{"ForceResync"}, ops(rec), "requests that come together are one, the greatest")
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"ResyncFailed"}, ops(rec), "the failed one is tried again, until it succeeds")
+		require.NoError(t, stop())
+		assert.Empty(t, rec.Violations())
+	})
+}
+
+func TestASyncComesWhenItIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Minute, ResyncInterval: -1})
+		src.Synced()
+		synctest.Wait()
+		ops(rec)
+		r.RequestSync()
+		r.RequestSync()
+		time.Sleep(time.Minute - 1)
+		assert.Empty(t, ops(rec), "not before the least interval is over")
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{""}, ops(rec), "one Sync, and no resync")
+		require.NoError(t, stop())
+	})
+}
+
+// A sink may ask, in the middle of any of its calls.
+func TestASinkMayAskForASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		a := &asking{Forward: sink.NewForward(rec)}
+		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: a, MinInterval: time.Second, ResyncInterval: -1})
+		a.request = r.RequestSync
+		src.Synced()
+		time.Sleep(time.Minute)
+		assert.Equal(t, []string{"SetNode", ""}, ops(rec))
+		require.NoError(t, stop())
+	})
+}
+
+type asking struct {
+	*sink.Forward
+	request func()
+}
+
+func (a *asking) SetNode(n *model.Node) {
+	a.request()
+	a.Forward.SetNode(n)
+}
+
+func TestTheLiveStateIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec})
+		name := model.ServiceName{Namespace: "default", Name: "a"}
+		_, ok := r.Explain(name)
+		assert.False(t, ok)
+		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1"))...)
+		e, ok := r.Explain(name)
+		require.True(t, ok)
+		assert.Equal(t, localstate.ReasonReady, e.Ports[0].Endpoints[0].Reason)
+		require.NoError(t, stop())
+		_, ok = r.Explain(name)
+		assert.True(t, ok, "after it has ended, too")
+		assert.EqualError(t, r.Run(t.Context()), "the Runner has been used: make a new one")
+	})
+}
+
+func TestNoObjectIsNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		_, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1})
+		src.Update(watch.Change{}, watch.Change{Object: (*corev1.Service)(nil)}, watch.Change{Object: (*corev1.Node)(nil), Deleted: true})
+		src.Update(set(service("a", "10.96.0.1"))...)
+		src.Synced()
+		synctest.Wait()
+		assert.Equal(t, []string{"SetNode SetService"}, ops(rec))
+		require.NoError(t, stop())
+	})
+}
+
+// node returns this node's object.
+func node(podCIDRs ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: corev1.NodeSpec{PodCIDRs: podCIDRs}}
+}
+
+func byNodeCIDR(src watch.Source, s sink.Sink, h *health.Proxy) kubeproxy.Options {
+	return kubeproxy.Options{Source: src, Sink: s, Health: h, MinInterval: -1, ResyncInterval: -1,
+		State: localstate.Options{NodeName: "node-1", DetectLocal: localstate.DetectLocal{NodeCIDR: true}}}
+}
+
+func TestNothingIsAppliedBeforeTheNodesPodCIDRsAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
+		_, stop := startRunner(t, byNodeCIDR(src, rec, proxy))
+		assert.Equal(t, health.Listing, proxy.Phase())
+		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1"), node())...)
+		src.Synced()
+		time.Sleep(5*time.Minute - 1)
+		synctest.Wait()
+		assert.Empty(t, ops(rec), "nobody knows what is local")
+		assert.Equal(t, health.AwaitingNodeCIDR, proxy.Phase())
+
+		src.Update(set(node("10.1.0.0/24"))...)
+		synctest.Wait()
+		assert.Equal(t, []string{"SetNode SetService SetEndpoint"}, ops(rec))
+		assert.Equal(t, health.Serving, proxy.Phase())
+		a := rec.Services()[model.ServiceName{Namespace: "default", Name: "a"}]
+		assert.Equal(t, model.MasqueradeUnlessLocalPod, a.Ports[0].Routes(model.IPv4).ClusterIP.Masquerade)
+
+		// A node that registers again has none at first.
+		src.Update(watch.Change{Object: node(), Deleted: true})
+		src.Update(set(node())...)
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"10.1.0.0/24"}, texts(rec.Node().LocalPods.CIDRs))
+		assert.Equal(t, health.Serving, proxy.Phase())
+		src.Update(set(node("10.1.7.0/24"))...)
+		synctest.Wait()
+		assert.Equal(t, []string{"10.1.7.0/24"}, texts(rec.Node().LocalPods.CIDRs), "until there are others")
+		require.NoError(t, stop())
+		assert.Empty(t, rec.Violations())
+	})
+}
+
+func texts[T interface{ String() string }](values []T) (texts []string) {
+	for _, v := range values {
+		texts = append(texts, v.String())
+	}
+	return texts
+}
+
+func TestTheNodesPodCIDRsAreNotWaitedForForEver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		timeout, after time.Duration
+		want           string
+	}{
+		"by default":          {0, 5 * time.Minute, `node "node-1" has no podCIDRs after 5m0s: local traffic cannot be detected`},
+		"as the options say":  {time.Second, time.Second, `node "node-1" has no podCIDRs after 1s: local traffic cannot be detected`},
+		"unless they say not": {-1, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src, rec := newManual(), &sink.Recorder{}
+				opts := byNodeCIDR(src, rec, nil)
+				opts.NodeCIDRTimeout = tc.timeout
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
+				defer cancel()
+				result := make(chan error, 1)
+				go func() { result <- kubeproxy.Run(ctx, opts) }()
+				<-src.started
+				time.Sleep(time.Hour) // listing may take as long as it likes
+				begin := time.Now()
+				src.Synced()
+				if tc.want == "" {
+					time.Sleep(24 * time.Hour)
+					cancel()
+					require.NoError(t, <-result)
+				} else {
+					require.EqualError(t, <-result, tc.want)
+					assert.Equal(t, tc.after, time.Since(begin))
+				}
+				assert.Empty(t, ops(rec))
+			})
+		})
+	}
+}
