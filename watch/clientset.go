@@ -29,6 +29,9 @@ type ClientsetOptions struct {
 	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
 	// name in localstate.Options.
 	HeadlessServices bool
+	// Shared makes runs that are under way at the same time, for different nodes, share their lists and watches. Then objects
+	// are kept in memory, once for all runs, and the Nodes are all of the cluster's.
+	Shared bool
 }
 
 // Clientset is the [Source] that asks an API server. It is safe for concurrent use.
@@ -52,10 +55,18 @@ type ClientsetOptions struct {
 //
 // # Memory
 //
-// No API object is kept: only the names are, to know what a new list lacks. Fields that have no say in service traffic
-// are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices also
+// No API object is kept unless Shared is set: only the names are, to know what a new list lacks. Fields that have no say in
+// service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices also
 // all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' deprecatedTopology
 // and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and volumes.
+//
+// # Several nodes in one process
+//
+// A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server sees one client all the
+// same: four lists and four watches, which begin with the first Run and end with the last. A Run that begins later is given
+// what is known. Each has changes handed over at its own pace; a handler that is slow gets the last of several states.
+//
+// # Protobuf
 //
 // Protobuf takes a fraction of JSON's time and memory, on both sides. The client asks for it by itself if
 // rest.Config's ContentType and AcceptContentTypes are empty; a program that sets them should set them to
@@ -64,6 +75,7 @@ type ClientsetOptions struct {
 type Clientset struct {
 	client kubernetes.Interface
 	opts   ClientsetOptions
+	hub    *hub // nil unless opts.Shared
 }
 
 var _ Source = (*Clientset)(nil)
@@ -78,12 +90,29 @@ func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientse
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("clientset source: %w", err)
 	}
-	return &Clientset{client: client, opts: opts}, nil
+	c := &Clientset{client: client, opts: opts}
+	if opts.Shared {
+		everyNode := c.inputs(fields.Everything())
+		c.hub = &hub{watch: func(ctx context.Context, h Handler) { c.watch(ctx, everyNode, h) }}
+	}
+	return c, nil
 }
 
 // Run implements [Source]. The error is always nil.
 func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
-	inputs := c.inputs(nodeName)
+	switch {
+	case c.hub != nil:
+		c.hub.run(ctx, nodeName, h)
+	case nodeName == "":
+		c.watch(ctx, c.inputs(nil), h)
+	default:
+		c.watch(ctx, c.inputs(fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName)), h)
+	}
+	return nil
+}
+
+// watch delivers inputs until ctx ends.
+func (c *Clientset) watch(ctx context.Context, inputs []input, h Handler) {
 	var calls calls
 	var unlisted atomic.Int32
 	unlisted.Store(int32(len(inputs)))
@@ -100,7 +129,6 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 	}
 	wg.Wait()
 	calls.stop()
-	return nil
 }
 
 // input is one kind of object to list and watch.
@@ -110,8 +138,8 @@ type input struct {
 	client any // asked whether it can stream lists; fakes cannot
 }
 
-// inputs are what a Run lists and watches.
-func (c *Clientset) inputs(nodeName string) []input {
+// inputs are what is listed and watched, with the Nodes that are selected unless the selector is nil.
+func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
 	servedHere := "!" + labelServiceProxyName
 	if c.opts.ServiceProxyName != "" {
 		servedHere = labelServiceProxyName + "=" + c.opts.ServiceProxyName
@@ -128,12 +156,10 @@ func (c *Clientset) inputs(nodeName string) []input {
 		{kind: services, lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
 		{kind: endpointSlices, lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors)},
 	}
-	if nodeName != "" {
+	if selectedNodes != nil {
 		inputs = append(inputs, input{
 			kind: nodes,
-			lw: listWatch(c.client.CoreV1().Nodes(), selectors{
-				fields: fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName).String(),
-			}),
+			lw:   listWatch(c.client.CoreV1().Nodes(), selectors{fields: selectedNodes.String()}),
 		})
 	}
 	if !c.opts.NoServiceCIDRs {

@@ -58,7 +58,7 @@ func createNode(b *testing.B, client kubernetes.Interface) {
 
 // grow creates what is missing.
 func (o *objects) grow(b *testing.B, services int) {
-	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Minute)
 	defer cancel()
 	first := len(o.slices)
 	o.slices = append(o.slices, make([]*discoveryv1.EndpointSlice, max(0, services-first))...)
