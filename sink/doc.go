@@ -6,7 +6,8 @@
 // One implements [Sink] itself and is told what is set and deleted. The other is a callback over the full state:
 // [NewFullState] turns it into a Sink that hands it an immutable [Snapshot], which also tells what changed since any
 // earlier one. Both cost in proportion to what changes, never to the size of the cluster. What a sink can do beyond the
-// interface, it shows by implementing [NodeSetter] or [Resyncer].
+// interface, it shows by implementing [NodeSetter], [Resyncer] or
+// [FailureResyncer].
 //
 // # Middleware
 //
@@ -14,9 +15,10 @@
 // back as it is.
 //
 //   - [Tee] feeds several sinks.
-//   - [Filter] hides services from a sink.
+//   - [Filter] hides services and endpoints from a sink.
 //   - [Rewrite] changes services on their way.
 //   - [Count] counts the calls, [Log] logs them.
+//   - [Forward] is what your own embeds, so that it passes all abilities on.
 //
 // # Tests
 //

@@ -2,23 +2,40 @@ package sink
 
 import (
 	"context"
+	"slices"
+	"sync"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// FilterSink hides services from a sink. See [Filter].
+// FilterSink hides services and endpoints from a sink. See [Filter].
 type FilterSink struct {
 	state
 	forward *Forward
-	keep    func(*model.Service) bool
-	shown   map[model.ServiceName]struct{} // services that the next sink has
+	keep    Keep
+	shown   map[model.ServiceName]*ServiceEntry // what the next sink has been told
 	// described is the state of which the next sink has been told what is shown.
 	described *Snapshot
+
+	mu       sync.Mutex // guards what follows
+	askAll   bool
+	askAbout map[model.ServiceName]struct{}
 }
 
-// Filter returns a Sink that passes on the services that are to be kept, with their endpoints, and hides all others. What
-// keep answers for a service holds until the service itself changes: it is asked again then, and only then. When the
-// answer becomes another, the service comes or goes for the next sink, with all its endpoints.
+// Keep says what a [Filter] passes on. A nil function keeps everything.
+type Keep struct {
+	// Service tells whether a service is passed on, with its endpoints.
+	Service func(*model.Service) bool
+	// Endpoint tells whether an endpoint of a service that is passed on is passed on as well. What the service says is not
+	// worked out anew: a route whose endpoints are all hidden is one with an empty set, and the counts of health checks
+	// include hidden endpoints.
+	Endpoint func(*model.Service, *model.Endpoint) bool
+}
+
+// Filter returns a Sink that passes on what is to be kept and hides everything else. An answer for a service or an
+// endpoint holds until that changes (for an endpoint, or its service) or [FilterSink.Ask] is called: it is asked for
+// again then, and only then. When the answer becomes another, the service with all its endpoints, or the endpoint, comes
+// or goes for the next sink.
 //
 // The calls of a wave are made to the next sink at Sync, in the order that [Sink] describes, and only those that change
 // something: whatever the order and the number of the calls before. Endpoints of a service that is not set are held back
@@ -26,11 +43,32 @@ type FilterSink struct {
 //
 // The filter has to remember all services and endpoints, since any of them may have to come or go. It keeps the values
 // that it was given alive and needs, besides them, about 20 bytes for each endpoint of services with ten of them.
-func Filter(next Sink, keep func(*model.Service) bool) *FilterSink {
-	if keep == nil {
-		keep = func(*model.Service) bool { return true }
+func Filter(next Sink, keep Keep) *FilterSink {
+	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: map[model.ServiceName]*ServiceEntry{}}
+}
+
+// Ask makes the next Sync ask again what to keep, for these services and their endpoints or, without a name, for all: because
+// a policy changed by which it is decided. It may be called from any goroutine; the root package's Runner.RequestSync
+// sees to it that there is a Sync soon.
+func (f *FilterSink) Ask(services ...model.ServiceName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.askAll = f.askAll || len(services) == 0
+	if f.askAbout == nil {
+		f.askAbout = map[model.ServiceName]struct{}{}
 	}
-	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: map[model.ServiceName]struct{}{}}
+	for _, name := range services {
+		f.askAbout[name] = struct{}{}
+	}
+}
+
+// asked returns what Ask was called with since the last time.
+func (f *FilterSink) asked() (all bool, names map[model.ServiceName]struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all, names = f.askAll, f.askAbout
+	f.askAll, f.askAbout = false, nil
+	return all, names
 }
 
 // SetNode implements [NodeSetter].
@@ -46,34 +84,94 @@ func (f *FilterSink) ResyncFailed() { f.forward.ResyncFailed() }
 func (f *FilterSink) Sync(ctx context.Context) error {
 	f.apply(ctx)
 	s := f.snapshot(resync{})
+	all, names := f.asked()
 	var changes []Change
-	for c := range s.ChangesSince(f.described) {
-		if c = f.filter(c); c.Old != nil || c.New != nil {
+	add := func(name model.ServiceName, old, new *ServiceEntry, again bool) {
+		if c := f.filter(name, old, new, again); !c.Old.equal(c.New) {
 			changes = append(changes, c)
 		}
 	}
+	if all {
+		for c := range s.ChangesSince(f.described) { // those that went
+			if c.New == nil {
+				add(c.Name, c.Old, nil, true)
+			}
+		}
+		for entry := range s.Services() {
+			add(entry.name, nil, entry, true)
+		}
+	} else {
+		for c := range s.ChangesSince(f.described) {
+			_, again := names[c.Name]
+			delete(names, c.Name)
+			add(c.Name, c.Old, c.New, again)
+		}
+		for name := range names {
+			if entry := s.Service(name); entry != nil {
+				add(name, entry, entry, true)
+			}
+		}
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return a.Name.Compare(b.Name) })
 	f.described = s
 	describe(f.forward, changes)
 	return f.forward.Sync(ctx)
 }
 
-// filter returns a change as the next sink is to see it: a service that is hidden is not there.
-func (f *FilterSink) filter(c Change) Change {
-	_, wasShown := f.shown[c.Name]
-	show := wasShown
-	if c.ServiceChanged() {
-		show = c.New != nil && f.keep(c.New.Service)
+// filter returns what changes for the next sink when a service with its endpoints becomes another. again: ask for
+// everything, not only for what is different.
+func (f *FilterSink) filter(name model.ServiceName, old, new *ServiceEntry, again bool) Change {
+	c := Change{Name: name, Old: f.shown[name]}
+	again = again || old == nil || new == nil || !old.Service.Equal(new.Service)
+	show := new != nil && (c.Old != nil && !again || again && (f.keep.Service == nil || f.keep.Service(new.Service)))
+	if !show {
+		delete(f.shown, name)
+		return c
 	}
-	if !wasShown {
-		c.Old = nil
+	c.New = new
+	if f.keep.Endpoint != nil {
+		known := old
+		if again || c.Old == nil {
+			known = nil
+		}
+		c.New = &ServiceEntry{Service: new.Service, name: name, Endpoints: f.keepEndpoints(new, known, c.Old)}
 	}
-	if show {
-		f.shown[c.Name] = struct{}{}
-	} else {
-		c.New = nil
-		delete(f.shown, c.Name)
-	}
+	f.shown[name] = c.New
 	return c
+}
+
+// keepEndpoints returns the endpoints to show. Those that are in known, unchanged, are shown if they were.
+func (f *FilterSink) keepEndpoints(entry, known, shown *ServiceEntry) []*model.Endpoint {
+	var before, was []*model.Endpoint
+	if known != nil {
+		before, was = known.Endpoints, shown.Endpoints
+	}
+	// find advances in a sorted list and returns what has the key of an endpoint, or nil.
+	find := func(list *[]*model.Endpoint, e *model.Endpoint) *model.Endpoint {
+		for len(*list) > 0 {
+			first := (*list)[0]
+			if order := compareEndpoints(first, e); order > 0 {
+				return nil
+			} else if order == 0 {
+				return first
+			}
+			*list = (*list)[1:]
+		}
+		return nil
+	}
+	kept := make([]*model.Endpoint, 0, len(entry.Endpoints))
+	for _, e := range entry.Endpoints {
+		keep := false
+		if same := find(&before, e); same != nil && same.Equal(e) {
+			keep = find(&was, e) != nil
+		} else {
+			keep = f.keep.Endpoint(entry.Service, e)
+		}
+		if keep {
+			kept = append(kept, e)
+		}
+	}
+	return slices.Clip(kept)
 }
 
 // describe makes the calls for changes that are ordered by name, in the order that Sink describes.

@@ -18,7 +18,7 @@ func odd(s *model.Service) bool { return s.ClusterIPs[0].As4()[3]%2 == 1 }
 func TestFilter(t *testing.T) {
 	const a1 = "SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"
 	var r sink.Recorder
-	f := sink.Filter(&r, odd)
+	f := sink.Filter(&r, sink.Keep{Service: odd})
 	f.SetNode(&model.Node{Name: "n"})
 	for _, step := range []struct {
 		name string
@@ -95,10 +95,10 @@ func TestFilter(t *testing.T) {
 
 func TestFilterAsksOnlyWhenTheServiceItselfChanges(t *testing.T) {
 	asked := 0
-	f := sink.Filter(&sink.Recorder{}, func(*model.Service) bool {
+	f := sink.Filter(&sink.Recorder{}, sink.Keep{Service: func(*model.Service) bool {
 		asked++
 		return true
-	})
+	}})
 	for _, step := range []struct {
 		do   func()
 		want int
@@ -117,7 +117,7 @@ func TestFilterAsksOnlyWhenTheServiceItselfChanges(t *testing.T) {
 
 func TestFilterDoesNotRepeatWhatTheNextSinkHasAfterAFailure(t *testing.T) {
 	var r sink.Recorder
-	f := sink.Filter(&r, odd)
+	f := sink.Filter(&r, sink.Keep{Service: odd})
 	broken := &sink.FamilyError{Family: model.IPv4, Err: errors.New("broken")}
 	r.FailNext(broken)
 	require.Equal(t, broken, everyCall(f))
@@ -137,7 +137,7 @@ func FuzzFilter(f *testing.F) {
 	addRandom(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var r sink.Recorder
-		filter, n := sink.Filter(&r, odd), newNaive()
+		filter, n := sink.Filter(&r, sink.Keep{Service: odd}), newNaive()
 		filter.SetNode(&model.Node{Name: "n"})
 		intn, done := picker(data)
 		for !done() {
@@ -159,4 +159,55 @@ func FuzzFilter(f *testing.F) {
 		require.Equal(t, n.services, r.Services())
 		require.Equal(t, n.endpoints, r.Endpoints())
 	})
+}
+
+func TestFilterHidesEndpointsAndAsksAgainOnRequest(t *testing.T) {
+	var r sink.Recorder
+	hidden := map[string]bool{"10.0.0.2:80": true}
+	asked := 0
+	f := sink.Filter(&r, sink.Keep{
+		Service: func(s *model.Service) bool { return !hidden[s.Name.Name] },
+		Endpoint: func(s *model.Service, e *model.Endpoint) bool {
+			asked++
+			return e.Port.Service == s.Name && !hidden[e.Target.String()]
+		},
+	})
+	f.SetNode(&model.Node{Name: "n"})
+	sync := func(wantAsked int, want ...string) {
+		t.Helper()
+		asked = 0
+		require.NoError(t, f.Sync(t.Context()))
+		require.Equal(t, append(want, "Sync"), r.TakeLines())
+		require.Equal(t, wantAsked, asked)
+	}
+	const a = "SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"
+	const set, gone = "SetEndpoint ns/a:http/TCP -> ", "DeleteEndpoint ns/a:http/TCP -> "
+	f.SetService(service("a", 1))
+	for _, target := range []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"} {
+		f.SetEndpoint(httpEndpoint("a", target))
+	}
+	sync(3, "SetNode n", a, set+"10.0.0.1:80 sets=Cluster", set+"10.0.0.3:80 sets=Cluster")
+
+	f.SetEndpoint(httpEndpoint("a", "10.0.0.0:80"))
+	f.DeleteEndpoint(httpKey("a", "10.0.0.3:80"))
+	sync(1, gone+"10.0.0.3:80", set+"10.0.0.0:80 sets=Cluster")
+
+	delete(hidden, "10.0.0.2:80")
+	hidden["10.0.0.1:80"] = true
+	sync(0)
+	f.Ask(name("a"), name("unknown"))
+	sync(3, gone+"10.0.0.1:80", set+"10.0.0.2:80 sets=Cluster")
+	sync(0)
+
+	hidden["a"] = true
+	f.Ask()
+	sync(0, gone+"10.0.0.0:80", gone+"10.0.0.2:80", "DeleteService ns/a")
+	delete(hidden, "a")
+	f.SetService(service("b", 2))
+	f.Ask()
+	sync(3, a, set+"10.0.0.0:80 sets=Cluster", set+"10.0.0.2:80 sets=Cluster", "SetService ns/b cluster-ips=10.96.0.2; http 80/TCP; dns 53/UDP")
+	f.Ask()
+	f.DeleteService(name("b"))
+	sync(3, "DeleteService ns/b")
+	assert.Empty(t, r.Violations())
 }

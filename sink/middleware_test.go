@@ -32,7 +32,7 @@ func TestMiddlewareForwardsTheOptionalCallsToSinksThatHaveThem(t *testing.T) {
 		wrap func(sink.Sink) full
 	}{
 		{"Tee", func(s sink.Sink) full { return sink.Tee(s) }},
-		{"Filter", func(s sink.Sink) full { return sink.Filter(s, odd) }},
+		{"Filter", func(s sink.Sink) full { return sink.Filter(s, sink.Keep{Service: odd}) }},
 		{"Rewrite", func(s sink.Sink) full { return sink.Rewrite(s, func(s *model.Service) *model.Service { return s }) }},
 		{"Count", func(s sink.Sink) full { return sink.Count(s) }},
 		{"Log", func(s sink.Sink) full { return sink.Log(s, klog.Background().V(10)) }},

@@ -49,6 +49,13 @@ import (
 // some service ports says so with [PortError]; for those alone there is no ForceResync. One that can never succeed
 // says so with [PermanentError]. ctx ends when the process is to stop; Sync should then return soon, with ctx's error.
 //
+// # More abilities
+//
+// What a sink can do beyond this interface it shows by [NodeSetter], [Resyncer] and [FailureResyncer], which its caller
+// looks for. A struct that embeds a Sink has only the methods of this interface: it hides what the Sink inside can do
+// besides, so that this never hears of the node and is never resynced. Middleware embeds a [Forward] instead;
+// LostAbilities in testing/fakemodel finds what is lost.
+//
 // # Ownership and concurrency
 //
 // The values are immutable and the sink may keep them, see package model. All calls come from one goroutine at a time:

@@ -1,0 +1,63 @@
+package fakemodel
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// LostAbilities puts middleware in front of a sink that has all abilities, makes every call, and returns those that do
+// not arrive: the names of methods, and "errors" if what Sync returns does not come back. Middleware that embeds
+// a [sink.Sink] instead of a [sink.Forward] loses SetNode, ForceResync and ResyncFailed without anybody noticing. A test of
+// middleware that passes everything on is
+//
+//	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return Wrap(next) }))
+func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []string {
+	recorder := &sink.Recorder{}
+	s := wrap(recorder)
+	// The calls are made as Run makes them: the optional ones if the sink has them.
+	caller := sink.NewForward(s)
+	failure := &sink.FamilyError{Family: model.IPv6, Err: errors.New("made to fail")}
+	service := Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build()
+	endpoint := Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build()
+
+	caller.SetNode(Node("n1").Build())
+	caller.SetService(service)
+	caller.SetEndpoint(endpoint)
+	recorder.FailNext(failure)
+	err := caller.Sync(ctx)
+	if r, ok := s.(sink.FailureResyncer); ok {
+		r.ResyncFailed()
+	}
+	_ = caller.Sync(ctx)
+	caller.ForceResync()
+	_ = caller.Sync(ctx)
+	caller.DeleteEndpoint(endpoint.Key())
+	caller.DeleteService(service.Name)
+	_ = caller.Sync(ctx)
+
+	arrived := map[sink.Op]bool{}
+	waves := recorder.TakeWaves()
+	for _, wave := range waves {
+		for _, call := range wave.Calls {
+			arrived[call.Op] = true
+		}
+	}
+	var lost []string
+	for _, op := range []sink.Op{sink.OpSetNode, sink.OpSetService, sink.OpDeleteService, sink.OpSetEndpoint, sink.OpDeleteEndpoint,
+		sink.OpForceResync, sink.OpResyncFailed} {
+		if !arrived[op] {
+			lost = append(lost, string(op))
+		}
+	}
+	if len(waves) < 4 {
+		lost = append(lost, "Sync")
+	}
+	if v4, v6 := sink.FailedFamilies(err); !errors.Is(err, failure) || v4 || !v6 {
+		lost = append(lost, "errors")
+	}
+	return slices.Clip(lost)
+}
