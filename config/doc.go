@@ -21,7 +21,7 @@
 //
 // # From the configuration to the library
 //
-// [DetectNodeIPs] works out the IP families and node IPs; [RunOptions], [StateOptions], [NodePortPrefixes] and
+// [DetectNodeIPs] works out the IP families and node IPs; [RunOptions], [StateOptions], [NodePortAddresses] and
 // [MasqueradeMark] turn the configuration into options of the library and of a backend, and [LoggingGates] is for setting up logging.
 //
 // # What it never does

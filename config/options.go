@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // allowExternalIPs is the feature gate that programs spec.externalIPs, on unless it is set to false (S6).
@@ -106,17 +107,15 @@ func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.D
 	return d, w, nil
 }
 
-// NodePortPrefixes returns the prefixes that hold the addresses on which node ports are served (S35), nil for the node's own
-// IPs. As in kube-proxy a list that is empty means the node's own IPs in mode nftables and all addresses in the others.
-func NodePortPrefixes(c *v1alpha2.KubeProxyConfiguration) ([]netip.Prefix, error) {
-	switch list := c.NodePortAddresses; {
-	case len(list) == 1 && list[0] == v1alpha2.NodePortAddressesPrimary, len(list) == 0 && c.Mode == v1alpha2.ProxyModeNFTables:
-		return nil, nil
-	case len(list) == 0:
-		return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}, nil
-	default:
-		return parseCIDRs("nodePortAddresses", list)
+// NodePortAddresses returns which of the host's addresses serve node ports (S35). As in kube-proxy a list that is empty means
+// the node's own IPs in mode nftables and all addresses in the others.
+func NodePortAddresses(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error) {
+	list := c.NodePortAddresses
+	if len(list) == 1 && list[0] == v1alpha2.NodePortAddressesPrimary || len(list) == 0 && c.Mode == v1alpha2.ProxyModeNFTables {
+		return nodeaddr.Choice{Primary: true}, nil
 	}
+	cidrs, err := parseCIDRs("nodePortAddresses", list)
+	return nodeaddr.Choice{CIDRs: cidrs}, err
 }
 
 func parseCIDRs(path string, list []string) ([]netip.Prefix, error) {

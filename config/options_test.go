@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 func TestNodeName(t *testing.T) {
@@ -183,27 +184,28 @@ func TestClusterCIDRsOfTheOtherFamilyOnly(t *testing.T) {
 	}
 }
 
-func TestNodePortPrefixes(t *testing.T) {
-	all := prefixes("0.0.0.0/0", "::/0")
+func TestNodePortAddresses(t *testing.T) {
+	all, primary := nodeaddr.Choice{}, nodeaddr.Choice{Primary: true}
+	in := func(list ...string) nodeaddr.Choice { return nodeaddr.Choice{CIDRs: prefixes(list...)} }
 	for name, tc := range map[string]struct {
 		mode v1alpha2.ProxyMode
 		list []string
-		want []netip.Prefix
+		want nodeaddr.Choice
 	}{
-		"in mode nftables, none are the node's IPs": {"nftables", nil, nil},
+		"in mode nftables, none are the node's IPs": {"nftables", nil, primary},
 		"in mode iptables, none are all addresses":  {"iptables", nil, all},
 		"in mode ipvs, none are all addresses":      {"ipvs", nil, all},
-		"primary are the node's IPs":                {"iptables", []string{"primary"}, nil},
-		"CIDRs":                                     {"nftables", []string{"10.1.2.3/8", "fd00::/8"}, prefixes("10.0.0.0/8", "fd00::/8")},
-		"IPv4 in IPv6 is IPv4":                      {"nftables", []string{"::ffff:10.0.0.0/104"}, prefixes("10.0.0.0/8")},
+		"primary are the node's IPs":                {"iptables", []string{"primary"}, primary},
+		"CIDRs":                                     {"nftables", []string{"10.1.2.3/8", "fd00::/8"}, in("10.0.0.0/8", "fd00::/8")},
+		"IPv4 in IPv6 is IPv4":                      {"nftables", []string{"::ffff:10.0.0.0/104"}, in("10.0.0.0/8")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := config.NodePortPrefixes(&v1alpha2.KubeProxyConfiguration{Mode: tc.mode, NodePortAddresses: tc.list})
+			got, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{Mode: tc.mode, NodePortAddresses: tc.list})
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, got)
 		})
 	}
-	_, err := config.NodePortPrefixes(&v1alpha2.KubeProxyConfiguration{NodePortAddresses: []string{"x", "10.0.0.0/8", "primary"}})
+	_, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{NodePortAddresses: []string{"x", "10.0.0.0/8", "primary"}})
 	require.EqualError(t, err, "nodePortAddresses[0]: \"x\" is not a CIDR\nnodePortAddresses[2]: \"primary\" is not a CIDR")
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -30,7 +31,7 @@ func TestTheRulesetReadsWell(t *testing.T) {
 
 func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, nft.Options{MasqueradeMark: 1 << 20, Families: []model.Family{model.IPv4},
-		NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}})
+		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
 	r.set(backendtest.EveryFeature()...)
 	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
 	r.sync()

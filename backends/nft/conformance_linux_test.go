@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/netip"
 	"os/exec"
 	"sync/atomic"
 	"testing"
@@ -13,13 +12,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
 func options(env conformance.Env) nft.Options {
 	// No prefix means every address to the suite, and the node's own to the backend.
-	return nft.Options{Families: env.Families, NodePortAddresses: append([]netip.Prefix{}, env.NodePortCIDRs...)}
+	return nft.Options{Families: env.Families, NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs}}
 }
 
 // midway is a kernel that fails while it is told to, all transactions but the first one.

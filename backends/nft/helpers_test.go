@@ -36,6 +36,9 @@ func newRig(t testing.TB, o nft.Options) *rig { return newRigThat(t, o, false) }
 func newRigThat(t testing.TB, o nft.Options, repairs bool) *rig {
 	r := &rig{t: t, fake: dataplane.NewFake(), options: o, repairs: repairs}
 	r.options.Dataplane = r.fake
+	if r.options.NodePortAddresses.All(model.IPv4) && r.options.NodePortAddresses.All(model.IPv6) {
+		r.options.NodePortAddresses.Primary = true // as kube-proxy has it
+	}
 	r.fake.FailApply = func(tx *dataplane.Transaction) error {
 		if r.fail != nil {
 			if err := r.fail(); err != nil {

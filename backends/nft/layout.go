@@ -135,19 +135,14 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 	c := &config{family: f, mark: o.MasqueradeMark, serviceCIDRs: ofFamily(node.ServiceCIDRs)}
 	c.localPods = node.LocalPods
 	c.localPods.CIDRs = ofFamily(node.LocalPods.CIDRs)
-	if o.NodePortAddresses != nil {
-		if c.nodePortPrefixes = ofFamily(o.NodePortAddresses); c.nodePortPrefixes == nil {
-			c.nodePortPrefixes = []netip.Prefix{everything(f)}
-		}
-		return c
+	switch choice := o.NodePortAddresses; {
+	case choice.Primary:
+		c.nodePortIPs = choice.Of(nil, node).Of(f)
+	case choice.All(f):
+		c.nodePortPrefixes = []netip.Prefix{everything(f)}
+	default:
+		c.nodePortPrefixes = ofFamily(choice.CIDRs)
 	}
-	for _, a := range node.IPs {
-		if model.FamilyOf(a) == f && !a.IsLoopback() {
-			c.nodePortIPs = append(c.nodePortIPs, a)
-		}
-	}
-	slices.SortFunc(c.nodePortIPs, netip.Addr.Compare)
-	c.nodePortIPs = slices.Compact(c.nodePortIPs)
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // strange is a service that the API server would not let through. Its name must not be able to do any harm.
@@ -91,7 +92,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]nft.Options{
 		"tableName":         {TableName: "no spaces"},
 		"masqueradeMark":    {MasqueradeMark: 3},
-		"nodePortAddresses": {NodePortAddresses: []netip.Prefix{{}}},
+		"nodePortAddresses": {NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}},
 		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
 	} {
 		require.ErrorContains(t, o.Validate(), name)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net/netip"
 	"regexp"
 	"slices"
 
@@ -12,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // DefaultTableName is the name of the tables, one in family ip and one in ip6. It is not that of upstream kube-proxy,
@@ -29,10 +29,9 @@ type Options struct {
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they are
 	// (S31). Default: DefaultMasqueradeMark.
 	MasqueradeMark uint32
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35): those in these prefixes, except
-	// loopback addresses; for a family of which there is none here, all. Default, nil: the node's own addresses, as
-	// they are in model.Node.IPs ("primary").
-	NodePortAddresses []netip.Prefix
+	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted. Default,
+	// the zero Choice: all of them. Kube-proxy's default in mode nftables is Choice.Primary.
+	NodePortAddresses nodeaddr.Choice
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel can.
 	Families []model.Family
 	// Dataplane is where rules go. Default: the kernel, in the network namespace of the thread that calls New. The
@@ -55,7 +54,7 @@ func (o *Options) Validate() error {
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
 	}
-	for _, p := range o.NodePortAddresses {
+	for _, p := range o.NodePortAddresses.CIDRs {
 		if !p.IsValid() {
 			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error) {
-	choice, err := nodePortChoice(c)
+	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 
 // servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36).
 func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
-	choice, err := nodePortChoice(c)
+	choice, err := config.NodePortAddresses(c)
 	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
 }
 

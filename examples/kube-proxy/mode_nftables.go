@@ -12,13 +12,13 @@ import (
 )
 
 func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error) {
-	prefixes, err := config.NodePortPrefixes(c)
+	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err
 	}
 	return nft.New(ctx, nft.Options{
 		MasqueradeMark:    config.MasqueradeMark(c),
-		NodePortAddresses: prefixes,
+		NodePortAddresses: choice,
 		Families:          families,
 		Dataplane:         m.nftables,
 		Metrics:           metrics,

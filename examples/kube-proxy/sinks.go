@@ -46,7 +46,7 @@ func (s *sinks) Sync(ctx context.Context) error {
 // nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When
 // they change it calls changed: the health checks follow at the next Sync, the backend on its own.
 func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed func()) (*nodeaddr.Tracker, error) {
-	choice, err := nodePortChoice(c)
+	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,6 @@ func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed f
 		return nil, fmt.Errorf("addresses of this host: %w", err)
 	}
 	return tracker, nil
-}
-
-// nodePortChoice says which of the host's addresses serve node ports, in the mode of the configuration (S35).
-func nodePortChoice(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error) {
-	prefixes, err := config.NodePortPrefixes(c)
-	return nodeaddr.Choice{CIDRs: prefixes, Primary: len(prefixes) == 0}, err
 }
 
 // addressSink tells the tracker which addresses are the node's own. It comes before what asks for them at Sync.
