@@ -55,9 +55,9 @@ var layers = []struct {
 }{
 	{"examples", []string{""}},
 	{"testing", []string{""}},
-	{"internal/testdice", nil},                      // of tests alone
-	{"internal/testns", []string{""}},               // likewise
-	{"backends/internal/backendtest", []string{""}}, // likewise
+	{"internal/testdice", nil},             // of tests alone
+	{"internal/testns", []string{""}},      // likewise
+	{"internal/backendtest", []string{""}}, // likewise
 	{"model", nil},
 	{"diffstore", nil},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
@@ -132,6 +132,21 @@ func TestLightPackagesStayLight(t *testing.T) {
 			}
 			assert.True(t, slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(dep+"/", prefix+"/") }),
 				"%s depends on %s", path, dep)
+		}
+	}
+}
+
+// TestOnlyTestsTest: who imports a backend does not get package testing, or what tests are made of.
+func TestOnlyTestsTest(t *testing.T) {
+	for path, p := range list(t, "linux") {
+		folder, ours := strings.CutPrefix(path+"/", module+"/")
+		if !ours || strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") || folder == "internal/backendtest/" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			assert.False(t, imported == "testing" || strings.HasPrefix(imported, module+"/testing/") ||
+				strings.HasPrefix(imported, module+"/internal/test") || imported == module+"/internal/backendtest",
+				"%s imports %s", path, imported)
 		}
 	}
 }
