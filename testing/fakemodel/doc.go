@@ -21,14 +21,13 @@
 //
 // # Expectations
 //
-// [Driver.Want] lists the calls; [Golden] compares a longer text with a file; [RunScripts] runs scripts that hold the
-// objects and the expected transcripts. FAKEMODEL_UPDATE=1 in the environment writes what was got into the files and the
-// scripts. [Driver.State] is for package oracle, which says what must happen to packets.
+// [Driver.Want] lists the calls; [Golden] compares a longer text with a file. FAKEMODEL_UPDATE=1 in the environment writes
+// what was got into the files. [Driver.State] is for package oracle, which says what must happen to packets.
 //
-// # Faults and time
+// # Faults
 //
 // [Faults] fails operations at random, reproducibly by seed; [Faulty] fails a sink's Sync with it, a fake dataplane its
-// own operations. [Revisions] is for sinks that run in the background: a test waits for a revision, it never sleeps.
+// own operations.
 //
 // # What it never does
 //

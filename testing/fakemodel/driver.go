@@ -20,8 +20,6 @@ type Options struct {
 	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when the
 	// driver is made and at every Restart. Default: none.
 	NewSink func() sink.Sink
-	// Dump returns what the dataplane holds, for scripts and golden files. Default: none.
-	Dump func() string
 	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
 }
