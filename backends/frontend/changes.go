@@ -14,8 +14,9 @@ import (
 // A change that was taken back before it was accepted is not in it. What it tells is in the order of names, so that the
 // same state is always told in the same way.
 type Changes struct {
-	table  *Table
-	family *family
+	table      *Table
+	family     *family
+	difference bool // nothing is told as new that is not
 }
 
 // Family is the family that the changes are of.
@@ -33,6 +34,15 @@ func (c *Changes) Full() bool { return c.family.full }
 // ports, with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
 func (c *Changes) Retry() bool { return c.family.full || c.family.retry }
 
+// Difference returns the changes as what differs from what was last accepted, also with Full. It is for backends that keep
+// what they want by themselves, and for which Full means no more than to read the dataplane again.
+func (c *Changes) Difference() *Changes {
+	return &Changes{table: c.table, family: c.family, difference: true}
+}
+
+// asNew tells whether everything is told as new.
+func (c *Changes) asNew() bool { return c.family.full && !c.difference }
+
 // Accept says that the backend has taken the changes over and keeps by itself what of them is not in the dataplane yet,
 // so that they need not be told again, even if the call fails. A call that succeeds accepts the changes anyhow. Nothing
 // may be read from the changes afterwards.
@@ -40,7 +50,7 @@ func (c *Changes) Accept() { c.table.accept(c.family) }
 
 // IsEmpty tells that there is nothing to do but what [Changes.Node] and [Changes.Retry] may ask for.
 func (c *Changes) IsEmpty() bool {
-	if c.family.full {
+	if c.asNew() {
 		return false
 	}
 	for range c.Ports() {
@@ -51,7 +61,7 @@ func (c *Changes) IsEmpty() bool {
 
 // Ports returns the service ports that differ; with Full all of them, as new.
 func (c *Changes) Ports() iter.Seq[*PortChange] {
-	if c.family.full {
+	if c.asNew() {
 		return c.All()
 	}
 	return func(yield func(*PortChange) bool) {
@@ -97,14 +107,14 @@ func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
 
 // Hairpins tells the addresses of endpoints that began or ceased to be able to reach themselves by a service and would
 // keep their source then: such connections are to be masqueraded (S29). With Full all of them are told as added.
-func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.family.full) }
+func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew()) }
 
 // AllHairpins returns all such addresses, sorted.
 func (c *Changes) AllHairpins() []netip.Addr { return c.family.hairpins.all() }
 
 // ClusterIPs tells the addresses that came or went as cluster IPs of services: new connections to other ports of these
 // are to be refused (S33). With Full all of them are told as added.
-func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.family.full) }
+func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.asNew()) }
 
 // AllClusterIPs returns all such addresses, sorted.
 func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all() }
@@ -112,7 +122,7 @@ func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all(
 // HealthChecks tells the ports on which services began or ceased to answer health checks: a backend that guards the
 // node's ports lets them through. With Full all of them are told as added.
 func (c *Changes) HealthChecks() Diff[HealthCheck] {
-	return c.family.healthChecks.changes(c.family.full)
+	return c.family.healthChecks.changes(c.asNew())
 }
 
 // AllHealthChecks returns all such ports, sorted.

@@ -95,6 +95,37 @@ func TestOneReplacedEndpointIsOneSlot(t *testing.T) {
 	assert.Equal(t, "10.1.9.9:80", changes[0].After.Target.String())
 }
 
+// A backend that keeps what it wants learns at a resync what has changed, and not everything anew.
+func TestTheDifferenceOfAFullResyncIsWhatHasChanged(t *testing.T) {
+	r := newRig(t)
+	r.set(web().Build())
+	for i := range 10 {
+		r.set(ep(fmt.Sprintf("10.1.0.%d:80", i), model.ClusterSet))
+	}
+	told := map[bool][]EndpointChange{}
+	r.options.Apply = func(_ context.Context, c *Changes) error {
+		if c.Family() == model.IPv6 {
+			return nil
+		}
+		for full, changes := range map[bool]*Changes{true: c, false: c.Difference()} {
+			told[full] = nil
+			for p := range changes.Ports() {
+				told[full] = append(told[full], p.EndpointChanges(model.ClusterSet)...)
+			}
+		}
+		return nil
+	}
+	r.sync(t)
+	assert.Len(t, told[false], 10, "nothing had been accepted")
+	r.ForceResync()
+	r.DeleteEndpoint(ep("10.1.0.7:80", 0).Key())
+	r.set(ep("10.1.9.9:80", model.ClusterSet))
+	r.sync(t)
+	assert.Len(t, told[true], 10)
+	assert.Len(t, told[false], 1)
+	assert.Equal(t, "10.1.0.7:80", told[false][0].Before.Target.String())
+}
+
 func TestAShrinkingSetMovesOneEndpointForEachThatGoes(t *testing.T) {
 	r := newRig(t)
 	r.set(web().Build())

@@ -11,28 +11,37 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 )
 
-// apply puts in force what is planned: what changed if it is known what is in force, and otherwise what is different.
-func (f *family) apply(ctx context.Context) error {
-	if f.known {
-		generation, err := f.dataplane.Generation(ctx)
-		f.suspect = f.suspect || err != nil || generation != f.generation
-	} else if err := f.read(ctx); err != nil {
-		return err
-	}
-	for table := range f.unreadable {
-		klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: everything of ours is written anew, and what others change is not noticed",
-			"family", f.features.Family, "table", table)
+// write makes the tables follow what is planned: what changed, if it is known what is there, and otherwise what is
+// different.
+func (f *family) write(ctx context.Context) error {
+	read := !f.state.isTrusted()
+	if read {
+		found, err := f.read(ctx)
+		if err != nil {
+			return err
+		}
+		for _, c := range []*chains{f.nat, f.filter} {
+			if c.unreadable {
+				klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: everything of "+
+					"ours is written anew, and what others change is not noticed", "family", f.features.Family,
+					"table", c.table)
+			}
+		}
+		if !f.isDifferent() {
+			f.state = found
+		}
+	} else if generation, err := f.dataplane.Generation(ctx); err != nil || generation != f.generation {
+		f.state = suspect
 	}
 	if !f.isDifferent() {
-		f.known = true
 		f.countRules()
 		f.metrics.written(f.features.Family, nil)
 		return nil
 	}
-	return f.restore(ctx)
+	return f.restore(ctx, read)
 }
 
-// isDifferent tells whether anything in force is not as it should be.
+// isDifferent tells whether anything in the tables is not as it should be.
 func (f *family) isDifferent() bool {
 	if len(f.nat.touched)+len(f.filter.touched) > 0 {
 		return true
@@ -45,31 +54,34 @@ func (f *family) isDifferent() bool {
 	return false
 }
 
-// restore puts in force what is different.
-func (f *family) restore(ctx context.Context) error {
+// restore writes what is different; read tells that all of it was found by reading.
+func (f *family) restore(ctx context.Context, read bool) error {
 	wanted := f.wantedJumps()
 	b := &dp.Batch{}
-	// Table nat is first: a packet for a service that has its first endpoint is not refused any more then, whatever filter says.
+	// Table nat is first: a packet for a service that has its first endpoint is not refused any more then, whatever
+	// filter says.
 	for _, c := range []*chains{f.nat, f.filter} {
 		t := c.changes()
-		if f.unreadable[c.table] {
+		if c.unreadable {
 			t.Delete, t.Insert = wanted[c.table], wanted[c.table] // once, whether they are there or not
 		} else {
 			t.Delete, t.Insert = jumpChanges(f.jumps[c.table], wanted[c.table])
 		}
 		b.Tables = append(b.Tables, t)
 	}
-	wasKnown := f.known
-	f.known = false
+	next := f.state
+	f.state = unknown
 	before, err := f.dataplane.Generation(ctx)
 	if err != nil {
 		return err
 	}
 	// What others change while everything is read and much is written is not seen: it is looked at once more.
-	f.suspect = f.suspect || !wasKnown || before != f.generation
+	if read || before != f.generation {
+		next = suspect
+	}
 	if err := f.dataplane.Restore(ctx, b); err != nil {
 		if ctx.Err() == nil {
-			f.metrics.failed(f.features.Family, wasKnown)
+			f.metrics.failed(f.features.Family, !read)
 		}
 		return err
 	}
@@ -80,48 +92,55 @@ func (f *family) restore(ctx context.Context) error {
 	}
 	f.nat.done(b.Tables[0])
 	f.filter.done(b.Tables[1])
-	f.jumps, f.known, f.generation, f.unreadable = wanted, true, after, nil
+	f.jumps, f.state, f.generation = wanted, next, before
+	f.adopt(before, after)
 	f.countRules()
-	for _, o := range f.all { // iptables-nft has one generation for both families
-		if o.features.Variant == dp.NFT && o.generation == before {
+	return nil
+}
+
+// adopt takes over the generation that we have made. iptables-nft has one for both families.
+func (f *family) adopt(before, after uint64) {
+	for _, o := range f.all {
+		if (o == f || o.features.Variant == dp.NFT) && o.generation == before {
 			o.generation = after
 		}
 	}
-	return nil
 }
 
 // countRules notes how many rules are ours, with those in built-in chains.
 func (f *family) countRules() {
 	for _, c := range []*chains{f.nat, f.filter} {
-		f.metrics.inForce(f.features.Family, c.table, c.rules+len(f.jumps[c.table]))
+		f.metrics.applied(f.features.Family, c.table, c.rules+len(f.jumps[c.table]))
 	}
 }
 
-// read finds out what is in force. A table that iptables cannot print is taken for one that has nothing of what is wanted.
-func (f *family) read(ctx context.Context) error {
+// read finds out what is there, and returns the state if nothing is different. A table that iptables cannot print is
+// taken for one that has nothing of what is wanted.
+func (f *family) read(ctx context.Context) (state, error) {
 	generation, err := f.dataplane.Generation(ctx) // before the rules, so that nothing is missed
 	if err != nil {
-		return err
+		return unknown, err
 	}
-	f.known, f.generation, f.suspect, f.unreadable = false, generation, false, map[dp.Table]bool{}
+	f.state, f.generation = unknown, generation
+	found := known
 	for _, c := range []*chains{f.nat, f.filter} {
-		state, err := f.dataplane.Read(ctx, c.table, chainPrefix)
-		if errors.Is(err, dp.ErrIncompatible) {
-			f.unreadable[c.table] = true
+		table, err := f.dataplane.Read(ctx, c.table, chainPrefix)
+		if c.unreadable = errors.Is(err, dp.ErrIncompatible); c.unreadable {
+			found = unreadable
 			c.touchAll()
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read what is in force: %w", err)
+			return unknown, fmt.Errorf("read the rules: %w", err)
 		}
-		c.compare(state)
-		f.jumps[c.table] = state.Jumps
+		c.compare(table)
+		f.jumps[c.table] = table.Jumps
 	}
-	return nil
+	return found, nil
 }
 
-// jumpChanges tells what leads from the jumps in force to those that are wanted. New ones are put before everything else in
-// their chains; those that are there stay where they are.
+// jumpChanges tells what leads from the jumps that are there to those that are wanted. New ones are put before
+// everything else in their chains; the others stay where they are.
 func jumpChanges(have, want []dp.BuiltinRule) (gone, come []dp.BuiltinRule) {
 	rest := slices.Clone(have)
 	for _, w := range want {

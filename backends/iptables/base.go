@@ -48,12 +48,13 @@ func into(trees []*tree) []string {
 	return rules
 }
 
-// servicesRules send to an endpoint what has one. The mark says whether it is to be masqueraded. What is not for a service
-// must leave as it came: without the mark or, if others have set the same bit, with it. Such packets go by rules that do not
-// touch the mark; those for services are all masqueraded then, as by kube-proxy.
+// servicesRules send to an endpoint what has one. The mark says whether it is to be masqueraded. What is not for a
+// service must leave as it came: without the mark or, if others have set the same bit, with it. Such packets go by
+// rules that do not touch the mark; those for services are all masqueraded then, as by kube-proxy.
 func (f *family) servicesRules() (rules, marked []string) {
 	c := f.config
-	never, unlessPod, always := into(f.trees.services[masqNever]), into(f.trees.services[masqUnlessPod]), into(f.trees.services[masqAlways])
+	t := f.trees.services
+	never, unlessPod, always := into(t[masqNever]), into(t[masqUnlessPod]), into(t[masqAlways])
 	var nodePorts, markedToo []string
 	if rules, _ := f.nodePortsRules(); len(rules) > 0 {
 		for _, m := range c.nodePorts {
@@ -71,7 +72,8 @@ func (f *family) servicesRules() (rules, marked []string) {
 	if len(always)+len(nodePorts) > 0 {
 		rules = append(rules, strings.TrimSpace(comment("everything is masqueraded")+" "+markText(c.mark, true)))
 	}
-	rules = slices.Concat(rules, always, nodePorts, []string{strings.TrimSpace(comment("none of ours") + " " + markText(c.mark, false))})
+	notOurs := strings.TrimSpace(comment("none of ours") + " " + markText(c.mark, false))
+	rules = append(slices.Concat(rules, always, nodePorts), notOurs)
 	return rules, slices.Concat(never, unlessPod, always, markedToo)
 }
 
@@ -130,8 +132,8 @@ func (f *family) refuseNodePortsRules() []string {
 func (c *config) forwardRules() []string {
 	var rules []string
 	if c.dropInvalid {
-		// What connection tracking does not know keeps the address that translation should have changed: its receiver would
-		// end the connection (S34).
+		// What connection tracking does not know keeps the address that translation should have changed: its receiver
+		// would end the connection (S34).
 		rules = append(rules, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	return append(rules,

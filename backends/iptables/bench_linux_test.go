@@ -61,8 +61,9 @@ func ofUDP(s *model.Service) *model.Service {
 	return &udp
 }
 
-// BenchmarkNewFlow is a new UDP flow from a process of the node: its first packet, up to the socket of an endpoint. First and
-// last are the services that stand first and last of so many. The median is not at the mercy of what else the machine does.
+// BenchmarkNewFlow is a new UDP flow from a process of the node: its first packet, up to the socket of an endpoint.
+// First and last are the services that stand first and last of so many. The median is not at the mercy of what else the
+// machine does.
 func BenchmarkNewFlow(b *testing.B) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		for _, c := range backendtest.Sizes(10, 100, 1000, 5000, 10000) {

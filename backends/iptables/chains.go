@@ -7,18 +7,20 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 )
 
-// chains are the chains of a table that are ours: those that are wanted, and which of them the table does not have, or not
-// like this.
+// chains are the chains of a table that are ours: those that are wanted, and which of them the table does not have, or
+// not like this.
 type chains struct {
 	table   dp.Table
 	wanted  map[string]content
 	there   map[string]int  // chains that the table has, with the number of their rules
 	rules   int             // in all of these
 	touched map[string]bool // chains that may be different in the table
+	// unreadable: iptables could not print the table when it was last read, and nothing was written since.
+	unreadable bool
 }
 
-// content is what is in a chain. Rules are only made when they are needed: most of the text of a big cluster never is, after
-// the first time.
+// content is what is in a chain. Rules are only made when they are needed: most of the text of a big cluster never is,
+// after the first time.
 type content interface {
 	rules() []string
 	origin() string // whose they are
@@ -80,6 +82,7 @@ func (c *chains) done(b dp.TableBatch) {
 		delete(c.there, name)
 	}
 	c.untouchAll()
+	c.unreadable = false
 }
 
 func (c *chains) untouchAll() {

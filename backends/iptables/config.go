@@ -33,15 +33,16 @@ type config struct {
 	family    model.Family
 	mark      uint32
 	localPods model.LocalPods
-	// nodePorts are the destinations that serve node ports, as far as they are addresses of the node; "" is all of these.
+	// nodePorts are matches for the addresses that serve node ports, as far as they are addresses of the node; "" is all of
+	// these.
 	nodePorts          []string
 	localhostNodePorts bool
 	dropInvalid        bool // S34
 	randomFully        bool
 }
 
-func newConfig(f dp.Features, o *Options, m *machine, node *model.Node) *config {
-	c := &config{family: f.Family, mark: o.MasqueradeMark, dropInvalid: m.dropInvalid, randomFully: f.RandomFully}
+func newConfig(f dp.Features, o *Options, k *kernel, node *model.Node) *config {
+	c := &config{family: f.Family, mark: o.MasqueradeMark, dropInvalid: k.dropInvalid, randomFully: f.RandomFully}
 	if node == nil {
 		node = &model.Node{}
 	}
@@ -52,7 +53,7 @@ func newConfig(f dp.Features, o *Options, m *machine, node *model.Node) *config 
 			c.localPods.CIDRs = append(c.localPods.CIDRs, p.Masked())
 		}
 	}
-	c.localhostNodePorts = m.localnet && c.family == model.IPv4
+	c.localhostNodePorts = k.localnet && c.family == model.IPv4
 	c.nodePorts = nodePortMatches(c.family, o.NodePortAddresses, node)
 	return c
 }
@@ -81,7 +82,8 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 // equal tells whether the rules of service ports are the same.
 func (c *config) equal(o *config) bool { return c.localPods.Equal(o.localPods) }
 
-// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30). "" matches all.
+// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30). "" matches
+// all.
 func (c *config) isLocalPod() []string {
 	switch l := c.localPods; {
 	case l.Bridge != "":

@@ -148,16 +148,16 @@ func TestConformance(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) { conformance.Test(t, factory(v)) })
 }
 
-// TestRandomClustersWithoutBPF runs the random clusters on a kernel that has no match bpf, as far as the backend can tell: pods
-// that reach themselves are the only difference.
+// TestRandomClustersWithoutBPF runs the random clusters on a kernel that has no match bpf, as far as the backend can
+// tell: pods that reach themselves are the only difference.
 func TestRandomClustersWithoutBPF(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		conformance.Random(t, factoryWith(v, true), uint64(backendtest.Number(t, "KPL_SEED", 2)), backendtest.Number(t, "KPL_RUNS", 5))
 	})
 }
 
-// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or a
-// longer one.
+// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
+// a longer one.
 func TestRandomClusters(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		conformance.Random(t, factory(v), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 15))

@@ -1,59 +1,63 @@
-// Package iptables is a service proxy for Linux with iptables, nft or legacy, for programs that feed it through package sink.
-// [New] returns a [Backend]; its Sync puts in force what was described.
+// Package iptables is a service proxy for Linux with iptables, nft or legacy, for programs that feed it through package
+// sink. [New] returns a [Backend]; its Sync makes the rules follow what was described. It sits on package frontend,
+// whose words it uses: frontend, owner, backend set.
 //
 // # What it guarantees
 //
 //   - A Sync carries what changed, in one run of iptables-restore --noflush per family: as a rule one chain. No chain
-//     grows with the cluster, neither for the programs nor for packets.
+//     grows with the cluster, neither for the programs nor for packets, and none but those of session affinity with a
+//     service.
 //   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that are
 //     different, and removes what is left over; nothing is flushed. What leads to our chains is put into the built-in
 //     ones together with them, never before.
-//   - Endpoints go and come in one step: each table changes as a whole. Table nat comes before table filter, so that a service
-//     that gets its first endpoint is served before its refusal goes, and nothing is refused that has one.
-//   - What others change is noticed within Options.DriftInterval, mostly, and at a resync in any case; it is read, compared and
-//     repaired. So is, at the next Sync, whatever a restore that failed has left.
-//   - A service port that iptables or the kernel refuses, for want of a match, say, is left out and named in a [RefusedError].
-//     All others are in force.
-//   - What iptables-save prints can be read: chains are named for what they are for, and rules carry the name of their service port.
+//   - Endpoints go and come in one step: each table changes as a whole. Table nat comes before table filter, so that a
+//     service that gets its first endpoint is served before its refusal goes, and nothing is refused that has one.
+//   - What others change is noticed within Options.DriftInterval, mostly, and at a resync in any case; it is read,
+//     compared and repaired.
+//   - A service port that iptables or the kernel refuses, for want of a match, say, is left out and named in a
+//     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
+//   - What iptables-save prints can be read: chains are named for what they are for, and rules carry the name of their
+//     service port.
 //
 // # What it never does
 //
-// It touches no chain but those whose names begin with "KPL-", and in built-in chains no rule but those that lead there. It
-// does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not delete the flows of endpoints that have
-// gone: wrap it with package conntrack. Like upstream kube-proxy in this mode it neither refuses unknown ports of cluster IPs nor
-// drops what goes to addresses of the service CIDRs that nobody has (S33): the first would cost a rule for each service.
+// It touches no chain but those whose names begin with "KPL-", and in built-in chains no rule but those that lead
+// there. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not touch the mark of packets
+// that are for no service. It does not delete the flows of endpoints that have gone: wrap it with package conntrack.
+// Like upstream kube-proxy in this mode it neither refuses unknown ports of cluster IPs nor drops what goes to
+// addresses of the service CIDRs that nobody has (S33): the first would cost a rule for each service.
 //
 // # Machines
 //
-// iptables, tried with 1.8.9; see package dataplane for older versions, and for which programs are chosen. The kernel needs the matches
-// addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and REJECT, as
-// kube-proxy does. Where it has no match bpf there are rules for single endpoints instead (S29).
+// iptables, tried with 1.8.9; see package dataplane for older versions, and for which programs are chosen. The kernel
+// needs the matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and
+// REJECT, as kube-proxy does. Where it has no match bpf there are rules for single endpoints instead (S29).
 //
 // # The way of a packet
 //
-// Only the first packet of a connection comes here; the others follow connection tracking.
+// Only the first packet of a connection comes to table nat; the others follow connection tracking.
 //
 //	PREROUTING (from pods and from outside)        OUTPUT (from the node itself)
 //	        │                                              │
 //	        └───────────────────┬──────────────────────────┘
 //	                            ▼
-//	 KPL-SERVICES ── 0. KPL-MARKED                  if others have set the bit of the mark: like 1 to 3, without touching it
-//	                 1. KPL-TCP, -UDP, -SCTP        destinations that mark by themselves whom to masquerade, or nobody
+//	 KPL-SERVICES ── 0. KPL-MARKED                  if others have set the bit of the mark: 1 to 3 without touching it
+//	                 1. KPL-TCP, -UDP, -SCTP        frontends that mark by themselves whom to masquerade, or nobody
 //	                 2. mark all but this node's pods
 //	                    KPL-P-TCP, -UDP, -SCTP      cluster IPs (S28)
 //	                 3. mark all
 //	                    KPL-M-TCP, -UDP, -SCTP      external addresses, traffic policy Cluster (S27)
-//	                    KPL-NODEPORTS, if the address is one of the host's that serves node ports (S35)
+//	                    KPL-NODEPORTS, if the address is one of the node's that serve node ports (S35)
 //	                 4. take the mark away: not ours
 //
 //	 KPL-P-TCP ──► KPL-P-TCP-0-4095 ──► ... ──► KPL-P-TCP-80 ──► KPL-P-TCP-80.2 ──► KPL-P-TCP-80.21
-//	               by ports, if there are many destinations       by the lowest bits of the address
+//	               by ports, if there are many frontends         by the lowest bits of the address
 //
-//	 and in the last of these chains, for each destination one of
+//	 and in the last of these chains, for each frontend one of
 //
 //	 -d 10.96.0.10/32 -p tcp ... -j DNAT --to-destination     for each endpoint, with a chance of 1 in N, 1 in N-1 ...
-//	 -j KPL-P-TCP-80.21/10                                    a group: destinations that have 10 endpoints draw together
-//	 -d 10.96.0.10/32 -p tcp -g KPL-CLUSTER-...               one of the cluster set, by a chain of the port's own
+//	 -j KPL-P-TCP-80.21/10                                    a group: frontends that have 10 endpoints draw together
+//	 -d 10.96.0.10/32 -p tcp -g KPL-CLUSTER-...               the cluster set, in a chain of the service port's own
 //	 -d 10.96.0.10/32 -p tcp -g KPL-EXT-...                   a set that depends on where the packet comes from (S27)
 //	 -d 10.96.0.10/32 -p tcp -g KPL-ALLOW-...                 only if the source is in a range (S26)
 //
@@ -66,24 +70,49 @@
 //	        ├── KPL-F-TCP, -UDP, -SCTP         trees of what has no endpoint: REJECT or DROP (S25), or VIPs closed to some (S26)
 //	        └── KPL-REFUSE-NODEPORTS           the same for node ports
 //	FORWARD ──► KPL-FORWARD                    drop what connection tracking finds invalid (S34), let service traffic through
+//	INPUT, OUTPUT ──► KPL-LOCALNET             keep others from loopback addresses, if node ports are served there (S36)
 //
-// A service port has chains of its own if several destinations lead to it, if it has many endpoints, and for session
-// affinity (S32): then with a list in /proc/net/xt_recent for each endpoint, where its clients are noted. The kernel notes 100
-// clients of each, unless it was told otherwise, and forgets the one that was not there for longest.
+// A service port has chains of its own if several frontends lead to it, if it has many endpoints, and for session
+// affinity (S32). A set of more than 128 endpoints is in several, KPL-C0-..., KPL-C1-... (L for the local set), of
+// which KPL-CLUSTER-... draws one. Session affinity has a list in /proc/net/xt_recent for each endpoint, where its
+// clients are noted. The kernel notes 100 clients of each, unless it was told otherwise, and forgets the one that was
+// not there for longest.
+//
+// # What is known of the tables
+//
+// Each family is in one of these states, and begins as unknown. "Look" is the look for drift, every
+// Options.DriftInterval.
+//
+//	state        the tables hold                          next
+//	───────────  ───────────────────────────────────────  ───────────────────────────────────────────────────────────
+//	known        what is wanted                           Sync writes changes ─► known
+//	                                                      a generation that is not ours, seen by Sync ─► suspect
+//	                                                      the same, seen by a look: reads; same ─► known
+//	unreadable   what is wanted, but there is one that    as known; a read that finds both readable ─► known
+//	             iptables cannot print
+//	suspect      what is wanted, unless others wrote      Sync writes changes ─► suspect
+//	             meanwhile                                look reads; nothing is different ─► known, unreadable
+//	unknown      anything                                 Sync, at first or as a retry: reads, writes what is different ─► suspect
+//	                                                      if nothing was ─► known, unreadable
+//	unrepaired   anything                                 as unknown, and the look does it as well
+//
+//	any          a Sync fails, ForceResync, CleanUp ─► unknown
+//	any trusted  a look writes what is different ─► suspect, or fails ─► unrepaired
 //
 // # Metrics
 //
-// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels. table is "nat" or "filter",
-// ip_family "IPv4" or "IPv6".
+// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels. table is "nat" or
+// "filter", ip_family "IPv4" or "IPv6".
 //
 //	kubeproxy_sync_proxy_rules_iptables_total{table,ip_family}                        rules that are ours, now
 //	kubeproxy_sync_proxy_rules_iptables_last{table,ip_family}                         those that the last Sync or repair wrote
 //	kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family}             runs of iptables-restore that failed
 //	kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family}     those of changes alone among them
 //
-// Rules are counted with those in built-in chains that lead to ours, which kube-proxy leaves out. A Sync that has nothing to
-// write writes 0; a restore that fails leaves both gauges as they were. A full comparison follows a restore of changes that
-// has failed. What [RefusedError] is about fails one restore of each Sync; the runs that find out what it is do not count.
+// Rules are counted with those in built-in chains that lead to ours, which kube-proxy leaves out. A Sync that has
+// nothing to write writes 0; a restore that fails leaves both gauges as they were. A full comparison follows a restore
+// of changes that has failed. A service port that is refused fails one restore; the runs that find out which one it is
+// do not count.
 //
 // # What was measured
 //

@@ -1,31 +1,20 @@
 package iptables
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// entry is what happens to a destination.
+// entry is what happens to the traffic of a frontend.
 type entry struct {
-	key   key
+	key   frontend.Key
 	owner model.PortName
 	to    target
-}
-
-// key is an address, port and protocol; or a node port, without address.
-type key struct {
-	addr     netip.Addr
-	port     uint16
-	protocol model.Protocol
-}
-
-func (k key) compare(o key) int {
-	return cmp.Or(k.addr.Compare(o.addr), cmp.Compare(k.port, o.port), cmp.Compare(k.protocol, o.protocol))
 }
 
 // target is the rest of the rules of an entry. The zero target is none.
@@ -36,6 +25,8 @@ type target struct {
 
 func (t target) isZero() bool { return t.rule == "" && len(t.endpoints) == 0 }
 
+func (e *entry) equal(o *entry) bool { return e.key == o.key && e.owner == o.owner && e.to.equal(o.to) }
+
 func (t target) equal(o target) bool {
 	return t.rule == o.rule && slices.Equal(t.endpoints, o.endpoints)
 }
@@ -43,19 +34,19 @@ func (t target) equal(o target) bool {
 // match is what a packet has to be for an entry; withPort if the port is not certain yet.
 func (e *entry) match(withPort bool) string {
 	match := ""
-	if e.key.addr.IsValid() {
-		match = "-d " + hostText(e.key.addr) + " "
+	if e.key.Addr.IsValid() {
+		match = "-d " + hostText(e.key.Addr) + " "
 	}
 	if withPort {
-		return match + portMatch(e.key.protocol, strconv.Itoa(int(e.key.port)))
+		return match + portMatch(e.key.Protocol, strconv.Itoa(int(e.key.Port)))
 	}
-	return match + "-p " + protocolText(e.key.protocol)
+	return match + "-p " + protocolText(e.key.Protocol)
 }
 
 // rules appends the rules of an entry that stands for itself.
 func (e *entry) rules(rules []string, withPort bool) []string {
-	if e.key.protocol == noProtocol {
-		return append(rules, "-s "+hostText(e.key.addr)+" -d "+hostText(e.key.addr)+" "+e.to.rule)
+	if e.key.Protocol == noProtocol {
+		return append(rules, "-s "+hostText(e.key.Addr)+" -d "+hostText(e.key.Addr)+" "+e.to.rule)
 	}
 	match := e.match(withPort)
 	named := match + comment(portComment(e.owner))
@@ -65,7 +56,8 @@ func (e *entry) rules(rules []string, withPort bool) []string {
 	return balance(rules, named, match, e.to.endpoints)
 }
 
-// balance appends rules that send to one of the endpoints at random; the first one begins with named, others with match.
+// balance appends rules that send to one of the endpoints at random; the first one begins with named, others with
+// match.
 func balance(rules []string, named, match string, endpoints []netip.AddrPort) []string {
 	for i, ep := range endpoints {
 		m := match
@@ -73,7 +65,7 @@ func balance(rules []string, named, match string, endpoints []netip.AddrPort) []
 			m = named
 		}
 		if left := len(endpoints) - i; left > 1 {
-			m += " -m statistic --mode random --probability " + dp.Probability(left)
+			m += " -m statistic --mode random --probability " + dp.Probability(1, left)
 		}
 		rules = append(rules, m+dnat(ep))
 	}

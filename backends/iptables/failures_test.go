@@ -128,7 +128,7 @@ func TestAServiceThatIsRefusedHoldsUpNoOther(t *testing.T) {
 			}
 			r.set(backendtest.EveryFeature()...)
 			err := r.trySync()
-			var refused *iptables.RefusedError
+			var refused *sink.PortError
 			require.ErrorAs(t, err, &refused)
 			require.ErrorContains(t, err, "voip/sip:sip/SCTP")
 			require.ErrorContains(t, err, "shop/sticky:http/TCP")
@@ -179,7 +179,7 @@ func TestWhatHoldsUpASearchIsNobodysFault(t *testing.T) {
 			r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
 			err := r.trySync()
 			require.ErrorContains(t, err, "refused")
-			var left *iptables.RefusedError
+			var left *sink.PortError
 			assert.False(t, errors.As(err, &left), err)
 			assert.Contains(t, r.dump(model.IPv4), "default/web:http")
 
@@ -274,7 +274,8 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-// meddled is a dataplane where something happens before it is read, when it is asked for its generation, and after it was changed.
+// meddled is a dataplane where something happens before it is read, when it is asked for its generation, and after it
+// was changed.
 type meddled struct {
 	*dataplane.Fake
 	read       func() error
@@ -481,5 +482,39 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 		generation.Add(1) // somebody else
 		time.Sleep(time.Minute)
 		assert.Equal(t, 3*atFirst, reads.Load(), "everything is read once")
+	})
+}
+
+// Looking once more at what was just written says nothing about how much others change.
+func TestOnlyWhatOthersChangeInVainMakesDriftWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := newMeddledRig(t)
+		r.set(backendtest.EveryFeature()...)
+		r.sync()
+		synctest.Wait()
+		m.read = func() error { // two tables, 2 s: 200 s of rest
+			time.Sleep(time.Second)
+			return nil
+		}
+		before := r.dump(model.IPv4)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		tamper := func() { require.NoError(t, m.Load("*nat\nCOMMIT\n*filter\nCOMMIT\n")) }
+		tamper()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, before, r.dump(model.IPv4), "nobody had changed anything before")
+
+		time.Sleep(time.Minute)
+		require.NoError(t, m.Load(before)) // somebody changes nothing of ours
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		tamper()
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		assert.NotEqual(t, before, r.dump(model.IPv4), "the node is busy with other things")
+		time.Sleep(150 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, before, r.dump(model.IPv4))
 	})
 }

@@ -1,52 +1,52 @@
 package iptables
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"net/netip"
-	"slices"
+	"fmt"
 
-	"k8s.io/klog/v2"
-
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// family is the rules of one family: as they are to be, and how far that is in force.
+// family is the rules of one family: as they are to be, and how far the tables are like that.
 type family struct {
 	dataplane dp.Interface
 	features  dp.Features
 	options   *Options
-	machine   *machine
+	kernel    *kernel
 	metrics   *metrics
 	config    *config
+	all       []*family
 
-	nat, filter  *chains
-	trees        trees
-	node         *model.Node
-	described    map[model.ServiceName]*described // the backend's
-	services     map[model.ServiceName][]*port
-	refused      map[model.PortName]bool // left out
-	healthChecks healthChecks
-	destinations map[key]*destination
-	hairpins     map[netip.Addr]int            // how many service ports have it as an endpoint
-	jumps        map[dp.Table][]dp.BuiltinRule // in force
+	// What is wanted.
+	nat, filter *chains
+	trees       trees
+	ports       map[model.PortName]*port
+	leftOut     map[model.PortName]*sink.PortError // refused, and nowhere in chains and trees
+	noBPF       bool                               // the kernel has no match bpf
 
-	// known: what the tables hold is what nat and filter say. Otherwise everything is read and compared.
-	known bool
-	// resync: the next Sync trusts nothing of this. failed is the error of the last one: while it is set and the tables are
-	// not known, only a resync touches them.
-	resync     bool
-	failed     error
-	generation uint64 // of the tables, as they were left
-	noBPF      bool   // the kernel has no match bpf
-	suspect    bool   // somebody else has changed something, perhaps of ours
-	unrepaired bool   // a repair has failed
-	// unreadable are the tables that could not be read when everything was to be compared, until they are written.
-	unreadable map[dp.Table]bool
-	all        []*family
+	// What is there.
+	state      state
+	generation uint64                        // of the tables, as they were left
+	jumps      map[dp.Table][]dp.BuiltinRule // from built-in chains to ours
+	failed     error                         // what came of the last Sync, but for service ports that are left out
 }
+
+// state is how much is known of the tables of a family. The package documentation draws how one follows another.
+type state uint8
+
+const (
+	unknown    state = iota // nothing, at first and after a Sync that failed: the next one reads and compares
+	unrepaired              // nothing, after a repair that failed: the next look, or Sync, reads and compares
+	suspect                 // they are as chains say, unless somebody else has changed something: the next look reads
+	unreadable              // they are as chains say, but there is one that iptables cannot print
+	known                   // they are as chains say
+)
+
+// isTrusted tells whether changes alone can be written.
+func (s state) isTrusted() bool { return s >= suspect }
 
 // trees are the trees of chains. Those of node ports have no addresses.
 type trees struct {
@@ -54,35 +54,16 @@ type trees struct {
 	nodePorts [numMasquerades][]*tree
 	refuse    []*tree
 	refuseNP  []*tree
-	// healthChecks are the node ports of health checks, to which traffic is accepted (S38).
+	// healthChecks are the node ports of health checks, to which traffic is accepted: where the policy of INPUT is to
+	// drop, load balancers would take the node out (S38).
 	healthChecks *tree
 	hairpins     *tree // of addresses, where the kernel cannot compare them
 }
 
-// destination is an address and port, or node port, with the service ports that want it. Nothing keeps two services from listing the same external IP
-// and port; then the one with the lowest kind has it, and among equals the first by name. The others get it as soon as
-// that one goes.
-type destination struct {
-	claims  []claim // sorted
-	inTrees front   // what is in the trees
-	owner   model.PortName
-	losers  []model.PortName // that were told
-}
-
-type claim struct {
-	name  model.PortName
-	front *front
-}
-
-func compareClaims(a, b claim) int {
-	return cmp.Or(cmp.Compare(a.front.kind, b.front.kind), a.name.Compare(b.name))
-}
-
-func newFamily(d dp.Interface, b *Backend) *family {
-	f := &family{dataplane: d, features: d.Features(), options: &b.options, machine: b.machine, described: b.services,
-		nat: newChains(dp.NAT), filter: newChains(dp.Filter), refused: map[model.PortName]bool{},
-		services: map[model.ServiceName][]*port{}, destinations: map[key]*destination{}, hairpins: map[netip.Addr]int{}, jumps: map[dp.Table][]dp.BuiltinRule{}}
-	f.healthChecks = healthChecks{map[model.ServiceName]uint16{}, map[uint16][]model.ServiceName{}}
+func newFamily(d dp.Interface, o *Options, k *kernel) *family {
+	f := &family{dataplane: d, features: d.Features(), options: o, kernel: k, nat: newChains(dp.NAT),
+		filter: newChains(dp.Filter), ports: map[model.PortName]*port{}, jumps: map[dp.Table][]dp.BuiltinRule{},
+		leftOut: map[model.PortName]*sink.PortError{}}
 	f.trees.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
 	f.trees.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
 	for _, p := range protocols() {
@@ -97,163 +78,102 @@ func newFamily(d dp.Interface, b *Backend) *family {
 	return f
 }
 
-// sync puts what is described in force, of which some has changed.
-func (f *family) sync(ctx context.Context, node *model.Node, changed map[model.ServiceName]*described) error {
-	f.node = node
-	if f.config != nil && !newConfig(f.features, f.options, f.machine, node).equal(f.config) {
-		changed = f.described // the rules of all may be others
-	} else if len(f.refused) > 0 {
-		changed = maps.Clone(changed)
-		for name := range f.refused {
-			if d := f.described[name.Service]; d != nil {
-				changed[name.Service] = d
-			}
+// apply makes the tables follow the changes. It returns a [*sink.PortError] for each service port that is left out.
+func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
+	if c.Full() {
+		f.state = unknown
+		if f.options.LocalhostNodePorts && f.options.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
+			f.kernel.allowLocalnet(ctx)
 		}
 	}
-	clear(f.refused)
-	f.plan(ctx, changed)
-	if f.failed != nil && !f.known && !f.resync {
-		return f.failed
+	f.plan(ctx, c)
+	if f.failed == nil || c.Retry() { // what has failed as a whole is left alone until its retry
+		f.failed = f.write(ctx)
+		if f.failed != nil && ctx.Err() == nil {
+			f.failed = f.leaveOut(ctx, c, f.failed)
+		}
 	}
-	err := f.apply(ctx)
-	if err != nil && ctx.Err() == nil {
-		err = f.leaveOut(ctx, err)
+	c.Accept() // what is not in the tables yet is known here
+	err := f.joinLeftOut(f.failed)
+	if ctx.Err() != nil {
+		f.failed = nil // it has merely not been done
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("iptables: %w", err)
+	}
+	return nil
 }
 
-// plan works out what the tables are to hold, from the services that changed. It changes nothing in force.
-func (f *family) plan(ctx context.Context, changed map[model.ServiceName]*described) {
-	f.config = newConfig(f.features, f.options, f.machine, f.node)
-	keys := map[key]bool{}
-	for name, d := range changed {
-		f.changeService(ctx, name, d, keys)
+// plan works out what the tables are to hold. It does not touch them, unless it tries out again what was refused.
+func (f *family) plan(ctx context.Context, c *frontend.Changes) {
+	before := f.config
+	f.config = newConfig(f.features, f.options, f.kernel, c.Node())
+	changes := c.Difference()
+	var taken []*frontend.PortChange
+	if f.failed == nil || c.Retry() {
+		taken = f.tryLeftOut(ctx, c, changes)
 	}
-	for k := range keys {
-		f.settle(ctx, k)
+	for p := range changes.Ports() {
+		f.planPort(p)
+	}
+	for _, p := range taken {
+		f.planPort(p)
+	}
+	if before != nil && !before.equal(f.config) { // the rules of all may be others
+		for p := range c.All() {
+			f.planPort(p)
+		}
+	}
+	f.planHealthChecks(changes)
+	if f.noBPF {
+		hairpins := changes.Hairpins()
+		for _, a := range hairpins.Added {
+			f.addHairpin(a)
+		}
+		for _, a := range hairpins.Removed {
+			f.trees.hairpins.remove(hairpinKey(a), model.PortName{})
+		}
 	}
 	f.planBase()
 }
 
-// changeService notes what ports of a service claim now, and makes their own chains.
-func (f *family) changeService(ctx context.Context, name model.ServiceName, d *described, keys map[key]bool) {
-	f.setHealthCheck(name, d.service)
-	olds := f.services[name]
-	news := f.config.newPorts(ctx, d, olds)
-	news = slices.DeleteFunc(news, func(p *port) bool { return f.refused[p.Name] })
-	own := map[string]bool{}
-	for _, p := range news {
-		for _, c := range p.chains {
-			own[c.name] = true
-			f.chainsOf(c).set(c.name, c.rules, p.Name.String())
-		}
+// planHealthChecks lets health checks through, also those of services that are in the other family alone: the node
+// answers on its addresses of both.
+func (f *family) planHealthChecks(c *frontend.Changes) {
+	changes, t := c.HealthChecks(), f.trees.healthChecks
+	key := func(h frontend.HealthCheck) frontend.Key { return frontend.Key{Port: h.NodePort, Protocol: model.TCP} }
+	owner := func(h frontend.HealthCheck) model.PortName { return model.PortName{Service: h.Service} }
+	for _, h := range changes.Removed {
+		t.remove(key(h), owner(h))
 	}
-	for _, p := range olds {
-		for _, c := range p.chains {
-			if !own[c.name] {
-				f.chainsOf(c).drop(c.name)
-			}
-		}
-		for _, a := range p.Hairpins {
-			f.countHairpin(a, -1)
-		}
-		for i := range p.fronts {
-			keys[p.fronts[i].key] = true
-			s := f.destinations[p.fronts[i].key]
-			if at, ok := slices.BinarySearchFunc(s.claims, claim{p.Name, &p.fronts[i]}, compareClaims); ok {
-				s.claims = slices.Delete(s.claims, at, at+1)
-			}
-		}
+	come := changes.Added
+	if len(changes.Removed) > 0 {
+		come = c.AllHealthChecks() // others may have the same port, by mistake
 	}
-	for _, p := range news {
-		for _, a := range p.Hairpins {
-			f.countHairpin(a, 1)
+	for _, h := range come {
+		if t.find(key(h)) == nil {
+			t.set(&entry{key: key(h), owner: owner(h), to: target{rule: "-j ACCEPT"}})
 		}
-		for i := range p.fronts {
-			fr := &p.fronts[i]
-			keys[fr.key] = true
-			s := f.destinations[fr.key]
-			if s == nil {
-				s = &destination{}
-				f.destinations[fr.key] = s
-			}
-			cl := claim{p.Name, fr}
-			if at, ok := slices.BinarySearchFunc(s.claims, cl, compareClaims); !ok {
-				s.claims = slices.Insert(s.claims, at, cl)
-			}
-		}
-	}
-	if f.services[name] = news; len(news) == 0 {
-		delete(f.services, name)
 	}
 }
 
-func (f *family) chainsOf(c ownChain) *chains {
-	if c.filter {
+func (f *family) chainsOf(filter bool) *chains {
+	if filter {
 		return f.filter
 	}
 	return f.nat
 }
 
-// settle gives a destination to the service port that is first in line, in the trees.
-func (f *family) settle(ctx context.Context, k key) {
-	s := f.destinations[k]
-	have, haveOwner := s.inTrees, s.owner
-	var want front
-	var owner model.PortName
-	if len(s.claims) > 0 {
-		want, owner = *s.claims[0].front, s.claims[0].name
+func (f *family) tree(k frontend.Key, m masq) *tree {
+	if k.IsNodePort() {
+		return f.trees.nodePorts[m][protocolIndex(k.Protocol)]
 	}
-	s.tellLosers(ctx, owner)
-	sameOwner := owner == haveOwner
-	if !have.to.equal(want.to) || have.masquerade != want.masquerade || !sameOwner {
-		old, new := f.tree(k, have.masquerade), f.tree(k, want.masquerade)
-		if !have.to.isZero() && (old != new || want.to.isZero()) {
-			old.remove(k)
-		}
-		if !want.to.isZero() {
-			new.set(&entry{key: k, owner: owner, to: want.to})
-		}
-	}
-	if !have.refuse.equal(want.refuse) || !sameOwner {
-		t := f.refuseTree(k)
-		if want.refuse.isZero() {
-			t.remove(k)
-		} else {
-			t.set(&entry{key: k, owner: owner, to: want.refuse})
-		}
-	}
-	s.inTrees, s.owner = want, owner
-	if len(s.claims) == 0 {
-		delete(f.destinations, k)
-	}
+	return f.trees.services[m][protocolIndex(k.Protocol)]
 }
 
-// tellLosers logs which service ports do not get what they want, once.
-func (s *destination) tellLosers(ctx context.Context, owner model.PortName) {
-	if len(s.claims) <= 1 {
-		s.losers = nil
-		return
+func (f *family) refuseTree(k frontend.Key) *tree {
+	if k.IsNodePort() {
+		return f.trees.refuseNP[protocolIndex(k.Protocol)]
 	}
-	losers := make([]model.PortName, 0, len(s.claims)-1)
-	for _, c := range s.claims[1:] {
-		if losers = append(losers, c.name); !slices.Contains(s.losers, c.name) {
-			klog.FromContext(ctx).Info("An address and port, or node port, belongs to another service port", "port", c.name, "owner", owner)
-		}
-	}
-	s.losers = losers
-}
-
-func (f *family) tree(k key, m masq) *tree {
-	if k.addr.IsValid() {
-		return f.trees.services[m][protocolIndex(k.protocol)]
-	}
-	return f.trees.nodePorts[m][protocolIndex(k.protocol)]
-}
-
-func (f *family) refuseTree(k key) *tree {
-	if k.addr.IsValid() {
-		return f.trees.refuse[protocolIndex(k.protocol)]
-	}
-	return f.trees.refuseNP[protocolIndex(k.protocol)]
+	return f.trees.refuse[protocolIndex(k.Protocol)]
 }

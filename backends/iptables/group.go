@@ -8,19 +8,19 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 )
 
-// group is destinations of one leaf that all have the same number of endpoints. They share the draw of a random number: a
-// chain with a rule for each number leads on to a chain that has one endpoint of each destination. A rule that need not draw
-// itself costs the kernel about half, with each change of the table.
+// group is frontends of one leaf that all have the same number of endpoints. They share the draw of a random number:
+// a chain with a rule for each number leads on to a chain that has one endpoint of each frontend. A rule that need
+// not draw itself costs the kernel about half, with each change of the table.
 //
 //	KPL-P-TCP-80.03/10      a chance of 1 in 10 -> KPL-P-TCP-80.03/10/0, of 1 in 9 -> KPL-P-TCP-80.03/10/1, ...
-//	KPL-P-TCP-80.03/10/0    the first endpoint of each destination that has 10
+//	KPL-P-TCP-80.03/10/0    the first endpoint of each frontend that has 10
 type group struct {
 	leaf    *node
 	size    int // endpoints of each
 	members []*entry
 }
 
-// minGroup is how many destinations make a group: so many rules are saved that those of the draw do not count.
+// minGroup is how many frontends make a group: so many rules are saved that those of the draw do not count.
 const minGroup = 8
 
 func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
@@ -33,7 +33,7 @@ func (g *group) rules() []string {
 	for i := range g.size {
 		match := ""
 		if left := g.size - i; left > 1 {
-			match = "-m statistic --mode random --probability " + dp.Probability(left) + " "
+			match = "-m statistic --mode random --probability " + dp.Probability(1, left) + " "
 		}
 		rules = append(rules, match+"-g "+g.slotName(i))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -18,12 +19,12 @@ import (
 func withEndpoints(e *entry, n int) *entry {
 	e.to = target{}
 	for i := range n {
-		e.to.endpoints = append(e.to.endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(e.key.port), byte(i)}), e.key.port))
+		e.to.endpoints = append(e.to.endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(e.key.Port), byte(i)}), e.key.Port))
 	}
 	return e
 }
 
-func TestDestinationsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
+func TestFrontendsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
 	c := newChains(dp.NAT)
 	tr := newTree(c, "T", model.TCP)
 	var entries []*entry
@@ -44,32 +45,9 @@ func TestDestinationsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
 	assert.Equal(t, map[string]bool{"T/2/1": true}, c.touched, "one endpoint is one chain")
 
 	c.done(c.changes())
-	tr.remove(entries[0].key)
+	tr.remove(entries[0].key, entries[0].owner)
 	assert.Equal(t, []string{"T"}, slices.Collect(maps.Keys(c.wanted)), "too few to share")
 	assert.Equal(t, []string{"T", "T/2", "T/2/0", "T/2/1"}, slices.Sorted(maps.Keys(c.touched)))
-}
-
-func TestEndpointsKeepTheirPlaces(t *testing.T) {
-	parse := func(ports ...uint16) (list []netip.AddrPort) {
-		for _, p := range ports {
-			list = append(list, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), p))
-		}
-		return list
-	}
-	for name, c := range map[string]struct{ before, now, want []uint16 }{
-		"from nothing":     {nil, []uint16{1, 2, 3}, []uint16{1, 2, 3}},
-		"one is replaced":  {[]uint16{1, 2, 3}, []uint16{1, 3, 9}, []uint16{1, 9, 3}},
-		"one comes":        {[]uint16{3, 1}, []uint16{1, 2, 3}, []uint16{3, 1, 2}},
-		"the first goes":   {[]uint16{1, 2, 3}, []uint16{2, 3}, []uint16{3, 2}},
-		"all go":           {[]uint16{1, 2}, nil, nil},
-		"all are replaced": {[]uint16{1, 2}, []uint16{3, 4}, []uint16{3, 4}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.ElementsMatch(t, parse(c.want...), inPlace(parse(c.before...), parse(c.now...)))
-		})
-	}
-	assert.Equal(t, parse(1, 9, 3), inPlace(parse(1, 2, 3), parse(1, 3, 9)))
-	assert.Equal(t, parse(3, 1, 2), inPlace(parse(3, 1), parse(1, 2, 3)))
 }
 
 // Whatever comes and goes: what is wanted is what a tree of the same entries would say, and what is touched is enough.
@@ -78,12 +56,12 @@ func TestTouchedChainsAreAllThatChanged(t *testing.T) {
 	c := newChains(dp.NAT)
 	tr := newTree(c, "T", model.TCP)
 	table := map[string][]string{}
-	have := map[key]*entry{}
+	have := map[frontend.Key]*entry{}
 	for step := range 3000 {
 		if step%500 == 0 {
-			for k := range have { // become few again
+			for k, e := range have { // become few again
 				if r.IntN(10) > 0 {
-					tr.remove(k)
+					tr.remove(k, e.owner)
 					delete(have, k)
 				}
 			}
@@ -94,7 +72,7 @@ func TestTouchedChainsAreAllThatChanged(t *testing.T) {
 		}
 		e := withEndpoints(testEntry(fmt.Sprint("10.0.0.", r.IntN(250)), port), 1+r.IntN(4))
 		if have[e.key] != nil && r.IntN(3) == 0 {
-			tr.remove(e.key)
+			tr.remove(e.key, e.owner)
 			delete(have, e.key)
 		} else {
 			tr.set(e)
@@ -114,7 +92,7 @@ func TestTouchedChainsAreAllThatChanged(t *testing.T) {
 				require.Equal(t, content.rules(), table[name], name)
 			}
 			for k, e := range have {
-				require.Same(t, e, tr.top.find(k))
+				require.True(t, tr.find(k).equal(e), k)
 			}
 		}
 	}

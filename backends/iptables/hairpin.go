@@ -5,18 +5,20 @@ import (
 	"net/netip"
 	"strings"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A pod that reaches itself through a service must see another source, or it would answer itself past the translation (S29).
-// One rule sees to that for all, with a program that compares source and destination. Kernels without the match bpf have
-// a tree of the endpoints' addresses instead, of those that it can happen to.
+// A pod that reaches itself through a service must see another source, or it would answer itself past the translation
+// (S29). One rule sees to that for all, with a program that compares source and destination. Kernels without the match
+// bpf have a tree of the endpoints' addresses instead, of those that it can happen to.
 
 func (f *family) postroutingRules() []string {
 	marked := markMatch(f.config.mark) + " -j " + masqueradeChain
 	switch {
 	case !f.noBPF:
-		return []string{sameSource(f.config.family) + comment("a pod that reaches itself") + " -j " + masqueradeChain, marked}
+		toItself := sameSource(f.config.family) + comment("a pod that reaches itself")
+		return []string{toItself + " -j " + masqueradeChain, marked}
 	case !f.trees.hairpins.isEmpty():
 		return []string{"-j " + f.trees.hairpins.name, marked}
 	}
@@ -43,31 +45,17 @@ func sameSource(f model.Family) string {
 	return fmt.Sprintf(`-m bpf --bytecode "%d,%s"`, len(ops), strings.Join(ops, ","))
 }
 
-// countHairpin notes that a service port has or no longer has an endpoint with an address that may reach itself.
-func (f *family) countHairpin(a netip.Addr, by int) {
-	before := f.hairpins[a]
-	if f.hairpins[a] += by; f.hairpins[a] == 0 {
-		delete(f.hairpins, a)
-	}
-	if f.noBPF && (before == 0 || f.hairpins[a] == 0) {
-		f.setHairpin(a)
-	}
-}
+func hairpinKey(a netip.Addr) frontend.Key { return frontend.Key{Addr: a, Protocol: noProtocol} }
 
-func (f *family) setHairpin(a netip.Addr) {
-	k := key{addr: a, protocol: noProtocol}
-	if f.hairpins[a] > 0 {
-		f.trees.hairpins.set(&entry{key: k, to: target{rule: "-j " + masqueradeChain}})
-	} else {
-		f.trees.hairpins.remove(k)
-	}
+func (f *family) addHairpin(a netip.Addr) {
+	f.trees.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
 }
 
 // withoutBPF plans for a kernel that has no match bpf.
-func (f *family) withoutBPF() {
+func (f *family) withoutBPF(c *frontend.Changes) {
 	f.noBPF = true
-	for a := range f.hairpins {
-		f.setHairpin(a)
+	for _, a := range c.AllHairpins() {
+		f.addHairpin(a)
 	}
 	f.planBase()
 }

@@ -80,8 +80,8 @@ func TestNoNewFlowIsLostWhileGroupsComeAndGo(t *testing.T) {
 	})
 }
 
-// neighbours are services with the port and the number of endpoints that the one under test has at first: all together are
-// a group.
+// neighbours are services with the port and the number of endpoints that the one under test has at first: all together
+// are a group.
 func neighbours() (values []any) {
 	for i := range 12 {
 		name := fmt.Sprint("default/n", i)

@@ -47,8 +47,8 @@ func (m *metrics) written(family model.Family, b *dp.Batch) {
 	}
 }
 
-// inForce notes how many rules a table has.
-func (m *metrics) inForce(family model.Family, table dp.Table, rules int) {
+// applied notes how many rules a table has.
+func (m *metrics) applied(family model.Family, table dp.Table, rules int) {
 	m.total.WithLabelValues(string(table), family.String()).Set(float64(rules))
 }
 

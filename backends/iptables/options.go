@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -18,24 +20,25 @@ import (
 // DefaultMasqueradeMark is bit 14 of the packet mark (S31).
 const DefaultMasqueradeMark = 1 << 14
 
-// DefaultDriftInterval is how often it is looked whether somebody else has changed rules.
+// DefaultDriftInterval is how often the backend checks for rules that somebody else has changed.
 const DefaultDriftInterval = time.Second
 
 // Options configure a [Backend]. The zero value is a good choice.
 type Options struct {
-	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they are
-	// (S31). Default: DefaultMasqueradeMark.
+	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
+	// are (S31). Default: DefaultMasqueradeMark.
 	MasqueradeMark uint32
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted. Default,
-	// the zero Choice: all of them, as in kube-proxy's mode iptables.
+	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
+	// Default, the zero Choice: all of them, as in kube-proxy's mode iptables.
 	NodePortAddresses nodeaddr.Choice
-	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first Sync then
-	// sets the kernel parameter net/ipv4/conf/all/route_localnet, unless it is set already, and packets from elsewhere to
-	// loopback addresses are dropped. Where it cannot be set, in a container that is not privileged, say, that is logged once,
-	// node ports are served on all other addresses, and each resync tries again. IPv6 has no such thing.
+	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first
+	// Sync then sets the kernel parameter net/ipv4/conf/all/route_localnet, unless it is set already, and packets from
+	// elsewhere to loopback addresses are dropped. Where it cannot be set, in a container that is not privileged, say,
+	// that is logged once, node ports are served on all other addresses, and each resync tries again. IPv6 has no such
+	// thing.
 	LocalhostNodePorts bool
-	// DriftInterval is how often it is looked whether somebody else has changed rules; a negative one is never. Default:
-	// DefaultDriftInterval.
+	// DriftInterval is how often the backend checks for rules that somebody else has changed; a negative one is never.
+	// Default: DefaultDriftInterval.
 	DriftInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine can.
 	Families []model.Family
@@ -44,11 +47,15 @@ type Options struct {
 	// Sysctls is where kernel parameters are: nf_conntrack_tcp_be_liberal, which New reads (S34), and route_localnet.
 	// Default: the machine's, in the network namespace of the calling thread.
 	Sysctls sysctl.Root
-	// Dataplanes are where rules go, one for each family to serve; Families and Variant are ignored then. The backend does
-	// not close those that it is given. Default: the programs, in the network namespace of the thread that calls New.
+	// Dataplanes are where rules go, one for each family to serve; Families and Variant are ignored then. The backend
+	// does not close those that it is given. Default: the programs, in the network namespace of the thread that calls
+	// New.
 	Dataplanes []dataplane.Interface
-	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation for the
-	// list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
+	// OnProblem is told what of a service port is not served and why, once: to make an Event of it, say. See
+	// [frontend.Options].
+	OnProblem func(ctx context.Context, p frontend.Problem)
+	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation
+	// for the list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
 }
 
@@ -66,7 +73,7 @@ func (o *Options) Validate() error {
 	checkFamilies := func(field string, families []model.Family) {
 		for i, f := range families {
 			if f != model.IPv4 && f != model.IPv6 || slices.Contains(families[:i], f) {
-				errs = append(errs, fmt.Errorf("%s: %v is unknown or there twice", field, f))
+				errs = append(errs, fmt.Errorf("%s: invalid or duplicate family %v", field, f))
 			}
 		}
 	}

@@ -1,36 +1,70 @@
 package iptables
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/internal/serviceport"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// maxInline is how many endpoints a destination may have in a chain that it shares with others. Those that have more get a
-// chain of their own, so that the others' packets do not have to pass by.
-const maxInline = 16
-
-// port is a service port in one family, as it is to be. It does not change. Its endpoints are in their places.
+// port is a service port in one family, as it is planned.
 type port struct {
-	serviceport.Port
-	fronts []front // one for each destination
-	chains []ownChain
+	name model.PortName
+	// frontends are how many there are of each class, and traffic what happens to theirs.
+	frontends [numClasses]int
+	traffic   [numClasses]traffic
+	chains    []ownChain
+	// sets are the backend sets that have chains of their own: that of [model.ClusterSet], that of [model.LocalSet].
+	sets [2]ownSet
 }
 
-// front is a destination by which traffic to a service port comes, and what happens to it.
-type front struct {
-	key        key
-	kind       serviceport.Kind
+// class is frontends of a service port to whose traffic the same happens.
+type class uint8
+
+const (
+	clusterIPs class = iota
+	externalAddresses
+	restricted // external addresses that source ranges restrict (S26)
+	nodePorts
+	numClasses
+)
+
+func classOf(fr frontend.Frontend) class {
+	switch {
+	case fr.IsNodePort():
+		return nodePorts
+	case fr.Kind == frontend.ClusterIP:
+		return clusterIPs
+	case fr.Restricted:
+		return restricted
+	}
+	return externalAddresses
+}
+
+// kind returns a kind of frontend that is in a class.
+func (c class) kind() frontend.Kind {
+	switch c {
+	case clusterIPs:
+		return frontend.ClusterIP
+	case nodePorts:
+		return frontend.NodePort
+	}
+	return frontend.ExternalIP
+}
+
+// traffic is what happens to the traffic of a frontend. The zero traffic is none of ours.
+type traffic struct {
 	masquerade masq   // which of the trees in table nat it is in
 	to         target // in table nat; zero: nothing
 	refuse     target // in table filter; zero: nothing
+}
+
+func (t traffic) equal(o traffic) bool {
+	return t.masquerade == o.masquerade && t.to.equal(o.to) && t.refuse.equal(o.refuse)
 }
 
 // ownChain is a chain that no other service port uses.
@@ -44,11 +78,10 @@ type ownChain struct {
 type masq uint8
 
 const (
-	masqNever        masq = iota // or the chains that the tree leads to see to it
-	masqUnlessPod                // that of all but this node's pods
-	masqAlways                   // everybody's
-	numMasquerades   = 3
-	recentNamePrefix = "KPL-"
+	masqNever     masq = iota // or the chains that the tree leads to see to it
+	masqUnlessPod             // that of all but this node's pods
+	masqAlways                // everybody's
+	numMasquerades
 )
 
 func masqOf(m model.Masquerade) masq {
@@ -61,95 +94,155 @@ func masqOf(m model.Masquerade) masq {
 	return masqNever
 }
 
-// newPorts returns the ports of a service in one family, without those that nothing leads to and without bad input. Ports that
-// were there before are olds.
-func (c *config) newPorts(ctx context.Context, d *described, olds []*port) []*port {
-	var ports []*port
-	node := serviceport.Node{Family: c.family, LocalPods: c.localPods.CIDRs}
-	node.Each(&sink.ServiceEntry{Service: d.service, Endpoints: d.endpoints}, func(sp serviceport.Port) {
-		p := &port{Port: sp, fronts: make([]front, len(sp.Destinations))}
-		if old := portNamed(olds, p.Name); old != nil {
-			p.Cluster, p.Local = inPlace(old.Cluster, p.Cluster), inPlace(old.Local, p.Local)
-		}
-		for i, to := range p.Destinations {
-			p.fronts[i] = front{key: key{to.Addr, to.Port, p.Name.Protocol}, kind: to.Kind}
-		}
-		(&renderer{config: c, port: p}).render()
-		ports = append(ports, p)
-	}, serviceport.LogSkipped(ctx))
-	return ports
-}
-
-func portNamed(ports []*port, name model.PortName) *port {
-	for _, p := range ports {
-		if p.Name == name {
-			return p
-		}
-	}
-	return nil
-}
-
-// inPlace reorders endpoints so that those that were there before keep their places, as far as there are so many, because
-// each place may be a chain that changes.
-func inPlace(before, now []netip.AddrPort) []netip.AddrPort {
-	if len(before) == 0 || slices.Equal(before, now) {
-		return now
-	}
-	left := make(map[netip.AddrPort]bool, len(now))
-	for _, ep := range now {
-		left[ep] = true
-	}
-	list := make([]netip.AddrPort, len(now))
-	for i, ep := range before[:min(len(before), len(now))] {
-		if left[ep] {
-			list[i] = ep
-			delete(left, ep)
-		}
-	}
-	free := 0
-	for _, ep := range now {
-		if left[ep] {
-			for list[free].IsValid() {
-				free++
-			}
-			list[free] = ep
-		}
+func targetsOf(endpoints []*model.Endpoint) []netip.AddrPort {
+	list := make([]netip.AddrPort, len(endpoints))
+	for i, ep := range endpoints {
+		list[i] = ep.Target
 	}
 	return list
 }
 
-// affinityName is the name of the list of an endpoint's clients, in /proc/net/xt_recent.
-func (p *port) affinityName(ep netip.AddrPort) string {
-	n := p.Name
-	return recentNamePrefix + hash(n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String(), ep.String())
+func nameOf(c *frontend.PortChange) model.PortName {
+	if c.After != nil {
+		return c.After.Name
+	}
+	return c.Before.Name
 }
 
-// affinityChain returns rules that send a client to the endpoint that it was sent to before, if it was, and otherwise to one
-// at random (S32). Either way it is noted when it was here.
-func (p *port) affinityChain(c *config, endpoints []netip.AddrPort) []string {
-	match := "-p " + protocolText(p.Name.Protocol)
-	list := func(ep netip.AddrPort) string {
-		mask := "255.255.255.255"
-		if c.family == model.IPv6 {
-			mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
+// planPort has the chains and trees follow a service port. What did not change costs nothing.
+func (f *family) planPort(c *frontend.PortChange) {
+	name := nameOf(c)
+	old, next := f.ports[name], &port{name: name}
+	isNew := old == nil || c.Before == nil
+	if old == nil {
+		old = &port{name: name}
+	}
+	if _, leftOut := f.leftOut[name]; c.After != nil && !leftOut {
+		n := old.frontends
+		if isNew {
+			n = countFrontends(c)
+		} else {
+			for ch := range c.FrontendChanges() {
+				if ch.Before != nil {
+					n[classOf(*ch.Before)]--
+				}
+				if ch.After != nil {
+					n[classOf(*ch.After)]++
+				}
+			}
 		}
-		return " --name " + p.affinityName(ep) + " --mask " + mask + " --rsource"
+		next = f.config.render(c, n)
+		f.ports[name] = next
+	} else {
+		delete(f.ports, name)
+	}
+	f.planOwnChains(c, old, next)
+	f.planFrontends(c, old, next)
+}
+
+func countFrontends(c *frontend.PortChange) (n [numClasses]int) {
+	for fr := range c.Frontends() {
+		n[classOf(fr)]++
+	}
+	return n
+}
+
+// planOwnChains has the chains that only one service port uses follow.
+func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
+	for _, own := range next.chains {
+		f.chainsOf(own.filter).set(own.name, own.rules, next.name.String())
+	}
+	for _, own := range old.chains {
+		if !next.has(own.name) {
+			f.chainsOf(own.filter).drop(own.name)
+		}
+	}
+	for i := range next.sets {
+		f.planSet(c, next.name, i, old.sets[i], next.sets[i])
+	}
+}
+
+// has tells whether a port has a chain of that name, those of sets aside.
+func (p *port) has(chain string) bool {
+	return slices.ContainsFunc(p.chains, func(own ownChain) bool { return own.name == chain })
+}
+
+// planFrontends has the trees follow: those frontends that have changed, and those to whose traffic something else is
+// to happen.
+func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
+	if c.Before != nil {
+		for ch := range c.FrontendChanges() {
+			var k frontend.Key
+			var before, after traffic
+			if ch.Before != nil {
+				k, before = ch.Before.Key, old.traffic[classOf(*ch.Before)]
+			}
+			if ch.After != nil {
+				k, after = ch.After.Key, next.traffic[classOf(*ch.After)]
+			}
+			f.setFrontend(k, next.name, before, after)
+		}
+	}
+	var changed [numClasses]bool
+	for i := range changed {
+		changed[i] = !old.traffic[i].equal(next.traffic[i])
+	}
+	if changed == [numClasses]bool{} {
+		return
+	}
+	for fr := range c.Frontends() {
+		if i := classOf(fr); changed[i] {
+			f.setFrontend(fr.Key, next.name, old.traffic[i], next.traffic[i])
+		}
+	}
+}
+
+// setFrontend has the trees follow a frontend of a service port.
+func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after traffic) {
+	nat := f.tree(k, after.masquerade)
+	if old := f.tree(k, before.masquerade); !before.to.isZero() && (after.to.isZero() || old != nat) {
+		old.remove(k, owner)
+	}
+	if !after.to.isZero() {
+		nat.set(&entry{key: k, owner: owner, to: after.to})
+	}
+	if filter := f.refuseTree(k); !after.refuse.isZero() {
+		filter.set(&entry{key: k, owner: owner, to: after.refuse})
+	} else if !before.refuse.isZero() {
+		filter.remove(k, owner)
+	}
+}
+
+// affinityName is the name of the list of an endpoint's clients, in /proc/net/xt_recent.
+func affinityName(n model.PortName, ep netip.AddrPort) string {
+	return chainPrefix + hash(n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String(), ep.String())
+}
+
+// affinityRules send a client to the endpoint that it was sent to before, if it was, and otherwise to one at random
+// (S32). Either way it is noted when it was here.
+func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
+	match := "-p " + protocolText(p.Name.Protocol)
+	mask := "255.255.255.255"
+	if c.family == model.IPv6 {
+		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 	}
 	seconds := strconv.FormatInt(int64(p.AffinityTimeout/time.Second), 10)
 	rules := make([]string, 0, 2*len(endpoints))
+	lists := make([]string, len(endpoints))
 	for i, ep := range endpoints {
+		lists[i] = " --name " + affinityName(p.Name, ep) + " --mask " + mask + " --rsource" + dnat(ep)
 		m := match
 		if i == 0 {
 			m += comment(portComment(p.Name))
 		}
-		rules = append(rules, m+" -m recent --update --seconds "+seconds+" --reap"+list(ep)+dnat(ep))
+		rules = append(rules, m+" -m recent --update --seconds "+seconds+" --reap"+lists[i])
 	}
-	for i, ep := range endpoints {
+	for i := range endpoints {
 		m := match
 		if left := len(endpoints) - i; left > 1 {
-			m += " -m statistic --mode random --probability " + dp.Probability(left)
+			m += " -m statistic --mode random --probability " + dp.Probability(1, left)
 		}
-		rules = append(rules, m+" -m recent --set"+list(ep)+dnat(ep))
+		rules = append(rules, m+" -m recent --set"+lists[i])
 	}
 	return rules
 }

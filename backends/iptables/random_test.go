@@ -209,8 +209,8 @@ func (w *randomWorld) check() {
 	}
 }
 
-// Whatever the changes are, however they are divided into waves, whatever fails in between and however often the backend is
-// restarted: the rules do to packets what the oracle says.
+// Whatever the changes are, however they are divided into waves, whatever fails in between and however often the
+// backend is restarted: the rules do to packets what the oracle says.
 func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 	for seed := range uint64(15) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -14,36 +14,31 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
-
-// RefusedError is a service port whose rules iptables or the kernel refuses, because a match is missing, say. The service port
-// is left out, and all others are in force. The next Sync tries again.
-type RefusedError struct {
-	Port model.PortName
-	Err  error // as a rule a [*dataplane.RestoreError]
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("service port %v is left out, its rules are refused: %v", e.Port, e.Err)
-}
-
-// Unwrap returns why.
-func (e *RefusedError) Unwrap() error { return e.Err }
 
 // probeChain is where rules are tried out. Nothing leads there.
 const probeChain = chainPrefix + "PROBE"
 
-// maxProbes bounds how often one Sync tries rules out. When there have been so many, all that are still in doubt are left out.
+// maxProbes bounds how often one Sync tries rules out. When there have been so many, all that are still in doubt are
+// left out.
 const maxProbes = 40
 
 // search looks for what a table was refused for. iptables-legacy does not tell where the kernel finds fault.
 type search struct {
 	*family
 	left int
-	// failed is why the search has to end: what was said of a try was nothing about its rules.
+	// failed is why the search has to end: a try failed for a reason unrelated to its rules.
 	failed error
+}
+
+// candidate is a service port whose rules may be refused.
+type candidate struct {
+	change *frontend.PortChange
+	port   *port
 }
 
 // isAboutRules tells whether an error of a restore may go away with a rule.
@@ -61,14 +56,14 @@ func isAboutRules(err error) bool {
 		context.Canceled, context.DeadlineExceeded}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// leaveOut finds out what was refused and puts all the rest in force. It returns an error in any case, unless it is only
-// that the kernel has no match bpf.
-func (f *family) leaveOut(ctx context.Context, err error) error {
+// leaveOut finds out what was refused, leaves that out and applies all the rest. What it leaves out is in
+// family.leftOut.
+func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) error {
 	var refused *dp.RestoreError
 	if !isAboutRules(err) || !errors.As(err, &refused) {
 		return err
 	}
-	suspects := f.suspects()
+	suspects := f.suspects(c)
 	s := search{family: f, left: maxProbes}
 	plain := []string{"-j RETURN"}
 	if s.try(ctx, plain, nil) != nil {
@@ -79,17 +74,18 @@ func (f *family) leaveOut(ctx context.Context, err error) error {
 		if s.try(ctx, plain, nil) != nil || s.failed != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("The kernel has no match bpf: there are rules for single endpoints instead", "family", f.features.Family)
-		f.withoutBPF()
+		klog.FromContext(ctx).Info("The kernel has no match bpf: there are rules for single endpoints instead",
+			"family", c.Family())
+		f.withoutBPF(c)
 		lost = true
 	}
 	// If the line is known, whose it is need not be searched for.
-	i := slices.IndexFunc(suspects, func(p *port) bool {
+	i := slices.IndexFunc(suspects, func(p candidate) bool {
 		return refused.Text != "" && slices.ContainsFunc(f.allRules(p), func(rule string) bool {
 			return strings.HasSuffix(refused.Text, " "+rule)
 		})
 	})
-	var bad []*RefusedError
+	var bad []*sink.PortError
 	if i >= 0 {
 		bad = append(s.refused(ctx, suspects[i:i+1]), s.refused(ctx, slices.Concat(suspects[:i], suspects[i+1:]))...)
 	} else {
@@ -98,43 +94,90 @@ func (f *family) leaveOut(ctx context.Context, err error) error {
 	if len(bad) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
 		return err
 	}
-	var errs []error
-	changed := map[model.ServiceName]*described{}
-	for _, p := range bad {
-		f.refused[p.Port] = true
-		changed[p.Port.Service] = f.described[p.Port.Service]
-		errs = append(errs, p)
+	for _, e := range bad {
+		f.leftOut[e.Port] = e
+		if change, ok := c.Port(e.Port); ok {
+			f.planPort(change)
+		}
 	}
-	f.plan(ctx, changed)
-	if err := f.apply(ctx); err != nil {
-		errs = append(errs, err)
+	f.planBase()
+	return f.write(ctx)
+}
+
+// tryLeftOut tries what was left out again: at a retry all of it, and otherwise the service ports that have changed.
+func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (taken []*frontend.PortChange) {
+	if len(f.leftOut) == 0 {
+		return nil
+	}
+	due := f.leftOut
+	if !c.Retry() {
+		due = map[model.PortName]*sink.PortError{}
+		for p := range changes.Ports() {
+			if name := nameOf(p); f.leftOut[name] != nil {
+				due[name] = f.leftOut[name]
+			}
+		}
+	}
+	var candidates []candidate
+	for _, name := range slices.SortedFunc(maps.Keys(due), model.PortName.Compare) {
+		if change, ok := c.Port(name); ok {
+			candidates = append(candidates, candidate{change, f.config.render(change, countFrontends(change))})
+		} else {
+			delete(f.leftOut, name)
+		}
+	}
+	before, err := f.dataplane.Generation(ctx)
+	s := search{family: f, left: maxProbes, failed: err}
+	bad := s.refused(ctx, candidates)
+	after, err := f.dataplane.Generation(ctx)
+	if s.failed != nil || err != nil {
+		return nil // nothing was learned
+	}
+	f.adopt(before, after)
+	for _, p := range candidates {
+		i := slices.IndexFunc(bad, func(e *sink.PortError) bool { return e.Port == p.port.name })
+		if i >= 0 {
+			f.leftOut[p.port.name] = bad[i]
+			continue
+		}
+		delete(f.leftOut, p.port.name)
+		taken = append(taken, p.change)
+	}
+	return taken
+}
+
+// joinLeftOut adds the errors of what is left out.
+func (f *family) joinLeftOut(err error) error {
+	errs := []error{err}
+	for _, name := range slices.SortedFunc(maps.Keys(f.leftOut), model.PortName.Compare) {
+		errs = append(errs, f.leftOut[name])
 	}
 	return errors.Join(errs...)
 }
 
 // suspects returns the service ports that have rules in chains that were to change, by name.
-func (f *family) suspects() []*port {
-	var list []*port
-	for _, name := range slices.SortedFunc(maps.Keys(f.services), model.ServiceName.Compare) {
-		for _, p := range f.services[name] {
-			if f.isTouched(p) {
-				list = append(list, p)
-			}
+func (f *family) suspects(c *frontend.Changes) []candidate {
+	var list []candidate
+	for change := range c.All() {
+		if p := f.ports[change.After.Name]; p != nil && f.isTouched(candidate{change, p}) {
+			list = append(list, candidate{change, p})
 		}
 	}
 	return list
 }
 
-func (f *family) isTouched(p *port) bool {
-	for _, c := range p.chains {
-		if f.chainsOf(c).touched[c.name] {
+func (f *family) isTouched(p candidate) bool {
+	if slices.ContainsFunc(p.port.chains, func(own ownChain) bool { return f.chainsOf(own.filter).touched[own.name] }) {
+		return true
+	}
+	for i, s := range p.port.sets {
+		if s.isTouched(f.nat, p.port.name, setOf(i)) {
 			return true
 		}
 	}
-	for i := range p.fronts {
-		k := p.fronts[i].key
-		for _, t := range []*tree{f.tree(k, p.fronts[i].masquerade), f.refuseTree(k)} {
-			if n := t.top.leafFor(k); n != nil && n.isTouched() {
+	for fr := range p.change.Frontends() {
+		for _, t := range []*tree{f.tree(fr.Key, p.port.traffic[classOf(fr)].masquerade), f.refuseTree(fr.Key)} {
+			if n := t.top.leafFor(fr.Key); n != nil && n.isTouched() {
 				return true
 			}
 		}
@@ -143,47 +186,56 @@ func (f *family) isTouched(p *port) bool {
 }
 
 // allRules returns the rules of a service port, in both tables.
-func (f *family) allRules(p *port) []string { return slices.Concat(p.rules(false), p.rules(true)) }
+func (f *family) allRules(p candidate) []string {
+	return slices.Concat(f.config.rulesOf(p, false), f.config.rulesOf(p, true))
+}
 
-// rules returns the rules of a service port in a table, wherever they are.
-func (p *port) rules(filter bool) []string {
+// rulesOf returns the rules of a service port in a table, wherever they are.
+func (c *config) rulesOf(p candidate, filter bool) []string {
 	var rules []string
-	for i := range p.fronts {
-		to := p.fronts[i].to
+	for fr := range p.change.Frontends() {
+		t := p.port.traffic[classOf(fr)]
+		to := t.to
 		if filter {
-			to = p.fronts[i].refuse
+			to = t.refuse
 		}
 		if !to.isZero() {
-			e := entry{p.fronts[i].key, p.Name, to}
+			e := entry{fr.Key, p.port.name, to}
 			rules = e.rules(e.rules(rules, true), false)
 		}
 	}
-	for _, c := range p.chains {
-		if c.filter == filter {
-			rules = append(rules, c.rules...)
+	for _, own := range p.port.chains {
+		if own.filter == filter {
+			rules = append(rules, own.rules...)
+		}
+	}
+	for i, s := range p.port.sets {
+		if s.used && !filter {
+			rules = append(rules, c.setRules(p.change.After, targetsOf(p.change.Endpoints(setOf(i))))...)
 		}
 	}
 	return rules
 }
 
 // refused returns those of the service ports whose rules are refused.
-func (s *search) refused(ctx context.Context, ports []*port) []*RefusedError {
+func (s *search) refused(ctx context.Context, ports []candidate) []*sink.PortError {
 	if len(ports) == 0 || s.failed != nil || ctx.Err() != nil {
 		return nil
 	}
 	var nat, filter []string
 	for _, p := range ports {
-		nat = append(nat, p.rules(false)...)
-		filter = append(filter, p.rules(true)...)
+		nat = append(nat, s.config.rulesOf(p, false)...)
+		filter = append(filter, s.config.rulesOf(p, true)...)
 	}
 	err := s.try(ctx, nat, filter)
 	if err == nil || s.failed != nil {
 		return nil
 	}
 	if len(ports) == 1 || s.left <= 0 {
-		var list []*RefusedError
+		var list []*sink.PortError
 		for _, p := range ports {
-			list = append(list, &RefusedError{p.Name, err})
+			list = append(list, &sink.PortError{Port: p.port.name, Family: s.features.Family,
+				Err: fmt.Errorf("left out, its rules are refused: %w", err)})
 		}
 		return list
 	}
@@ -203,7 +255,8 @@ func (s *search) try(ctx context.Context, nat, filter []string) error {
 		if len(t.rules) == 0 {
 			continue
 		}
-		try.Tables = append(try.Tables, dp.TableBatch{Table: t.table, Chains: []dp.Chain{{Name: probeChain, Rules: withoutJumps(t.rules)}}})
+		probe := dp.Chain{Name: probeChain, Rules: withoutJumps(t.rules)}
+		try.Tables = append(try.Tables, dp.TableBatch{Table: t.table, Chains: []dp.Chain{probe}})
 		undo.Tables = append(undo.Tables, dp.TableBatch{Table: t.table, Remove: []string{probeChain}})
 	}
 	err := s.dataplane.Restore(ctx, try)

@@ -1,27 +1,24 @@
 package iptables
 
 import (
-	"net/netip"
+	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// renderer makes the rules of a service port: what its fronts lead to, and its own chains.
+// renderer makes the rules of a service port: what happens to the traffic of its frontends, and its own chains.
 type renderer struct {
 	*config
-	port  *port
-	users [2]int // how many rules lead to the endpoints of the cluster set and of the local set
+	from *frontend.Port
+	port *port
+	// users are how many rules lead to the endpoints of each of port.sets.
+	users [2]int
 }
 
-// kinds are the routes of the traffic of one front: from this node's pods, from the node itself, from elsewhere.
-type kinds struct{ pod, node, other model.Route }
-
-func (r *renderer) kinds(fr *front) (k kinds) {
-	k.pod, k.node, k.other = r.port.RoutesTo(fr.kind)
-	return k
+func (r *renderer) isEmpty(rt model.Route) bool {
+	return rt.Endpoints == 0 || r.from.Size(rt.Endpoints) == 0
 }
-
-func (r *renderer) isEmpty(rt model.Route) bool { return len(r.port.Endpoints(rt.Endpoints)) == 0 }
 
 // same tells whether the same happens to traffic of two routes.
 func (r *renderer) same(a, b model.Route) bool {
@@ -31,13 +28,11 @@ func (r *renderer) same(a, b model.Route) bool {
 	return a.Endpoints == b.Endpoints && a.Masquerade == b.Masquerade
 }
 
-func (r *renderer) simple(k kinds) bool { return r.same(k.pod, k.other) && r.same(k.node, k.other) }
-
-// Names of the chains of a service port, and what they are for.
-func (r *renderer) chainName(purpose string) string {
-	return chainPrefix + purpose + "-" + portHash(r.port.Name)
+func (r *renderer) simple(k frontend.SourceRoutes) bool {
+	return r.same(k.FromPod, k.Other) && r.same(k.FromNode, k.Other)
 }
 
+// What the chains of a service port are for.
 const (
 	chainCluster    = "CLUSTER" // to the cluster set
 	chainLocal      = "LOCAL"   // to the local set
@@ -47,111 +42,92 @@ const (
 	chainDeny       = "DENY"    // filter: drop what source ranges do not let pass
 )
 
-func (r *renderer) setChain(set model.EndpointSets) string {
-	if set == model.LocalSet {
-		return r.chainName(chainLocal)
-	}
-	return r.chainName(chainCluster)
+func chainName(purpose string, p model.PortName) string {
+	return chainPrefix + purpose + "-" + portHash(p)
 }
+
+func (r *renderer) chainName(purpose string) string { return chainName(purpose, r.port.name) }
 
 func (r *renderer) add(filter bool, purpose string, rules []string) string {
 	name := r.chainName(purpose)
-	for _, c := range r.port.chains {
-		if c.name == name {
-			return name
-		}
+	if !r.port.has(name) {
+		r.port.chains = append(r.port.chains, ownChain{filter, name, rules})
 	}
-	r.port.chains = append(r.port.chains, ownChain{filter, name, rules})
 	return name
 }
 
-func (r *renderer) render() {
+// render returns a service port as it is to be, which has so many frontends of each class.
+func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) *port {
+	from := change.After
+	r := &renderer{config: c, from: from, port: &port{name: from.Name, frontends: frontends}}
 	p := r.port
-	for i := range p.fronts {
-		r.renderNAT(&p.fronts[i], p.Destinations[i].Restricted)
-		r.renderRefusal(&p.fronts[i], p.Destinations[i].Restricted)
+	for i, n := range frontends {
+		if n > 0 {
+			r.renderNAT(class(i), n)
+			r.renderRefusal(class(i))
+		}
 	}
-	// A set that only one front leads to, and directly, needs no chain of its own. Node ports have one all the same: with a group
-	// below them the names of their chains would be too long.
-	for i, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
-		endpoints := p.Endpoints(set)
-		if r.users[i] == 0 {
+	// A set that only one frontend leads to, and directly, needs no chain of its own. Node ports have one all the same:
+	// with a group below them the names of their chains would be too long.
+	for i, users := range r.users {
+		if users == 0 {
 			continue
 		}
-		chain := r.setChain(set)
-		if r.users[i] == 1 && p.AffinityTimeout == 0 && len(endpoints) <= maxInline {
-			if fr := p.frontTo("-g " + chain); fr != nil && fr.key.addr.IsValid() {
-				fr.to = target{endpoints: endpoints}
+		set := setOf(i)
+		if users == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
+			rule := "-g " + setChain(p.name, set)
+			at := slices.IndexFunc(p.traffic[:nodePorts], func(t traffic) bool { return t.to.rule == rule })
+			if at >= 0 {
+				p.traffic[at].to = target{endpoints: targetsOf(change.Endpoints(set))}
 				continue
 			}
 		}
-		rules := r.port.affinityRulesOr(r.config, endpoints)
-		p.chains = append(p.chains, ownChain{false, chain, rules})
+		p.sets[i] = newOwnSet(from, set)
 	}
+	return p
 }
 
-func (p *port) frontTo(rule string) *front {
-	for i := range p.fronts {
-		if p.fronts[i].to.rule == rule {
-			return &p.fronts[i]
-		}
-	}
-	return nil
+// toSet returns the rule that leads to the endpoints of a route, for so many users.
+func (r *renderer) toSet(rt model.Route, users int) string {
+	r.users[setIndex(rt.Endpoints)] += users
+	return "-g " + setChain(r.port.name, rt.Endpoints)
 }
 
-func (p *port) affinityRulesOr(c *config, endpoints []netip.AddrPort) []string {
-	if p.AffinityTimeout > 0 {
-		return p.affinityChain(c, endpoints)
-	}
-	match := "-p " + protocolText(p.Name.Protocol)
-	return balance(nil, match+comment(portComment(p.Name)), match, endpoints)
-}
-
-// toSet returns the rule that leads to the endpoints of a route.
-func (r *renderer) toSet(rt model.Route) string {
-	r.users[rt.Endpoints/model.LocalSet]++
-	return "-g " + r.setChain(rt.Endpoints)
-}
-
-// renderNAT says what table nat does for a front.
-func (r *renderer) renderNAT(fr *front, restricted bool) {
-	k := r.kinds(fr)
-	if r.isEmpty(k.pod) && r.isEmpty(k.node) && r.isEmpty(k.other) {
+// renderNAT says what table nat does for the frontends of a class.
+func (r *renderer) renderNAT(c class, frontends int) {
+	k, t := r.from.RoutesOf(c.kind()), &r.port.traffic[c]
+	if r.isEmpty(k.FromPod) && r.isEmpty(k.FromNode) && r.isEmpty(k.Other) {
 		return
 	}
-	m := masqOf(k.other.Masquerade)
-	nodePort := !fr.key.addr.IsValid()
+	m := masqOf(k.Other.Masquerade)
 	rule := ""
-	if r.simple(k) && (!nodePort || m != masqUnlessPod) {
-		fr.masquerade = m
-		rule = r.toSet(k.other)
+	if r.simple(k) && (c != nodePorts || m != masqUnlessPod) {
+		t.masquerade = m
+		rule = r.toSet(k.Other, frontends)
 	} else {
 		rule = "-g " + r.external(k)
 	}
-	if restricted {
+	if c == restricted {
 		var rules []string
-		for i, p := range r.port.SourceRanges {
+		for i, p := range r.from.SourceRanges {
 			match := "-s " + prefixText(p)
 			if p.Bits() == 0 {
-				match = "-p " + protocolText(fr.key.protocol)
+				match = "-p " + protocolText(r.port.name.Protocol)
 			}
 			if i == 0 {
-				match += comment(portComment(r.port.Name))
+				match += comment(portComment(r.port.name))
 			}
 			rules = append(rules, match+" "+rule)
 		}
 		rule = "-g " + r.add(false, chainRestricted, rules)
 	}
-	fr.to.rule = rule
+	t.to.rule = rule
 }
 
 // external returns the chain that tells traffic apart by where it comes from (S27).
-func (r *renderer) external(k kinds) string {
-	name := r.chainName(chainExternal)
-	for _, c := range r.port.chains {
-		if c.name == name {
-			return name
-		}
+func (r *renderer) external(k frontend.SourceRoutes) string {
+	if name := r.chainName(chainExternal); r.port.has(name) {
+		return name
 	}
 	var rules []string
 	lead := func(match string, rt model.Route) {
@@ -165,45 +141,46 @@ func (r *renderer) external(k kinds) string {
 		if rt.Masquerade != model.MasqueradeNever {
 			rules = append(rules, match+markText(r.mark, true))
 		}
-		rules = append(rules, match+r.toSet(rt))
+		rules = append(rules, match+r.toSet(rt, 1))
 	}
-	if !r.same(k.pod, k.other) || !r.same(k.pod, k.node) || k.other.Masquerade == model.MasqueradeUnlessLocalPod {
+	if !r.same(k.FromPod, k.Other) || !r.same(k.FromPod, k.FromNode) || k.Other.Masquerade == model.MasqueradeUnlessLocalPod {
 		for _, isLocalPod := range r.isLocalPod() {
-			rt := k.pod
+			rt := k.FromPod
 			if rt.Masquerade == model.MasqueradeUnlessLocalPod {
 				rt.Masquerade = model.MasqueradeNever
 			}
 			lead(isLocalPod, rt)
 		}
 	}
-	if !r.same(k.node, k.other) {
-		lead("-m addrtype --src-type LOCAL", k.node)
+	if !r.same(k.FromNode, k.Other) {
+		lead("-m addrtype --src-type LOCAL", k.FromNode)
 	}
-	lead("", k.other)
-	rules[0] = insertComment(rules[0], portComment(r.port.Name))
+	lead("", k.Other)
+	rules[0] = insertComment(rules[0], portComment(r.port.name))
 	return r.add(false, chainExternal, rules)
 }
 
-// renderRefusal says what table filter does for a front: to packets that table nat has not led to an endpoint.
-func (r *renderer) renderRefusal(fr *front, restricted bool) {
-	k := r.kinds(fr)
-	none := !r.isEmpty(k.pod) && !r.isEmpty(k.node) && !r.isEmpty(k.other)
-	all := r.isEmpty(k.pod) && r.isEmpty(k.node) && r.isEmpty(k.other)
+// renderRefusal says what table filter does for the frontends of a class: to packets that table nat has sent to no
+// endpoint.
+func (r *renderer) renderRefusal(c class) {
+	k, t := r.from.RoutesOf(c.kind()), &r.port.traffic[c]
+	none := !r.isEmpty(k.FromPod) && !r.isEmpty(k.FromNode) && !r.isEmpty(k.Other)
+	all := r.isEmpty(k.FromPod) && r.isEmpty(k.FromNode) && r.isEmpty(k.Other)
 	var rule string
 	switch {
-	case none && !restricted:
+	case none && c != restricted:
 		return
 	case none:
-		fr.refuse.rule = dropText
+		t.refuse.rule = dropText
 		return
 	case all && r.simple(k):
-		rule = r.verdict(k.other)
+		rule = r.verdict(k.Other)
 	default:
 		rule = "-g " + r.refusal(k)
 	}
-	if restricted {
-		rules := make([]string, 0, len(r.port.SourceRanges)+1)
-		for _, p := range r.port.SourceRanges {
+	if c == restricted {
+		rules := make([]string, 0, len(r.from.SourceRanges)+1)
+		for _, p := range r.from.SourceRanges {
 			match := "-s " + prefixText(p) + " "
 			if p.Bits() == 0 {
 				match = ""
@@ -211,14 +188,14 @@ func (r *renderer) renderRefusal(fr *front, restricted bool) {
 			rules = append(rules, match+rule)
 		}
 		rules = append(rules, dropText)
-		rules[0] = insertComment(rules[0], portComment(r.port.Name))
+		rules[0] = insertComment(rules[0], portComment(r.port.name))
 		rule = "-g " + r.add(true, chainDeny, rules)
 	}
-	fr.refuse.rule = rule
+	t.refuse.rule = rule
 }
 
 // refusal returns the chain that refuses traffic depending on where it comes from.
-func (r *renderer) refusal(k kinds) string {
+func (r *renderer) refusal(k frontend.SourceRoutes) string {
 	var rules []string
 	refuse := func(match string, rt model.Route) {
 		if match != "" {
@@ -231,11 +208,11 @@ func (r *renderer) refusal(k kinds) string {
 		}
 	}
 	for _, isLocalPod := range r.isLocalPod() {
-		refuse(isLocalPod, k.pod)
+		refuse(isLocalPod, k.FromPod)
 	}
-	refuse("-m addrtype --src-type LOCAL", k.node)
-	refuse("", k.other)
-	rules[0] = insertComment(rules[0], portComment(r.port.Name))
+	refuse("-m addrtype --src-type LOCAL", k.FromNode)
+	refuse("", k.Other)
+	rules[0] = insertComment(rules[0], portComment(r.port.name))
 	return r.add(true, chainRefuse, rules)
 }
 

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Rules are written as iptables-save prints them, so that what is in force can be compared with what is wanted as text.
+// Rules are written as iptables-save prints them, so that what is there can be compared with what is wanted as text.
 
 func prefixText(p netip.Prefix) string {
 	return dp.Address(p.Masked().Addr()) + "/" + strconv.Itoa(p.Bits())

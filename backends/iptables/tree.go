@@ -6,23 +6,24 @@ import (
 	"slices"
 	"strconv"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A tree of chains leads a packet to the rules for its destination without passing by those of all others. Chains divide
-// the port numbers by ranges until one number is left, and then the addresses by their bits, from the lowest one on: these
-// are different everywhere, however a cluster's addresses are handed out. iptables matches any bits: 0.0.0.2/0.0.0.3 are
-// the addresses that end in binary 10. Where few destinations are left they stand in one chain, one after the other, or in
-// groups: see group.
+// A tree of chains leads a packet to the rules for its frontend without passing by those of all others. Chains
+// divide the port numbers by ranges until one number is left, and then the addresses by their bits, from the lowest one
+// on: these are different everywhere, however a cluster's addresses are handed out. iptables matches any bits:
+// 0.0.0.2/0.0.0.3 are the addresses that end in binary 10. Where few frontends are left they stand in one chain, one
+// after the other, or in groups: see group.
 //
 // What comes or goes changes one chain, or two; now and then a chain is divided, or is taken together again.
 const (
 	maxPassed     = 96 // rules that a packet may have to pass by in a chain that is not divided
-	mergeBelow    = 24 // so many destinations in several chains may be taken together
+	mergeBelow    = 24 // so many frontends in several chains may be taken together
 	portChildren  = 16
 	addrBits      = 2 // bits of the address that one level looks at
-	maxAddrLevels = 5 // nf_tables follows 15 jumps one after the other, and there are others before and after these
+	maxAddrLevels = 4 // nf_tables follows 15 jumps one after the other, and there are others before and after these
 )
 
 // tree is a tree of chains for one protocol.
@@ -70,7 +71,8 @@ func (t *tree) set(e *entry) {
 		}
 		t.chains.put(t.name, t.top)
 	}
-	if t.top.find(e.key) == nil {
+	have := t.find(e.key)
+	if have == nil {
 		for n := t.top; ; {
 			n.count++
 			if n.children == nil {
@@ -80,15 +82,21 @@ func (t *tree) set(e *entry) {
 			n = n.childFor(e.key)
 		}
 	}
+	if have.equal(e) {
+		return
+	}
 	n := t.top.leafFor(e.key)
 	i, _ := n.search(e.key)
 	n.leaf[i] = e
 	n.divideOrRegroup()
 }
 
-// remove takes an entry out.
-func (t *tree) remove(k key) {
-	if t.top == nil || t.top.find(k) == nil {
+// find returns the entry with a key, or nil.
+func (t *tree) find(k frontend.Key) *entry { return t.top.find(k) }
+
+// remove takes the entry with a key out, if it is still that of an owner: frontends may have gone over to another one.
+func (t *tree) remove(k frontend.Key, owner model.PortName) {
+	if e := t.find(k); e == nil || e.owner != owner {
 		return
 	}
 	var path []*node
@@ -118,18 +126,18 @@ func (t *tree) remove(k key) {
 	}
 }
 
-func (n *node) search(k key) (int, bool) {
-	return slices.BinarySearchFunc(n.leaf, k, func(e *entry, k key) int { return e.key.compare(k) })
+func (n *node) search(k frontend.Key) (int, bool) {
+	return slices.BinarySearchFunc(n.leaf, k, func(e *entry, k frontend.Key) int { return e.key.Compare(k) })
 }
 
-func (n *node) leafFor(k key) *node {
+func (n *node) leafFor(k frontend.Key) *node {
 	for n != nil && n.children != nil {
 		n = n.existingChild(k)
 	}
 	return n
 }
 
-func (n *node) find(k key) *entry {
+func (n *node) find(k frontend.Key) *entry {
 	if n = n.leafFor(k); n != nil {
 		if i, ok := n.search(k); ok {
 			return n.leaf[i]
@@ -139,11 +147,11 @@ func (n *node) find(k key) *entry {
 }
 
 // digit tells which of the children a key belongs to.
-func (n *node) digit(k key) uint16 {
+func (n *node) digit(k frontend.Key) uint16 {
 	if n.first < n.last {
-		return uint16((int(k.port) - int(n.first)) / n.portsPerChild())
+		return uint16((int(k.Port) - int(n.first)) / n.portsPerChild())
 	}
-	return addrDigit(k.addr, n.shift)
+	return addrDigit(k.Addr, n.shift)
 }
 
 func (n *node) portsPerChild() int { return (int(n.last) - int(n.first) + 1) / portChildren }
@@ -153,7 +161,7 @@ func addrDigit(a netip.Addr, shift int) uint16 {
 	return uint16(b[len(b)-1-shift/8]>>(shift%8)) & (1<<addrBits - 1)
 }
 
-func (n *node) existingChild(k key) *node {
+func (n *node) existingChild(k frontend.Key) *node {
 	if n.children == nil {
 		return nil
 	}
@@ -165,7 +173,7 @@ func (n *node) existingChild(k key) *node {
 }
 
 // childFor returns the child for a key, made if need be.
-func (n *node) childFor(k key) *node {
+func (n *node) childFor(k frontend.Key) *node {
 	d := n.digit(k)
 	i, ok := slices.BinarySearchFunc(n.children, d, func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
 	if ok {
@@ -232,10 +240,10 @@ func (n *node) canDivide() bool {
 
 // firstDifference returns the lowest bits in which the addresses are not all the same, or -1.
 func (n *node) firstDifference() int {
-	first := n.leaf[0].key.addr
+	first := n.leaf[0].key.Addr
 	for shift := 0; shift < first.BitLen(); shift += addrBits {
 		for _, e := range n.leaf {
-			if addrDigit(e.key.addr, shift) != addrDigit(first, shift) {
+			if addrDigit(e.key.Addr, shift) != addrDigit(first, shift) {
 				return shift
 			}
 		}
@@ -252,7 +260,7 @@ func (n *node) merge() bool {
 	if passed(entries) > maxPassed/2 {
 		return false
 	}
-	slices.SortFunc(entries, func(a, b *entry) int { return a.key.compare(b.key) })
+	slices.SortFunc(entries, func(a, b *entry) int { return a.key.Compare(b.key) })
 	for _, c := range n.children {
 		c.drop()
 	}
@@ -316,7 +324,7 @@ func (n *node) anyAddr() netip.Addr {
 	for n.children != nil {
 		n = n.children[0].node
 	}
-	return n.leaf[0].key.addr
+	return n.leaf[0].key.Addr
 }
 
 // origin implements content.

@@ -15,7 +15,7 @@ func Example() {
 
 	web := dataplane.Chain{Name: "KPL-WEB", Origin: "default/web", Rules: []string{
 		"-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -m comment --comment " + dataplane.Quote("default/web:http") +
-			" -m statistic --mode random --probability " + dataplane.Probability(2) + " -j DNAT --to-destination 10.244.1.5:8080",
+			" -m statistic --mode random --probability " + dataplane.Probability(1, 2) + " -j DNAT --to-destination 10.244.1.5:8080",
 		"-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.2.6:8080",
 	}}
 	err := ipt.Restore(ctx, &dataplane.Batch{Tables: []dataplane.TableBatch{{

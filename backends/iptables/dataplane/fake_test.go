@@ -302,7 +302,7 @@ func bigTable(rules int) *Batch {
 		for j := range 100 {
 			c.Rules = append(c.Rules, fmt.Sprintf(
 				"-d 10.96.%d.%d/32 -p tcp -m tcp --dport 80 -m statistic --mode random --probability %s -j DNAT --to-destination 10.244.1.%d:8080",
-				i%256, j, Probability(j%10+1), j))
+				i%256, j, Probability(1, j%10+1), j))
 		}
 		t.Chains = append(t.Chains, c)
 	}

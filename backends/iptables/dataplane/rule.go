@@ -33,11 +33,11 @@ const (
 	escaped = "\"\\'"
 )
 
-// Probability returns what follows "-m statistic --mode random --probability" so that one in n matches, as iptables-save
+// Probability returns what follows "-m statistic --mode random --probability" so that k in n match, as iptables-save
 // prints it: the kernel keeps 31 bits of it.
-func Probability(n int) string {
+func Probability(k, n int) string {
 	const one = 1 << 31
-	return strconv.FormatFloat(math.Round(one/float64(n))/one, 'f', 11, 64)
+	return strconv.FormatFloat(math.Round(one*float64(k)/float64(n))/one, 'f', 11, 64)
 }
 
 // Address returns an address as iptables-save prints it, which is glibc's way: "::0.1.0.0" for "::1:0", for what has six

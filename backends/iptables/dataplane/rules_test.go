@@ -80,7 +80,7 @@ func printedRules(f model.Family) map[Table][]string {
 		Mangle: {"-j DROP", "-j MARK --set-xmark 0x4000/0x4000", "-i eth0 -j RETURN"},
 	}
 	for _, n := range []int{1, 2, 3, 7, 10, 33, 100, 999, 65536} {
-		rules[NAT] = append(rules[NAT], "-m statistic --mode random --probability "+Probability(n)+" -j KPL-OTHER")
+		rules[NAT] = append(rules[NAT], "-m statistic --mode random --probability "+Probability(1, n)+" -j KPL-OTHER")
 	}
 	for _, list := range rules {
 		for i := range list {

@@ -1,0 +1,114 @@
+package iptables_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// refusing is a rig on a kernel without SCTP. restores counts runs of iptables-restore.
+func refusing(t *testing.T) (r *rig, restores *int) {
+	r, restores = newRig(t, iptables.Options{}), new(int)
+	r.fakes[model.IPv4].FailRestore = func(b *dataplane.Batch) error {
+		*restores++
+		if strings.Contains(b.String(), "-p sctp -m sctp") {
+			return errors.New("no such match")
+		}
+		return nil
+	}
+	return r, restores
+}
+
+// wave is a Sync that is no retry.
+func (r *rig) wave() error {
+	r.t.Helper()
+	_, err := r.model.Flush(r.backend)
+	require.NoError(r.t, err)
+	return r.backend.Sync(r.t.Context())
+}
+
+// A node is healthy, and its flows are cleaned up, although one service needs what the kernel does not have.
+func TestAServiceThatIsRefusedIsNoFailureOfItsFamily(t *testing.T) {
+	r, restores := refusing(t)
+	r.set(backendtest.EveryFeature()...)
+	err := r.wave()
+	v4, v6 := sink.FailedFamilies(err)
+	assert.False(t, v4 || v6, "%v", err)
+	ports := sink.PortErrors(err)
+	require.Len(t, ports, 1)
+	assert.Equal(t, "voip/sip:sip/SCTP", ports[0].Port.String())
+	assert.Equal(t, model.IPv4, ports[0].Family)
+	require.ErrorContains(t, err, "no such match")
+
+	*restores = 0
+	require.Equal(t, ports, sink.PortErrors(r.wave()), "it is still left out")
+	assert.Zero(t, *restores, "and nothing is tried")
+
+	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+	require.Equal(t, ports, sink.PortErrors(r.wave()))
+	assert.Equal(t, 1, *restores, "others are not held up")
+	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
+}
+
+func TestAServiceThatWasRefusedIsTriedAgain(t *testing.T) {
+	for name, again := range map[string]func(r *rig){
+		"when it changes": func(r *rig) { r.set(fm.Endpoint("voip/sip:sip/SCTP", "10.244.2.21:5060").Build()) },
+		"at a retry":      func(r *rig) { r.backend.ResyncFailed() },
+		"at a resync":     func(r *rig) { r.backend.ForceResync() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, restores := refusing(t)
+			r.set(backendtest.EveryFeature()...)
+			require.Len(t, sink.PortErrors(r.wave()), 1)
+
+			*restores = 0
+			again(r)
+			require.Len(t, sink.PortErrors(r.wave()), 1)
+			assert.Equal(t, 2, *restores, "by itself, and undone")
+			assert.NotContains(t, r.dump(model.IPv4), "PROBE")
+
+			r.fakes[model.IPv4].FailRestore = nil
+			again(r)
+			r.set(fm.Service("voip/sip").DetectsLocalPods().ClusterIP("10.96.2.2").SCTPPort("sip", 5060).Build())
+			require.NoError(t, r.wave())
+			assert.Contains(t, r.dump(model.IPv4), "-d 10.96.2.2/32 -p sctp -m sctp --dport 5060")
+			assert.NotContains(t, r.dump(model.IPv4), "10.96.2.1")
+		})
+	}
+}
+
+func TestAServiceThatWasRefusedAndGoesIsForgotten(t *testing.T) {
+	r, restores := refusing(t)
+	r.set(backendtest.EveryFeature()...)
+	require.Error(t, r.wave())
+	r.model.DeleteService(model.ServiceName{Namespace: "voip", Name: "sip"})
+	*restores = 0
+	require.NoError(t, r.wave())
+	assert.Zero(t, *restores)
+}
+
+// The service that is left out owns its addresses until it goes.
+func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
+	r, _ := refusing(t)
+	r.set(backendtest.Node(), fm.Service("a/one").ClusterIP("10.96.0.1").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
+		fm.Endpoint("a/one:x/SCTP", "10.244.2.1:80").Build())
+	require.Len(t, sink.PortErrors(r.wave()), 1)
+	r.fakes[model.IPv4].FailRestore = nil
+	r.set(fm.Service("b/two").ClusterIP("10.96.0.2").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
+		fm.Endpoint("b/two:x/SCTP", "10.244.2.2:80").Build())
+	r.model.DeleteService(model.ServiceName{Namespace: "a", Name: "one"})
+	require.NoError(t, r.wave())
+	dump := r.dump(model.IPv4)
+	assert.Contains(t, dump, "-d 198.51.100.1/32 -p sctp -m sctp --dport 80 -m comment --comment \"b/two:x\"")
+	assert.NotContains(t, dump, "a/one")
+}
