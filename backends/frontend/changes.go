@@ -32,7 +32,7 @@ func (c *Changes) Full() bool { return c.family.full }
 
 // Retry tells that what the dataplane had refused is to be tried again now: a backend that leaves out single service
 // ports, with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
-func (c *Changes) Retry() bool { return c.family.full || c.family.retry }
+func (c *Changes) Retry() bool { return c.family.retry }
 
 // Difference returns the changes as what differs from what was last accepted, also with Full. It is for backends that keep
 // what they want by themselves, and for which Full means no more than to read the dataplane again.
@@ -174,6 +174,9 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 		}
 	}
 }
+
+// NumFrontends returns how many frontends the port has.
+func (c *PortChange) NumFrontends() int { return len(c.port.asked) - c.port.lost }
 
 // FrontendChange is a frontend that a port gained (Before is nil), lost (After is nil), or has with another kind or
 // restriction. A key that moves from one port to another is told by both.

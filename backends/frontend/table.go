@@ -165,7 +165,7 @@ func (t *Table) Sync(ctx context.Context) error {
 	var errs []error
 	for _, f := range t.families {
 		f.full = f.full || t.resync == resyncAll || t.resync == resyncFailed && f.failed
-		f.retry = f.retry || t.resync != resyncNothing
+		f.retry = t.resync != resyncNothing || f.full && !f.failed
 		errs = append(errs, t.apply(ctx, f, t.options.Apply))
 	}
 	t.resync = resyncNothing
@@ -215,7 +215,7 @@ func (t *Table) Reapply(ctx context.Context, full bool, families ...model.Family
 	var errs []error
 	for _, f := range t.families {
 		if len(families) == 0 || slices.Contains(families, f.family) {
-			f.full = f.full || full
+			f.full, f.retry = f.full || full, f.retry || full
 			errs = append(errs, t.apply(ctx, f, t.options.Apply))
 		}
 	}
@@ -229,7 +229,7 @@ func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error)
 	defer t.mu.Unlock()
 	t.active = false
 	for _, f := range t.families {
-		f.full = true
+		f.full, f.failed = true, false
 	}
 	return remove(ctx)
 }

@@ -4,29 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Backend is a [sink.Sink] whose Sync puts services in force with nftables. It is also a [sink.NodeSetter] and a
-// [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp,
-// which may be called from any.
+// Backend is a [sink.Sink] whose Sync applies services with nftables. It is also a [sink.NodeSetter] and a
+// [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close, CleanUp and
+// Problems, which may be called from any.
 type Backend struct {
-	*sink.FullState
+	*frontend.Table
 
 	options   Options
 	dataplane dp.Interface
 	owned     bool // the dataplane is the backend's own to close
-
-	mu       sync.Mutex
-	families []*family
-	latest   *sink.Snapshot // to repair to
+	families  []*family
 
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -73,9 +71,19 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		unregister()
 		return b.closeDataplane()
 	})
-	b.FullState = sink.NewFullState(b.sync)
+	b.Table, err = frontend.New(frontend.Options{Families: families, OnProblem: o.OnProblem,
+		Apply: func(ctx context.Context, c *frontend.Changes) error { return b.family(c.Family()).apply(ctx, c) }})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.close())
+	}
 	ctx, b.stop = context.WithCancel(ctx)
-	go b.repair(ctx)
+	go func() {
+		defer close(b.done)
+		b.Repair(ctx, frontend.RepairOptions{Wake: b.dataplane.Drift(),
+			Look: func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+				return b.family(c.Family()).repair(ctx, c)
+			}})
+	}()
 	return b, nil
 }
 
@@ -95,111 +103,30 @@ func (b *Backend) chooseFamilies(ctx context.Context) error {
 			return err
 		}
 		b.families = append(b.families, &family{dataplane: b.dataplane, options: &b.options,
-			key: dp.TableKey{Family: f, Name: b.options.TableName}, state: newState(0)})
+			key: dp.TableKey{Family: f, Name: b.options.TableName}})
 	}
 	return nil
 }
 
-// sync is the callback of the full state.
-func (b *Backend) sync(ctx context.Context, s *sink.Snapshot) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.latest = s
-	var errs []error
-	for _, f := range b.families {
-		if s.FullResyncOf(f.key.Family) {
-			f.inForce = nil
-		}
-		if f.failed == nil || f.inForce != nil || s.RetryDue() {
-			f.failed = f.sync(ctx, s)
-		} // otherwise it has to be compared as a whole, which the retry is for
-		if f.failed != nil {
-			errs = append(errs, &sink.FamilyError{Family: f.key.Family, Err: fmt.Errorf("nft: %w", f.failed)})
-		}
-	}
-	if err := ctx.Err(); err != nil && len(errs) > 0 {
-		for _, f := range b.families {
-			f.failed = nil // it has merely not been done
-		}
-		return err
-	}
-	return errors.Join(errs...)
-}
-
-// The pauses between attempts to repair a table that somebody else keeps changing, or that cannot be repaired.
-const (
-	minRepairPause = 100 * time.Millisecond
-	maxRepairPause = 30 * time.Second
-)
-
-// repair puts back what somebody else changes in the tables. A failure is tried again, here and by whoever calls Sync.
-func (b *Backend) repair(ctx context.Context) {
-	defer close(b.done)
-	pause, last := minRepairPause, time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-b.dataplane.Drift():
-		}
-		for {
-			if time.Since(last) > 10*pause {
-				pause = minRepairPause
-			} else {
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(pause):
-				}
-				pause = min(2*pause, maxRepairPause)
-			}
-			err := b.repairOnce(ctx)
-			last = time.Now()
-			if err == nil || ctx.Err() != nil {
-				break
-			}
-			klog.FromContext(ctx).Error(err, "Repairing what was changed by somebody else")
-		}
-	}
-}
-
-func (b *Backend) repairOnce(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.latest == nil {
-		return nil // nothing is ours yet, or any more
-	}
-	var errs []error
-	for _, f := range b.families {
-		if !b.dataplane.Drifted(f.key) && !(f.unrepaired && f.inForce == nil) {
-			continue
-		}
-		err := f.sync(ctx, b.latest)
-		if f.unrepaired = err != nil; err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		klog.FromContext(ctx).Info("Repaired a table that somebody else had changed", "table", f.key)
-	}
-	return errors.Join(errs...)
+func (b *Backend) family(of model.Family) *family {
+	return b.families[slices.IndexFunc(b.families, func(f *family) bool { return f.key.Family == of })]
 }
 
 // CleanUp deletes the backend's tables. Flows that are under way keep their endpoints; for new ones services end. A later
-// Sync that has something to do puts everything in force again.
+// Sync applies everything again.
 func (b *Backend) CleanUp(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.latest = nil
-	var errs []error
-	for _, f := range b.families {
-		if err := f.cleanUp(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("nft: cleaning up: %w", err))
+	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
+		var errs []error
+		for _, f := range b.families {
+			if err := f.cleanUp(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("nft: cleaning up: %w", err))
+			}
 		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }
 
-// Close ends the repairs and releases what the backend holds. The tables stay in force. Call no other method after it; a
+// Close ends the repairs and releases what the backend holds. The tables stay. Call no other method after it; a
 // second Close does nothing.
 func (b *Backend) Close() error {
 	b.stop()

@@ -1,13 +1,18 @@
 // Package nft is a service proxy for Linux with nftables, for programs that feed it through package sink. [New] returns a
-// [Backend]; its Sync puts in force what was described.
+// [Backend]; its Sync applies what was described.
 //
 // # What it guarantees
 //
-//   - A wave costs what it changes: a replaced endpoint is one element of a map, whatever the size of the cluster.
-//   - No packet is led to what has gone: what is no longer needed is removed in a second transaction, when nobody is led
-//     there any more. Each transaction is in force as a whole or not at all.
-//   - A restart keeps traffic. The first Sync reads the table as an earlier process left it and corrects the difference;
-//     clients with session affinity keep their endpoint. A table of another layout is replaced in one transaction.
+//   - A wave costs what it changes: a replaced endpoint is one element of a map, whatever the size of the cluster and of its
+//     service.
+//   - No packet is sent to what has gone: what is no longer needed is removed in a second transaction, when nothing points
+//     there any more. Each transaction is applied as a whole or not at all. If the second one is refused, everything still
+//     does what it should; what is left over is removed by a later Sync, and that is no failure.
+//   - A restart keeps traffic. The first Sync reads the table as an earlier process left it and corrects the difference, but
+//     for the endpoints: these are written anew, beside the old ones. Clients with session affinity keep their endpoint. A
+//     table of another layout is replaced in one transaction.
+//   - No service uses up what others need: one with many addresses, ports or endpoints has its endpoints once, and the clients
+//     of session affinity are counted for each service port.
 //   - What others change in its tables is noticed at once, from the kernel's notifications and from the generation of
 //     the ruleset, which every transaction depends on; it is read, compared and repaired. So is, before the next
 //     transaction, anything that failed.
@@ -59,6 +64,10 @@
 //
 //	 cluster-3 ──► dnat to endpoints[ address . protocol . port . random number from 0 to 2 ]
 //
+//	 A service port that would have more than 1,024 elements there has chains of its own, which all its frontends share:
+//
+//	 port-... ──► dnat to port-endpoints[ its number . random number from 0 to 49,999 ]
+//
 //	forward, output (all packets, after everybody's address translation)
 //	        └── begins a connection? ──► cluster-ips-check
 //	                                         ├── address in cluster-ips? ──── reject          S33
@@ -77,19 +86,39 @@
 // random number must be a constant of a rule: that is why there is a chain for each number of endpoints, made when the
 // first service needs it, and removed at the next full comparison when none does.
 //
-// A service port with session affinity (S32) has chains of its own instead, named affinity-..., and in the set affinity its
-// clients, by their address and a number that stands for an endpoint of the port. (nft has no way to write a number in
-// a key but "numgen random mod 1 offset 7", which is always 7.)
+// A service port with session affinity (S32) has chains of its own as well, and a set of its clients, by their address and a
+// number that stands for an endpoint of the port. (nft has no way to write a number in a key but "numgen random mod 1
+// offset 7", which is always 7.)
 //
-//	affinity-...-cluster ─┬─ source . 7 in affinity? ───── note it again, dnat to endpoint 1, whose number is 7
-//	                      ├─ source . 9 in affinity? ───── note it again, dnat to endpoint 2, whose number is 9
-//	                      ├─ with a chance of 1 in 2 ───── note source . 7, dnat to endpoint 1
-//	                      ├─ else ──────────────────────── note source . 9, dnat to endpoint 2
-//	                      └─ if nothing can be noted ───── dnat to endpoint 2
+//	affinity-...-cluster ─┬─ source . 7 in affinity-...? ── note it again, dnat to endpoint 1, whose number is 7
+//	                      ├─ source . 9 in affinity-...? ── note it again, dnat to endpoint 2, whose number is 9
+//	                      ├─ with a chance of 1 in 2 ────── note source . 7, dnat to endpoint 1
+//	                      ├─ else ───────────────────────── note source . 9, dnat to endpoint 2
+//	                      └─ if nothing can be noted ────── go to port-...-cluster: any of them, at random
 //
 // So affinity holds over all addresses of the port and over restarts, ends in the transaction in which the endpoint goes,
-// and costs in proportion to the port's endpoints, per connection and per change. Only a client of an endpoint that goes
-// and comes back within the timeout may find both the old and the new one to be its own; it then stays with one of them.
+// and costs in proportion to the port's endpoints, per connection and per change. A set has room for 65,535 clients; further
+// ones are balanced without affinity. Only a client of an endpoint that goes and comes back within the timeout may find
+// both the old and the new one to be its own; it then stays with one of them.
+//
+// # What is known of a table
+//
+//	              Sync compares              Sync: what is no longer needed
+//	┌─────────┐ ─────────────────► ┌───────┐   cannot be removed    ┌───────────┐
+//	│ unknown │                    │ known │ ─────────────────────► │ leftovers │
+//	└─────────┘ ◄───────────────── └───────┘ ◄───────────────────── └───────────┘
+//	     ▲     a transaction fails,  │   ▲      the next Sync can         │
+//	     │     ForceResync           │   │                              │
+//	     │                somebody   ▼   │ Sync or a repair             │ somebody else
+//	     │                else     ┌─────────┐ compares                 │ changes the table
+//	     └──────────────────────── │ suspect │ ◄────────────────────────┘
+//	                  a Sync fails └─────────┘ ─┐
+//	                                     ▲      │ a repair fails, and is tried again
+//	                                     └──────┘
+//
+// In state known a Sync applies the difference to what was accepted. In state unknown the slots of endpoints are not read
+// but written anew, which the kernel does more quickly than to list them. In state suspect everything is read: on a node where
+// somebody changes rulesets all the time the backend would otherwise write slots without end.
 //
 // # Why two tables
 //

@@ -2,11 +2,22 @@ package nft
 
 import (
 	"net/netip"
+	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 )
 
-// slotElement says which endpoint is in a slot of a service address or node port.
+// frontendKey is what a frontend is looked up by in service-ips or nodeports.
+func frontendKey(k frontend.Key) string {
+	b := make([]byte, 0, 24)
+	if !k.IsNodePort() {
+		b = dp.AppendAddr(b, k.Addr)
+	}
+	return string(dp.AppendPort(dp.AppendProtocol(b, k.Protocol), k.Port))
+}
+
+// slotElement says which endpoint is in a slot of a frontend, or of a backend set that has a number.
 func slotElement(key string, slot int, to netip.AddrPort) dp.Element {
 	var b [64]byte
 	k := append(b[:0], key...)
@@ -30,47 +41,34 @@ func hairpinElement(a netip.Addr) dp.Element {
 	return dp.Element{Key: string(dp.AppendAddr(dp.AppendAddr(nil, a), a))}
 }
 
-// counted is a set of addresses each of which several service ports may want. It remembers which ones came and went.
-type counted struct {
-	count   map[netip.Addr]int
-	touched map[netip.Addr]bool // whether they were there before
-}
+// addrRange is a range of addresses, both included.
+type addrRange struct{ first, last netip.Addr }
 
-func newCounted(n int) counted {
-	return counted{count: make(map[netip.Addr]int, n), touched: make(map[netip.Addr]bool, n)}
-}
-
-func (c *counted) touch(a netip.Addr) {
-	if _, ok := c.touched[a]; !ok {
-		c.touched[a] = c.count[a] > 0
+// mergeRanges returns what prefixes cover as ranges that neither overlap nor touch, sorted.
+func mergeRanges(prefixes []netip.Prefix) []addrRange {
+	ranges := make([]addrRange, 0, len(prefixes))
+	for _, p := range prefixes {
+		ranges = append(ranges, addrRange{p.Masked().Addr(), lastAddr(p)})
 	}
-}
-
-func (c *counted) add(a netip.Addr) {
-	c.touch(a)
-	c.count[a]++
-}
-
-func (c *counted) remove(a netip.Addr) {
-	c.touch(a)
-	if c.count[a]--; c.count[a] <= 0 {
-		delete(c.count, a)
-	}
-}
-
-// settle notes what came and went since the last time.
-func (c *counted) settle(sp *setPlan, element func(netip.Addr) dp.Element) {
-	for a, was := range c.touched {
-		switch is := c.count[a] > 0; {
-		case is && !was:
-			sp.add = append(sp.add, element(a))
-		case was && !is:
-			sp.gone = append(sp.gone, element(a))
+	slices.SortFunc(ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	merged := ranges[:0]
+	for _, r := range ranges {
+		if n := len(merged); n > 0 && (!merged[n-1].last.Less(r.first) || merged[n-1].last.Next() == r.first) {
+			if merged[n-1].last.Less(r.last) {
+				merged[n-1].last = r.last
+			}
+			continue
 		}
+		merged = append(merged, r)
 	}
-	if len(c.touched) > 64 {
-		c.touched = map[netip.Addr]bool{} // clearing costs as much as the map ever held
-	} else {
-		clear(c.touched)
+	return merged
+}
+
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(b)*8; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
 	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }

@@ -12,7 +12,7 @@ import (
 // layoutComment is the comment of the table. A table with another one is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 2"
 
-// The chains that are always there. Others are named in target.go. ("reject" and "drop" are words that nft reserves.)
+// The chains that are always there. Others are named in action.go and own.go. ("reject" and "drop" are words that nft reserves.)
 const (
 	servicesChain    = "services"
 	rejectChain      = "reject-traffic"
@@ -45,41 +45,45 @@ type sets struct {
 	endpoints, localEndpoints *dp.Set // slots of the cluster and the local set
 	nodePortEndpoints         *dp.Set
 	nodePortLocalEndpoints    *dp.Set
+	portEndpoints             *dp.Set // those of service ports that have chains of their own, by numbers
 	clusterIPs, nodePortIPs   *dp.Set
 	vipSources, hairpin       *dp.Set
-	affinity                  *dp.Set
 }
 
 // minSlots is the size of the slot maps of a small cluster. A map with a size is several times faster to fill and to list
-// than one without, and it cannot grow: see grow.
+// than one without, and it cannot grow: a bigger one takes its place, under another name.
 const minSlots = 16 << 10
 
 func newSets() *sets {
-	random := func(key []dp.Field) []dp.Field { return append(key, dp.Random) }
+	slots := func(name string, key ...dp.Field) *dp.Set {
+		return &dp.Set{Name: name, Key: append(key, dp.Random), Value: target(), Size: minSlots}
+	}
 	return &sets{
 		serviceIPs:             &dp.Set{Name: "service-ips", Key: vipKey(), Verdicts: true},
 		nodePorts:              &dp.Set{Name: "nodeports", Key: nodePortKey(), Verdicts: true},
-		endpoints:              &dp.Set{Name: "endpoints", Key: random(vipKey()), Value: target(), Size: minSlots},
-		localEndpoints:         &dp.Set{Name: "local-endpoints", Key: random(vipKey()), Value: target(), Size: minSlots},
-		nodePortEndpoints:      &dp.Set{Name: "nodeport-endpoints", Key: random(nodePortKey()), Value: target(), Size: minSlots},
-		nodePortLocalEndpoints: &dp.Set{Name: "nodeport-local-endpoints", Key: random(nodePortKey()), Value: target(), Size: minSlots},
+		endpoints:              slots("endpoints", vipKey()...),
+		localEndpoints:         slots("local-endpoints", vipKey()...),
+		nodePortEndpoints:      slots("nodeport-endpoints", nodePortKey()...),
+		nodePortLocalEndpoints: slots("nodeport-local-endpoints", nodePortKey()...),
+		portEndpoints:          slots("port-endpoints", dp.Constant),
 		clusterIPs:             &dp.Set{Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
 		nodePortIPs:            &dp.Set{Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
 		vipSources:             &dp.Set{Name: "vip-sources", Key: append(vipKey(), dp.SourceAddr), Interval: true},
 		hairpin:                &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
-		affinity: &dp.Set{Name: "affinity", Comment: "clients of endpoints", Key: []dp.Field{dp.SourceAddr, dp.Constant},
-			Dynamic: true},
 	}
 }
 
 // all lists the sets in the order in which they are made and listed.
 func (s *sets) all() []*dp.Set {
 	return []*dp.Set{s.serviceIPs, s.nodePorts, s.endpoints, s.localEndpoints, s.nodePortEndpoints, s.nodePortLocalEndpoints,
-		s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin, s.affinity}
+		s.portEndpoints, s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
 }
 
-// hasSlots tells whether a set is one of the maps with slots, which have a size.
-func hasSlots(s *dp.Set) bool { return s.Size > 0 && !s.Dynamic }
+// isLookedUpFirst tells whether packets that are under way are done with a set: what comes after it may be looked up later.
+func (s *sets) isLookedUpFirst(set *dp.Set) bool { return !hasSlots(set) && set != s.hairpin }
+
+// hasSlots tells whether a set is one of the maps with slots: no others have a size.
+func hasSlots(s *dp.Set) bool { return s.Size > 0 }
 
 // slots returns the map with the endpoints of a set, for service addresses or for node ports.
 func (s *sets) slots(set model.EndpointSets, nodePort bool) *dp.Set {
@@ -109,6 +113,7 @@ func sizeFor(n int) uint32 {
 
 // config is what of the node and the options the rules depend on, in one family.
 type config struct {
+	node      *model.Node
 	family    model.Family
 	mark      uint32
 	localPods model.LocalPods
@@ -120,6 +125,7 @@ type config struct {
 }
 
 func newConfig(f model.Family, o *Options, node *model.Node) *config {
+	c := &config{family: f, mark: o.MasqueradeMark, node: node}
 	if node == nil {
 		node = &model.Node{}
 	}
@@ -132,7 +138,7 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 		slices.SortFunc(list, netip.Prefix.Compare)
 		return slices.Compact(list)
 	}
-	c := &config{family: f, mark: o.MasqueradeMark, serviceCIDRs: ofFamily(node.ServiceCIDRs)}
+	c.serviceCIDRs = ofFamily(node.ServiceCIDRs)
 	c.localPods = node.LocalPods
 	c.localPods.CIDRs = ofFamily(node.LocalPods.CIDRs)
 	switch choice := o.NodePortAddresses; {

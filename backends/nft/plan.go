@@ -1,25 +1,33 @@
 package nft
 
 import (
+	"net/netip"
 	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// plan collects what is to change in a table, and divides it into two transactions. The first leads traffic over to what
-// is new, and leaves in place what a packet that is under way may still be led to; the second removes that.
+// plan is the difference between a table as it is and as it is to be. It writes to nothing but itself. It becomes two
+// transactions: the first sends traffic to what is new, and leaves in place what a packet that is under way may still be
+// sent to; the second removes that.
 type plan struct {
-	family *family
-	sets   []*setPlan // for the sets of layout.all, in that order
+	base   *table // as it is
+	config *config
+	sets   []*setPlan // for the sets of base.sets.all, in that order
 	// The rest is about what is not always there.
 	newSets    []*dp.Set
 	newChains  []chain // to make
 	chains     []chain // to rewrite
 	goneChains []string
 	goneSets   []string
-	// wantedChains has the names of those that were looked at.
-	wantedChains map[string]bool
+
+	rules   map[string][]dp.RuleID      // of the chains that were asked for
+	names   map[actions]string          // of the chains that all share, made here
+	own     map[model.PortName]*ownPort // that differ, nil for those that go
+	ids     map[uint32]bool             // of these
+	clients map[string]bool             // sets that were asked for
 }
 
 // setPlan is what is to change in a set. An element that goes and comes with the same key is replaced, or left alone if it
@@ -30,11 +38,13 @@ type setPlan struct {
 	replace   []dp.Element
 }
 
-func newPlan(f *family) *plan {
-	p := &plan{family: f, wantedChains: map[string]bool{}}
-	for _, s := range f.sets.all() {
-		p.sets = append(p.sets, &setPlan{set: s})
+func newPlan(base *table, c *config) *plan {
+	p := &plan{base: base, config: c, rules: map[string][]dp.RuleID{}, names: map[actions]string{},
+		own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}, clients: map[string]bool{}}
+	for _, s := range base.sets.all() {
+		p.sets = append(p.sets, &setPlan{set: s, gone: slices.Clip(base.leftovers.elements[s])})
 	}
+	p.goneChains, p.goneSets = slices.Clip(base.leftovers.chains), slices.Clip(base.leftovers.sets)
 	return p
 }
 
@@ -44,7 +54,7 @@ func (p *plan) of(s *dp.Set) *setPlan {
 			return sp
 		}
 	}
-	panic("nft: no plan for set " + s.Name) // only if layout.all forgets one
+	panic("nft: no plan for set " + s.Name) // only if sets.all forgets one
 }
 
 // settle finds the elements that go and come.
@@ -70,7 +80,7 @@ func (sp *setPlan) settle() {
 		}
 	}
 	sp.add = added
-	kept := sp.gone[:0]
+	kept := make([]dp.Element, 0, len(sp.gone)-len(sp.replace))
 	for i, e := range sp.gone {
 		if !stays[i] {
 			kept = append(kept, e)
@@ -79,74 +89,86 @@ func (sp *setPlan) settle() {
 	sp.gone = kept
 }
 
-// changePort notes what differs between a port as it is in force and as it is to be; either may be nil.
-func (p *plan) changePort(before, after *port) {
-	var none port
-	if before == nil {
-		before = &none
-	}
-	if after == nil {
-		after = &none
-	}
-	for i := range before.fronts {
-		o := &before.fronts[i]
-		p.changeFront(before, o, after, after.front(o.claimKey))
-	}
-	for i := range after.fronts {
-		if n := &after.fronts[i]; before.front(n.claimKey) == nil {
-			p.changeFront(before, nil, after, n)
-		}
-	}
-	for _, a := range before.Hairpins {
-		p.family.hairpins.remove(a)
-	}
-	for _, a := range after.Hairpins {
-		p.family.hairpins.add(a)
-	}
-	if a := before.ClusterIP(); a.IsValid() {
-		p.family.clusterIPs.remove(a)
-	}
-	if a := after.ClusterIP(); a.IsValid() {
-		p.family.clusterIPs.add(a)
-	}
-	p.changeAffinity(before, after)
+// portPlan is a service port, as it is or as it is to be.
+type portPlan struct {
+	*frontend.Port // nil: it does not exist
+	own            *ownPort
 }
 
-// front returns the front with a key, or nil.
-func (p *port) front(k claimKey) *front {
-	for i := range p.fronts {
-		if fr := &p.fronts[i]; fr.claimKey == k {
-			return fr
-		}
-	}
-	return nil
+// actionsOf returns what happens to traffic by a frontend.
+func (p portPlan) actionsOf(fr *frontend.Frontend) actions {
+	return actionsOf(p.Port, p.own, fr.Kind, fr.Restricted)
 }
 
-func (p *plan) changeFront(before *port, o *front, after *port, n *front) {
-	if o != nil && o.lost {
-		o = nil
+// sharedSets returns the sets of which a frontend has slots of its own.
+func (p portPlan) sharedSets(fr *frontend.Frontend) model.EndpointSets {
+	if fr == nil || p.own != nil {
+		return 0
 	}
-	if n != nil && n.lost {
-		n = nil
+	return p.RoutesOf(fr.Kind).Sets()
+}
+
+// changePort plans what differs of a service port.
+func (p *plan) changePort(c *frontend.PortChange) {
+	before, after := portPlan{Port: c.Before}, portPlan{Port: c.After}
+	if before.Port != nil {
+		before.own = p.base.own[c.Before.Name]
 	}
-	if o == nil && n == nil {
-		return
+	after.own = p.ownOf(c, before.own)
+	if before.Port == nil || after.Port == nil {
+		for fc := range c.FrontendChanges() {
+			p.changeFrontend(c, before, fc.Before, after, fc.After)
+		}
+	} else {
+		changed := map[frontend.Key]bool{}
+		for fc := range c.FrontendChanges() {
+			k := fc.Before
+			if k == nil {
+				k = fc.After
+			}
+			changed[k.Key] = true
+			p.changeFrontend(c, before, fc.Before, after, fc.After)
+		}
+		if concernsAll(c, before, after) {
+			for fr := range c.Frontends() {
+				if !changed[fr.Key] {
+					p.changeFrontend(c, before, &fr, after, &fr)
+				}
+			}
+		}
 	}
-	key, nodePort := "", false
+	p.changeOwn(c, before, after)
+}
+
+// concernsAll tells whether a change of a service port concerns frontends that do not change themselves.
+func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
+	for _, kind := range []frontend.Kind{frontend.ClusterIP, frontend.ExternalIP, frontend.NodePort} {
+		fr := &frontend.Frontend{Kind: kind}
+		if before.actionsOf(fr) != after.actionsOf(fr) {
+			return true
+		}
+	}
+	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
+		return true
+	}
+	return after.own == nil && (len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
+}
+
+// changeFrontend plans what differs of a frontend, where o is as it is and n as it is to be; either may be nil.
+func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan, n *frontend.Frontend) {
+	var key string
+	var nodePort bool
 	var was, is dp.Element
-	var wasSets, isSets model.EndpointSets
 	if o != nil {
-		key, nodePort = o.key, o.nodePort
-		was = p.dispatchElement(before, o)
-		wasSets = before.frontSets(o)
+		key, nodePort = frontendKey(o.Key), o.IsNodePort()
+		was = dp.Element{Key: key, Value: p.nameOf(before.actionsOf(o)), Comment: comment(before.Port)}
 	}
 	if n != nil {
-		key, nodePort = n.key, n.nodePort
-		is = p.dispatchElement(after, n)
-		isSets = after.frontSets(n)
+		key, nodePort = frontendKey(n.Key), n.IsNodePort()
+		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n)), Comment: comment(after.Port)}
 	}
 	if was != is {
-		sp := p.of(p.family.sets.dispatch(nodePort))
+		sp := p.of(p.base.sets.dispatch(nodePort))
 		if o != nil {
 			sp.gone = append(sp.gone, was)
 		}
@@ -154,106 +176,178 @@ func (p *plan) changeFront(before *port, o *front, after *port, n *front) {
 			sp.add = append(sp.add, is)
 		}
 	}
-	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
-		if (wasSets | isSets).Has(set) {
-			p.changeSlots(key, nodePort, set, before, wasSets, after, isSets)
+	wasSets, isSets := before.sharedSets(o), after.sharedSets(n)
+	for _, set := range backendSets {
+		p.changeSlots(p.of(p.base.sets.slots(set, nodePort)), key, c, set, wasSets.Has(set), isSets.Has(set))
+	}
+	p.changeSources(key, before, o, after, n)
+}
+
+// changeSlots plans the slots of a backend set under a key, which may have been there, and may be there from now on.
+func (p *plan) changeSlots(sp *setPlan, key string, c *frontend.PortChange, set model.EndpointSets, was, is bool) {
+	switch {
+	case was && is:
+		for _, ec := range c.EndpointChanges(set) {
+			if ec.Before != nil && ec.After != nil && ec.Before.Target == ec.After.Target {
+				continue
+			}
+			if ec.Before != nil {
+				sp.gone = append(sp.gone, slotElement(key, ec.Slot, ec.Before.Target))
+			}
+			if ec.After != nil {
+				sp.add = append(sp.add, slotElement(key, ec.Slot, ec.After.Target))
+			}
 		}
-	}
-	p.changeSources(before, o, after, n)
-}
-
-func (p *plan) dispatchElement(of *port, fr *front) dp.Element {
-	return dp.Element{Key: fr.key, Value: p.family.chainFor(p, of.dispatchOf(fr)), Comment: of.comment()}
-}
-
-// changeSlots compares slot by slot: the cost is that of comparing, and of what differs.
-func (p *plan) changeSlots(key string, nodePort bool, set model.EndpointSets, before *port, wasSets model.EndpointSets, after *port, isSets model.EndpointSets) {
-	sp := p.of(p.family.sets.slots(set, nodePort))
-	element := func(of *port, i int) dp.Element { return slotElement(key, i, of.Endpoints(set)[i]) }
-	was, is := 0, 0
-	if wasSets.Has(set) {
-		was = len(before.Endpoints(set))
-	}
-	if isSets.Has(set) {
-		is = len(after.Endpoints(set))
-	}
-	for i := range max(was, is) {
-		switch {
-		case i >= was:
-			sp.add = append(sp.add, element(after, i))
-		case i >= is:
-			sp.gone = append(sp.gone, element(before, i))
-		case before.Endpoints(set)[i] != after.Endpoints(set)[i]:
-			sp.gone = append(sp.gone, element(before, i))
-			sp.add = append(sp.add, element(after, i))
+	case was:
+		for i := range c.Before.Size(set) {
+			sp.gone = append(sp.gone, dp.Element{Key: string(dp.AppendNumber([]byte(key), uint32(i)))})
+		}
+	case is:
+		for i, ep := range c.Endpoints(set) {
+			sp.add = append(sp.add, slotElement(key, i, ep.Target))
 		}
 	}
 }
 
-// changeSources is about who may use a VIP.
-func (p *plan) changeSources(before *port, o *front, after *port, n *front) {
-	sp := p.of(p.family.sets.vipSources)
+// changeSources plans who may use a VIP.
+func (p *plan) changeSources(key string, before portPlan, o *frontend.Frontend, after portPlan, n *frontend.Frontend) {
+	sp := p.of(p.base.sets.vipSources)
 	if o != nil && o.Restricted {
-		for _, r := range before.ranges {
-			sp.gone = append(sp.gone, sourceElement(o.key, r))
+		for _, r := range mergeRanges(before.SourceRanges) {
+			sp.gone = append(sp.gone, sourceElement(key, r))
 		}
 	}
 	if n != nil && n.Restricted {
-		for _, r := range after.ranges {
-			sp.add = append(sp.add, sourceElement(n.key, r))
+		for _, r := range mergeRanges(after.SourceRanges) {
+			sp.add = append(sp.add, sourceElement(key, r))
 		}
 	}
 }
 
-func (p *plan) changeAffinity(before, after *port) {
-	if before.affinity == "" && after.affinity == "" {
+// changeOwn plans what a service port has of its own.
+func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
+	if before.own == nil && after.own == nil {
 		return
 	}
-	f := p.family
-	var names []string
-	for _, ch := range after.affinityChains(f.config, f.sets) {
-		names = append(names, ch.Name)
-		p.ensure(ch)
+	sp := p.of(p.base.sets.portEndpoints)
+	for i, set := range backendSets {
+		var key string
+		was := before.own != nil && before.Routes.Sets().Has(set)
+		is := after.own != nil && after.Routes.Sets().Has(set)
+		if was {
+			key = string(dp.AppendNumber(nil, before.own.ids[i]))
+		}
+		if is {
+			key = string(dp.AppendNumber(nil, after.own.ids[i]))
+		}
+		p.changeSlots(sp, key, c, set, was, is)
 	}
-	for _, ch := range before.affinityChains(f.config, f.sets) {
-		if _, there := f.chains[ch.Name]; there && !slices.Contains(names, ch.Name) {
-			delete(f.chains, ch.Name)
-			p.goneChains = append(p.goneChains, ch.Name)
+	if after.own != nil {
+		if after.own.clients != "" {
+			p.wantClients(after)
+		}
+		for _, ch := range p.ownChains(c, after.own) {
+			after.own.chains = append(after.own.chains, ch.Name)
+			p.ensure(ch)
+		}
+		p.own[c.After.Name] = after.own
+	} else {
+		p.own[c.Before.Name] = nil
+	}
+	if before.own != nil {
+		for _, name := range before.own.chains {
+			if after.own == nil || !slices.Contains(after.own.chains, name) {
+				p.goneChains = append(p.goneChains, name)
+			}
+		}
+		if name := before.own.clients; name != "" && (after.own == nil || after.own.clients != name) {
+			p.goneSets = append(p.goneSets, name)
 		}
 	}
+}
+
+// wantClients sees to it that the set of a port's clients is there.
+func (p *plan) wantClients(port portPlan) {
+	if name := port.own.clients; !p.clients[name] {
+		p.clients[name] = true
+		if !p.base.clients[name] {
+			p.newSets = append(p.newSets, clientsSet(port.Port, port.own))
+		}
+	}
+}
+
+// nameOf returns the name of the chain for actions.
+func (p *plan) nameOf(a actions) string {
+	if name, ok := p.base.names[a]; ok {
+		return name
+	}
+	return a.chainName()
+}
+
+// chainFor returns the name of the chain for actions, and sees to it that it is there.
+func (p *plan) chainFor(a actions) string {
+	if name, ok := p.base.names[a]; ok {
+		return name
+	}
+	if name, ok := p.names[a]; ok {
+		return name
+	}
+	name := a.chainName()
+	if a.own() != "" {
+		return name // changeOwn makes those
+	}
+	for _, ch := range p.config.chains(p.base.sets, a) {
+		p.ensure(ch)
+	}
+	p.names[a] = name
+	return name
 }
 
 // ensure sees to it that a chain is there with its rules.
 func (p *plan) ensure(ch chain) {
-	f := p.family
-	p.wantedChains[ch.Name] = true
-	ids := ch.ids(f.key.Family)
-	have, there := f.chains[ch.Name]
+	if _, done := p.rules[ch.Name]; done {
+		return
+	}
+	ids := ch.ids(p.config.family)
+	p.rules[ch.Name] = ids
+	have, there := p.base.chains[ch.Name]
 	switch {
 	case !there:
 		p.newChains = append(p.newChains, ch)
 	case !slices.Equal(have, ids):
 		p.chains = append(p.chains, ch)
-	default:
-		return
 	}
-	f.chains[ch.Name] = ids
+}
+
+// changeAddrs plans which addresses are in a set.
+func (p *plan) changeAddrs(s *dp.Set, c frontend.Diff[netip.Addr], element func(netip.Addr) dp.Element) {
+	sp := p.of(s)
+	for _, a := range c.Removed {
+		sp.gone = append(sp.gone, element(a))
+	}
+	for _, a := range c.Added {
+		sp.add = append(sp.add, element(a))
+	}
 }
 
 // transactions returns the two transactions. Call it once.
-func (p *plan) transactions() (first, second *dp.Transaction) {
-	f := p.family
-	first, second = dp.NewTransaction(f.key), dp.NewTransaction(f.key)
+func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
+	first, second = dp.NewTransaction(key), dp.NewTransaction(key)
 	for _, sp := range p.sets {
 		sp.settle()
 	}
-	if f.replaceTable {
+	p.goneChains = slices.DeleteFunc(p.goneChains, func(name string) bool { return p.rules[name] != nil })
+	p.goneSets = slices.DeleteFunc(p.goneSets, func(name string) bool { return p.clients[name] })
+	if p.base.replace {
 		first.DeleteTable()
 	}
-	if !f.there {
+	if !p.base.there {
 		first.AddTable(layoutComment)
 	}
 	for _, s := range p.newSets {
+		if hasSlots(s) {
+			s.Size = sizeFor(len(p.of(s).add))
+		}
 		first.AddSet(s)
 	}
 	for i := range p.newChains {
@@ -268,14 +362,14 @@ func (p *plan) transactions() (first, second *dp.Transaction) {
 		}
 	}
 	for _, sp := range p.sets {
-		switch sp.set {
-		case f.sets.serviceIPs, f.sets.nodePorts, f.sets.clusterIPs, f.sets.nodePortIPs, f.sets.vipSources:
+		if p.base.sets.isLookedUpFirst(sp.set) {
 			first.DeleteElements(sp.set, sp.gone...)
-		default:
+			sp.gone = nil
+		} else {
 			second.DeleteElements(sp.set, sp.gone...)
 		}
 	}
-	// What is led to comes before what leads there, for when a transaction has to be divided.
+	// What is looked up later comes first, for when a transaction has to be divided.
 	for _, sp := range slices.Backward(p.sets) {
 		first.ReplaceElements(sp.set, sp.replace...)
 		first.AddElements(sp.set, sp.add...)

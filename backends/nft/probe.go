@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/internal/serviceport"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -18,40 +18,35 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 	if family == model.IPv6 {
 		pod = netip.MustParseAddr("2001:db8::1")
 	}
-	c := newConfig(family, o, &model.Node{})
-	c.localPods = model.LocalPods{InterfacePrefix: "veth"}
-	c.serviceCIDRs = []netip.Prefix{netip.PrefixFrom(pod, pod.BitLen()-3).Masked()}
-	s := newSets()
-	p := &port{affinity: "affinity-probe", Port: serviceport.Port{Name: model.PortName{Protocol: model.TCP}, AffinityTimeout: time.Hour,
-		Cluster: []netip.AddrPort{netip.AddrPortFrom(pod, 80), netip.AddrPortFrom(pod, 81)}}}
-
-	tx := dp.NewTransaction(dp.TableKey{Family: family, Name: "kube-proxy-lib.probe"})
-	tx.AddTable(layoutComment)
-	for _, set := range s.all() {
-		tx.AddSet(set)
+	around := netip.PrefixFrom(pod, pod.BitLen()-3).Masked()
+	key := dp.TableKey{Family: family, Name: "kube-proxy-lib.probe"}
+	table, err := frontend.New(frontend.Options{Families: []model.Family{family},
+		Apply: func(ctx context.Context, c *frontend.Changes) error {
+			p := newPlan(newTable(), newConfig(family, o, c.Node()))
+			p.adopt(&dp.Table{})
+			p.planAll(c)
+			tx, _ := p.transactions(key)
+			return d.Check(ctx, tx)
+		}})
+	if err != nil {
+		return err
 	}
-	balance := func(m model.Masquerade) destination {
-		return destination{set: model.ClusterSet, n: 2, masquerade: m}
-	}
-	chains := c.baseChains(s)
-	chains = append(chains, c.chains(s, dispatch{fromPod: balance(model.MasqueradeNever), fromNode: balance(model.MasqueradeAlways),
-		other: balance(model.MasqueradeUnlessLocalPod), restricted: true})...)
-	last := chains[len(chains)-1].Name
-	chains = append(chains, p.affinityChains(c, s)...)
-	for i := range chains {
-		tx.AddChain(&chains[i].Chain)
-	}
-	for i := range chains {
-		for j := range chains[i].rules {
-			tx.AddRule(chains[i].Name, &chains[i].rules[j])
+	table.SetNode(&model.Node{ServiceCIDRs: []netip.Prefix{around}, LocalPods: model.LocalPods{InterfacePrefix: "veth"}})
+	for i, timeout := range []time.Duration{0, time.Hour} {
+		routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true, External: model.TrafficPolicyLocal,
+			DetectsLocalPods: true})
+		port := model.ServicePort{Protocol: model.TCP, Port: uint16(80 + i), NodePort: uint16(30080 + i),
+			RoutesIPv4: routes, RoutesIPv6: routes}
+		s := &model.Service{Name: model.ServiceName{Name: fmt.Sprint("probe-", i)}, ClusterIPs: []netip.Addr{pod},
+			LoadBalancerIPs: []netip.Addr{pod.Next()}, LoadBalancerSourceRanges: []netip.Prefix{around},
+			Ports: []model.ServicePort{port}, SessionAffinityTimeout: timeout}
+		table.SetService(s)
+		for n := range uint16(2) {
+			table.SetEndpoint(&model.Endpoint{Port: s.PortName(port), Target: netip.AddrPortFrom(pod, 80+n), Local: true,
+				Sets: model.ClusterSet | model.LocalSet})
 		}
 	}
-	key := string(dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(nil, pod), model.TCP), 80))
-	tx.AddElements(s.endpoints, slotElement(key, 0, p.Cluster[0]))
-	tx.AddElements(s.vipSources, sourceElement(key, addrRange{pod, pod.Next()}))
-	tx.AddElements(s.hairpin, hairpinElement(pod))
-	tx.AddElements(s.serviceIPs, dp.Element{Key: key, Value: last, Comment: "probe"})
-	if err := d.Check(ctx, tx); err != nil {
+	if err := table.Sync(ctx); err != nil {
 		return fmt.Errorf("this kernel cannot do what is needed for %v, which Linux 5.13 and later can with nf_tables, nft_nat, "+
 			"nft_masq, nft_fib, nft_reject, nft_numgen and nft_ct built in or loadable: %w", family, err)
 	}

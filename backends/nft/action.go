@@ -1,0 +1,217 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// action is what happens to traffic from one kind of source to a service port. Each is a chain, which all service ports
+// share for which the same is to happen, but for those that have chains of their own.
+type action struct {
+	verdict    model.Verdict // if n is 0
+	set        model.EndpointSets
+	n          int // endpoints in the set
+	masquerade model.Masquerade
+	nodePort   bool
+	own        string // the name of the service port's own chains, or ""
+}
+
+// actions are what happens to traffic by a frontend: an action for each kind of source.
+type actions struct {
+	fromPod, fromNode, other action
+	restricted               bool // only from the sources in vip-sources
+}
+
+// simple tells whether the source makes no difference.
+func (a actions) simple() bool { return a.fromPod == a.other && a.fromNode == a.other }
+
+func (a actions) each() [3]action { return [3]action{a.fromPod, a.fromNode, a.other} }
+
+// actionsOf returns what happens to traffic by a frontend of a service port, which may have chains of its own.
+func actionsOf(p *frontend.Port, own *ownPort, kind frontend.Kind, restricted bool) actions {
+	follow := func(r model.Route) action {
+		n := p.Size(r.Endpoints)
+		switch {
+		case n == 0:
+			return action{verdict: r.Empty}
+		case own != nil: // its chains serve any number, by any frontend
+			return action{set: r.Endpoints, n: 1, masquerade: r.Masquerade, own: own.name}
+		}
+		return action{set: r.Endpoints, n: n, masquerade: r.Masquerade, nodePort: kind == frontend.NodePort}
+	}
+	r := p.RoutesOf(kind)
+	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other), restricted: restricted}
+}
+
+func setName(s model.EndpointSets) string {
+	if s == model.LocalSet {
+		return "local"
+	}
+	return "cluster"
+}
+
+// chainName returns for example "cluster-3", "nodeport-local-2", "cluster-3-masq", or "port-...-cluster".
+func (a action) chainName() string {
+	switch {
+	case a.n == 0 && a.verdict == model.Drop:
+		return dropChain
+	case a.n == 0:
+		return rejectChain
+	}
+	name := fmt.Sprintf("%s-%d", setName(a.set), a.n)
+	switch {
+	case a.own != "":
+		name = a.own + "-" + setName(a.set)
+	case a.nodePort:
+		name = "nodeport-" + name
+	}
+	return name + masqueradeSuffix(a.masquerade)
+}
+
+func masqueradeSuffix(m model.Masquerade) string {
+	switch m {
+	case model.MasqueradeAlways:
+		return "-masq"
+	case model.MasqueradeUnlessLocalPod:
+		return "-masq-nonpod"
+	}
+	return ""
+}
+
+// code is the short form of chainName for the names of chains that tell sources apart.
+func (a action) code() string {
+	switch {
+	case a.n == 0 && a.verdict == model.Drop:
+		return "drop"
+	case a.n == 0:
+		return "reject"
+	}
+	code := setName(a.set)
+	if a.own == "" {
+		code += fmt.Sprint(a.n)
+	}
+	return code + strings.TrimPrefix(masqueradeSuffix(a.masquerade), "-")
+}
+
+// chainName returns the name of the chain that does all this, for example "pod-cluster3-node-cluster3masq-other-local2".
+func (a actions) chainName() string {
+	name := a.other.chainName()
+	if !a.simple() {
+		name = "pod-" + a.fromPod.code() + "-node-" + a.fromNode.code() + "-other-" + a.other.code()
+		if own := a.own(); own != "" {
+			name = own + "-" + name
+		} else if a.fromPod.nodePort || a.fromNode.nodePort || a.other.nodePort {
+			name = "nodeport-" + name
+		}
+	}
+	if a.restricted {
+		return "restricted-" + name
+	}
+	return name
+}
+
+func (a actions) own() string {
+	for _, each := range a.each() {
+		if each.own != "" {
+			return each.own
+		}
+	}
+	return ""
+}
+
+// chains returns the chains that actions need besides those that are always there and those that a service port with chains
+// of its own has for each set, in the order in which they can be made; the last one is that of a itself.
+func (c *config) chains(s *sets, a actions) []chain {
+	var chains []chain
+	if a.restricted {
+		inner := a
+		inner.restricted = false
+		chains = c.chains(s, inner)
+		return append(chains, chain{Chain: dp.Chain{Name: a.chainName()}, rules: []dp.Rule{
+			{Statements: []dp.Statement{dp.InSet{Key: s.vipSources.Key, Set: s.vipSources.Name, Not: true}, dp.Drop{}}},
+			{Statements: []dp.Statement{dp.Goto{Chain: inner.chainName()}}},
+		}})
+	}
+	for _, each := range a.each() {
+		if each.n > 0 && (each.own == "" || each.masquerade != model.MasqueradeNever) {
+			chains = append(chains, c.balanceChain(s, each))
+		}
+	}
+	if !a.simple() {
+		chains = append(chains, c.sourcesChain(a))
+	}
+	return chains
+}
+
+// balanceChain marks for masquerading and sends to one endpoint at random.
+func (c *config) balanceChain(s *sets, a action) chain {
+	ch := chain{Chain: dp.Chain{Name: a.chainName()}}
+	setMark := dp.SetMark{Bit: c.mark}
+	switch a.masquerade {
+	case model.MasqueradeAlways:
+		ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{setMark}})
+	case model.MasqueradeUnlessLocalPod:
+		ch.rules = append(ch.rules, dp.Rule{Statements: append(c.isNoLocalPod(), setMark)})
+	}
+	if a.own != "" {
+		a.masquerade = model.MasqueradeNever
+		ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.Goto{Chain: a.chainName()}}})
+		return ch
+	}
+	slots := s.slots(a.set, a.nodePort)
+	ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{
+		dp.DNATMap{Key: slots.Key, N: uint32(a.n), Map: slots.Name}}})
+	return ch
+}
+
+// sourcesChain tells apart where traffic comes from.
+func (c *config) sourcesChain(a actions) chain {
+	ch := chain{Chain: dp.Chain{Name: a.chainName()}}
+	if a.fromPod != a.other || a.fromPod != a.fromNode {
+		for _, isLocalPod := range c.isLocalPod() {
+			ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{isLocalPod, dp.Goto{Chain: a.fromPod.chainName()}}})
+		}
+	}
+	if a.fromNode != a.other {
+		ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{
+			dp.IsLocal{Field: dp.SourceAddr}, dp.Goto{Chain: a.fromNode.chainName()}}})
+	}
+	ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.Goto{Chain: a.other.chainName()}}})
+	return ch
+}
+
+// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30).
+func (c *config) isLocalPod() []dp.Statement {
+	switch l := c.localPods; {
+	case l.Bridge != "":
+		return []dp.Statement{dp.FromInterface{Name: l.Bridge}}
+	case l.InterfacePrefix != "":
+		return []dp.Statement{dp.FromInterface{Name: l.InterfacePrefix, Prefix: true}}
+	default:
+		var statements []dp.Statement
+		for _, p := range l.CIDRs {
+			statements = append(statements, dp.InPrefix{Field: dp.SourceAddr, Prefix: p})
+		}
+		return statements
+	}
+}
+
+// isNoLocalPod returns the matches that together say that the source is no pod of this node.
+func (c *config) isNoLocalPod() []dp.Statement {
+	statements := c.isLocalPod()
+	for i, s := range statements {
+		switch s := s.(type) {
+		case dp.FromInterface:
+			s.Not = true
+			statements[i] = s
+		case dp.InPrefix:
+			s.Not = true
+			statements[i] = s
+		}
+	}
+	return statements
+}

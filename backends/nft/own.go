@@ -1,0 +1,226 @@
+package nft
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// As a rule service ports share chains, and each frontend has slots of its own. Some have chains of their own instead, that all
+// their frontends go to, and slots by a number, once:
+//
+//   - those that would have more than maxSharedSlots slots, of which a change of their size would touch each frontend;
+//   - those with session affinity (S32).
+//
+// With session affinity a port has a set of clients, each with a number that stands for one of its endpoints. Its chain
+// first looks for the client at each endpoint, and only then takes an endpoint at random; either way it notes the client
+// there. Where the traffic came in makes no difference, and when an endpoint goes, so do the rules that look for its
+// clients: they go elsewhere, and all others stay. Nobody removes the entries of an endpoint that has gone. They time out, or
+// count again if it comes back before. When the set is full, new clients are served without affinity, by the chain of the
+// port that knows no clients; sets are for one service port each, so that no service can fill that of another.
+
+// clientsPrefix is what the names of sets of clients begin with.
+const clientsPrefix = "affinity-"
+
+// maxSharedSlots is how many slots a service port may have in the maps that all share.
+const maxSharedSlots = 1024
+
+// ownPort is a service port that has chains of its own. It is not written to once its plan is made.
+type ownPort struct {
+	name    string    // that the names of its chains begin with
+	random  string    // likewise, for the chains that take an endpoint at random
+	clients string    // the name of the set of its clients, "" without session affinity
+	ids     [2]uint32 // the numbers of its backend sets in port-endpoints
+	kinds   [frontend.NodePort + 1][2]int
+	chains  []string
+}
+
+// backendSets are the backend sets in the order of ownPort.ids.
+var backendSets = [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
+
+// wantsOwn tells whether a service port gets chains of its own.
+func wantsOwn(c *frontend.PortChange) bool {
+	p := c.After
+	if p == nil || c.NumFrontends() == 0 {
+		return false
+	}
+	endpoints, used := 0, p.Routes.Sets()
+	for _, set := range backendSets {
+		if used.Has(set) {
+			endpoints += p.Size(set)
+		}
+	}
+	return p.AffinityTimeout > 0 || c.NumFrontends()*endpoints > maxSharedSlots
+}
+
+// ownOf returns what a service port has of its own from now on, without its chains; nil if that is nothing.
+func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
+	if !wantsOwn(c) {
+		return nil
+	}
+	o := &ownPort{}
+	if before != nil {
+		*o = *before
+		o.chains = nil
+		for fc := range c.FrontendChanges() {
+			if fc.Before != nil {
+				*o.kind(fc.Before)--
+			}
+			if fc.After != nil {
+				*o.kind(fc.After)++
+			}
+		}
+	} else {
+		for i := range o.ids {
+			o.ids[i] = p.newID(c.After.Name, backendSets[i])
+		}
+		for fr := range c.Frontends() {
+			*o.kind(&fr)++
+		}
+	}
+	suffix := nameOf(c.After.Name)
+	o.random, o.clients = "port-"+suffix, ""
+	if o.name = o.random; c.After.AffinityTimeout > 0 {
+		o.name = clientsPrefix + suffix
+		o.clients = o.name
+	}
+	return o
+}
+
+func (o *ownPort) kind(fr *frontend.Frontend) *int {
+	if fr.Restricted {
+		return &o.kinds[fr.Kind][1]
+	}
+	return &o.kinds[fr.Kind][0]
+}
+
+// newID returns a number that no other backend set has.
+func (p *plan) newID(n model.PortName, set model.EndpointSets) uint32 {
+	sum := hashOf(n)
+	id := binary.BigEndian.Uint32(sum[8:]) + uint32(set)
+	for p.base.ids[id] || p.ids[id] {
+		id++
+	}
+	p.ids[id] = true
+	return id
+}
+
+func hashOf(n model.PortName) [sha256.Size]byte {
+	return sha256.Sum256([]byte(n.Service.Namespace + "\x00" + n.Service.Name + "\x00" + n.Port + "\x00" + n.Protocol.String()))
+}
+
+// nameOf returns a name for what is a service port's own: readable, bounded, and its alone.
+func nameOf(n model.PortName) string {
+	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(n.Protocol.String())
+	if n.Port != "" {
+		text += "/" + n.Port
+	}
+	sum := hashOf(n)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5])) + "-" + identifier(text, 40)
+}
+
+// identifier makes text fit to be a part of a name that nft can read: letters, digits, '/', '-', '_' and '.'.
+func identifier(text string, limit int) string {
+	b := []byte(text[:min(len(text), limit)])
+	for i, c := range b {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '/', c == '-', c == '_', c == '.':
+		default:
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// ownChains returns the chains of a service port that has its own, in the order in which they can be made.
+func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
+	var chains []chain
+	for i, set := range backendSets {
+		if c.After.Routes.Sets().Has(set) && c.After.Size(set) > 0 {
+			chains = append(chains, p.randomChain(c.After, o, i))
+			if o.clients != "" {
+				chains = append(chains, clientsChain(c, o, set))
+			}
+		}
+	}
+	for kind := range o.kinds {
+		for restricted, n := range o.kinds[kind] {
+			if n == 0 {
+				continue
+			}
+			a := actionsOf(c.After, o, frontend.Kind(kind), restricted == 1)
+			for _, ch := range p.config.chains(p.base.sets, a) {
+				own := strings.Contains(ch.Name, o.name)
+				if own && !slices.ContainsFunc(chains, func(other chain) bool { return other.Name == ch.Name }) {
+					chains = append(chains, ch)
+				}
+			}
+		}
+	}
+	return chains
+}
+
+// randomChain sends to an endpoint of the i-th set at random.
+func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
+	slots := p.base.sets.portEndpoints
+	return chain{
+		Chain: dp.Chain{Name: action{set: backendSets[i], n: 1, own: o.random}.chainName(), Comment: comment(port)},
+		rules: []dp.Rule{{Statements: []dp.Statement{dp.IsProtocol{Protocol: port.Name.Protocol},
+			dp.DNATMap{Key: slots.Key, ID: o.ids[i], N: uint32(port.Size(backendSets[i])), Map: slots.Name}}}},
+	}
+}
+
+// clientsChain keeps clients with their endpoints.
+func clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) chain {
+	clients := clientsSet(c.After, o)
+	a := action{set: set, n: 1, own: o.name}
+	ch := chain{Chain: dp.Chain{Name: a.chainName(), Comment: comment(c.After)}}
+	send := func(ep netip.AddrPort, match ...dp.Statement) {
+		ch.rules = append(ch.rules, dp.Rule{Statements: append(match,
+			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: endpointID(ep), Timeout: c.After.AffinityTimeout},
+			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep})})
+	}
+	endpoints := make([]netip.AddrPort, 0, c.After.Size(set))
+	for _, ep := range c.Endpoints(set) {
+		endpoints = append(endpoints, ep.Target)
+	}
+	slices.SortFunc(endpoints, model.CompareTargets) // or the chain would differ after a restart
+	for _, ep := range endpoints {
+		send(ep, dp.InSet{Key: clients.Key, Set: clients.Name, ID: endpointID(ep)})
+	}
+	for i, ep := range endpoints {
+		if left := len(endpoints) - i; left > 1 {
+			send(ep, dp.OneIn{N: uint32(left)})
+		} else {
+			send(ep)
+		}
+	}
+	a.own = o.random
+	ch.rules = append(ch.rules, dp.Rule{Comment: "if the set is full", Statements: []dp.Statement{dp.Goto{Chain: a.chainName()}}})
+	return ch
+}
+
+// clientsSet is the set of the clients of a service port with session affinity.
+func clientsSet(port *frontend.Port, o *ownPort) *dp.Set {
+	s := &dp.Set{Name: o.clients, Key: []dp.Field{dp.SourceAddr, dp.Constant}, Dynamic: true}
+	if port != nil {
+		s.Comment = comment(port)
+	}
+	return s
+}
+
+// endpointID is the number of an endpoint in the set of clients. It is the same after a restart.
+func endpointID(ep netip.AddrPort) uint32 {
+	sum := sha256.Sum256(dp.AppendPort(dp.AppendAddr(nil, ep.Addr()), ep.Port()))
+	return max(binary.BigEndian.Uint32(sum[:]), 1)
+}
+
+// comment names a service port in listings.
+func comment(p *frontend.Port) string { return dp.Escape(p.Name.String(), 120) }

@@ -1,0 +1,109 @@
+package nft_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// big is a service with many addresses and endpoints.
+type big struct{ addresses, endpoints int }
+
+func (b big) service() *model.Service {
+	s := fm.Service("default/big").ClusterIP("10.96.0.1").Port("http", 80).NodePort(30080).DetectsLocalPods()
+	for i := range b.addresses - 2 { // the cluster IP and the node port
+		s.ExternalIP(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}).String())
+	}
+	return s.Build()
+}
+
+func (b big) endpoint(i int) *model.Endpoint {
+	pod := netip.AddrFrom4([4]byte{10, 244, byte(2 + i>>8), byte(i)})
+	return fm.Endpoint("default/big:http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build()
+}
+
+func (b big) values() []any {
+	values := []any{backendtest.Node(), b.service()}
+	for i := range b.endpoints {
+		values = append(values, b.endpoint(i))
+	}
+	return values
+}
+
+// slots counts the elements of all maps with slots.
+func slots(dump string) int {
+	return strings.Count(dump, " : 10.244.")
+}
+
+func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
+	b := big{addresses: 100, endpoints: 200}
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r.set(b.values()...)
+	r.sync()
+	assert.Equal(t, b.endpoints, slots(r.dump(model.IPv4)))
+	assert.Equal(t, b.addresses, strings.Count(r.dump(model.IPv4), `comment "default/big:http/TCP" : goto port-`))
+
+	element := func(verb string, slot int, ep *model.Endpoint) string {
+		return fmt.Sprintf(`%s element ip kube-proxy-lib port-endpoints { \d+ . %d : %v . 8080 }`, verb, slot, ep.Target.Addr())
+	}
+	rule := `flush chain ip kube-proxy-lib port-\S+-cluster\n` +
+		`add rule ip kube-proxy-lib port-\S+-cluster meta l4proto tcp dnat ip to .* . numgen random mod %d map @port-endpoints\n`
+	t.Run("an endpoint that is replaced is one element", func(t *testing.T) {
+		r.model.DeleteEndpoint(b.endpoint(7).Key())
+		r.set(b.endpoint(1007))
+		r.sync()
+		come := b.endpoint(1007)
+		assert.Regexp(t, "^"+element("delete", 7, come)+"\n"+element("add", 7, come)+"\ncommit\n$", joined(r.commands(model.IPv4)))
+	})
+	t.Run("one that comes is one rule more", func(t *testing.T) {
+		r.set(b.endpoint(1008))
+		r.sync()
+		assert.Regexp(t, "^"+fmt.Sprintf(rule, 201)+element("add", 200, b.endpoint(1008))+"\ncommit\n$",
+			joined(r.commands(model.IPv4)))
+	})
+	t.Run("the last one goes when nobody looks there any more", func(t *testing.T) {
+		r.model.DeleteEndpoint(b.endpoint(1008).Key())
+		r.sync()
+		assert.Regexp(t, "^"+fmt.Sprintf(rule, 200)+"commit\n"+element("delete", 200, b.endpoint(1008))+"\ncommit\n$",
+			joined(r.commands(model.IPv4)))
+	})
+}
+
+func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	for _, b := range []big{{4, 200}, {4, 257}, {6, 200}, {4, 10}, {3, 0}, {200, 6}} {
+		r.model.DeleteService(b.service().Name)
+		for i := range 300 {
+			r.model.DeleteEndpoint(b.endpoint(i).Key())
+		}
+		r.set(b.values()...)
+		r.sync()
+		fresh := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+		fresh.set(b.values()...)
+		fresh.sync()
+		require.Equal(t, canonical(t, fresh.dump(model.IPv4)), canonical(t, r.dump(model.IPv4)), "%+v", b)
+		assert.Equal(t, b.addresses*b.endpoints > 1024, strings.Contains(r.dump(model.IPv4), "chain port-"), "%+v", b)
+	}
+}
+
+// Two backend sets have never the same number, whatever the names of their services are.
+func TestBackendSetsHaveNumbersOfTheirOwn(t *testing.T) {
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r.set(backendtest.Node())
+	for i := range 300 {
+		name := fmt.Sprintf("default/sticky-%d", i)
+		r.set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.%d.%d", i>>8, i&255)).Port("http", 80).Affinity(1e9).Build(),
+			fm.Endpoint(name+":http/TCP", "10.244.2.1:80").Build())
+	}
+	r.sync() // the fake refuses elements with the same key
+	assert.Equal(t, 300, slots(r.dump(model.IPv4)))
+}
