@@ -32,6 +32,27 @@ func (c Change) String() string {
 
 // Entry is a key of a [Store] with what is wanted and what is there. It and its leaves are valid until the store's next
 // Reset or Amend, and are not to be written to.
+//
+// Its states, and what the flags make of them at Done:
+//
+//	want   exists  unsure   the key                                        change
+//	true   false   any      is wanted and not there, as far as is known    Created
+//	true   true    true     is wanted, and may be there with any value     Updated
+//	true   true    false    is wanted and there                            Updated, or Unchanged if the values are equal
+//	false  true    any      is there and not wanted                        Deleted
+//	false  false   true     may be there, of a failed create               Deleted
+//	false  false   false    is nowhere                                     Unchanged, and the store forgets it
+//
+// And how they come about:
+//
+//	Get, Delete     want becomes true, false; a wave that describes everything makes it false of what it does not mention
+//	Reset, Amend    an entry of the diff that is not settled has been applied: exists becomes want, unsure false
+//	NotApplied      unsure becomes true, and the entry is settled
+//	Rollback        the entry is settled: exists and unsure stay as they were
+//	Seed, Forget    exists becomes true, false; unsure becomes false; the entry is settled
+//
+// Settled lasts until the next Done. An entry that is settled, or that a wave which Amend began mentions, is in
+// Store.queue, which that wave's Done looks at.
 type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	key K
 	// wanted is the last description, applied the value that the dataplane is known to have held last. With same,

@@ -15,10 +15,23 @@
 //   - An event marks the services that it touches, and Flush works out those and no others. Only what differs from what
 //     was last handed over goes on: a change that does not alter this node's result is not seen by the receiver, and
 //     nor are changes that revert before the Flush.
+//   - The cost follows the change inside a service, too: one endpoint of 50,000 costs about what one of 10 does. All
+//     endpoints of a service port are looked at when what applies to all of them changes: a traffic policy, or whether
+//     topology hints count.
 //   - The order of events does not matter: the same objects give the same result.
 //   - Bad input (an address that is none, a port out of range, a field that is missing) is skipped with a log line that
 //     names the object, and everything else goes on.
 //   - No API object is kept: what has to be remembered of it is.
+//
+// # On request
+//
+// What a service proxy has no use for is left out unless [Options] ask for it, so that nobody else pays for it: what
+// people know an endpoint by, endpoints that drain, headless services and those of type ExternalName.
+//
+// # Memory
+//
+// An endpoint takes about 140 bytes, most of it the value that has been handed over; a service takes some 1,300. Details
+// of endpoints, if they are asked for, are kept once for all ports of a pod.
 //
 // # Why is this endpoint not used?
 //
