@@ -30,8 +30,8 @@
 //
 // # Memory
 //
-// An endpoint takes about 140 bytes, most of it the value that has been handed over; a service takes some 1,300. Details
-// of endpoints, if they are asked for, are kept once for all ports of a pod.
+// An endpoint takes about 140 bytes, most of it the value that has been handed over; a service takes some 1,300.
+// Details of endpoints, if they are asked for, are kept once for all ports of a pod.
 //
 // # Why is this endpoint not used?
 //
