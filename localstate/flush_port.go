@@ -44,7 +44,9 @@ func (s *State) flushPort(svc *service, i int, name model.PortName, list []*mode
 		w.routes[i][k] = p.routes(&now.counts[k])
 		noLocal.count(f, w.routes[i][k], &now.counts[k])
 	}
-	w.indexed = append(w.indexed, now)
+	if svc.size > s.indexAbove/2 { // or it will have no index
+		w.indexed = append(w.indexed, now)
+	}
 	return applyEdits(list, w.edits)
 }
 

@@ -129,8 +129,9 @@ func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 		!slices.ContainsFunc(s.families, func(f model.Family) bool { return f.String() == string(obj.AddressType) })
 }
 
-// intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service.
-func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice) *sliceIntake {
+// intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is what
+// was last read of the object, or nil: it saves the time of looking up what has not changed.
+func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old *sliceIntake) *sliceIntake {
 	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
 		s.family = model.IPv6
@@ -182,9 +183,17 @@ func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice) *sl
 			continue
 		}
 		p := placeOf(o, e)
-		s.add(addr, flagsOf(o.NodeName, p, &e.Conditions), unique.Make(p))
+		s.add(addr, flagsOf(o.NodeName, p, &e.Conditions), old.shared(s.len(), p))
 	}
 	return s
+}
+
+// shared returns the handle of a place, which is likely to be that of the i-th endpoint of s.
+func (s *sliceIntake) shared(i int, p place) unique.Handle[place] {
+	if s != nil && i < s.len() && s.places[i].Value() == p {
+		return s.places[i]
+	}
+	return unique.Make(p)
 }
 
 func placeOf(o Options, e *discoveryv1.Endpoint) place {

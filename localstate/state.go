@@ -208,10 +208,11 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	if s.ignoresSlice(obj) {
 		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been of use before
 	}
-	in := intakeSlice(s.log, s.opts, obj)
-	in.service = s.service(model.ServiceName{Namespace: obj.Namespace, Name: obj.Labels[discoveryv1.LabelServiceName]})
-	svc, key := in.service, in.key()
+	key := sliceKey{obj.Namespace, obj.Name}
 	old := s.slices[key]
+	in := intakeSlice(s.log, s.opts, obj, old)
+	in.service = s.service(model.ServiceName{Namespace: obj.Namespace, Name: obj.Labels[discoveryv1.LabelServiceName]})
+	svc := in.service
 	if old != nil && old.sameContent(in) {
 		return false
 	}
