@@ -37,7 +37,7 @@ func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	for _, p := range cidrs {
 		local.CIDRs = append(local.CIDRs, p.Masked())
 	}
-	local.CIDRs = sortedSet(local.CIDRs, netip.Prefix.Compare)
+	local.CIDRs = sortedSet(local.CIDRs, model.ComparePrefixes)
 	return local
 }
 
@@ -186,7 +186,7 @@ func (s *State) serviceCIDRsChanged() bool {
 			}
 		}
 	}
-	node.ServiceCIDRs = sortedSet(node.ServiceCIDRs, netip.Prefix.Compare)
+	node.ServiceCIDRs = sortedSet(node.ServiceCIDRs, model.ComparePrefixes)
 	return s.nodeChanged(&node)
 }
 

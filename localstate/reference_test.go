@@ -163,7 +163,7 @@ func (r *reference) service(svc *corev1.Service) []string {
 	if r.opts.NoExternalIPs {
 		shown = nil
 	}
-	slices.SortFunc(ranges, netip.Prefix.Compare)
+	slices.SortFunc(ranges, model.ComparePrefixes)
 	out := []string{fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", name, ips, sortedAddrs(shown), sortedAddrs(vips), ranges)}
 	if spec.Type == corev1.ServiceTypeLoadBalancer && externalLocal && spec.HealthCheckNodePort != 0 {
 		check := model.HealthCheck{NodePort: uint16(spec.HealthCheckNodePort)}

@@ -391,7 +391,7 @@ func cloneMap(m map[string]string) map[string]string {
 // rangeSet sorts ranges in place and drops those that lie within another one: 10.0.0.0/8 and 10.1.0.0/16 become the
 // first.
 func rangeSet(list []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(list, netip.Prefix.Compare)
+	slices.SortFunc(list, model.ComparePrefixes)
 	kept := list[:0]
 	for _, p := range list { // what holds p is sorted before it
 		if n := len(kept); n == 0 || !kept[n-1].Contains(p.Addr()) {

@@ -324,7 +324,7 @@ func sourceRanges(list []netip.Prefix) []netip.Prefix {
 }
 
 func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(list, netip.Prefix.Compare)
+	slices.SortFunc(list, ComparePrefixes)
 	return slices.Compact(list)
 }
 

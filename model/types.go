@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -170,4 +171,12 @@ func parseText[T fmt.Stringer](text []byte, v *T, kind string, known ...T) error
 		}
 	}
 	return fmt.Errorf("unknown %s %q", kind, text)
+}
+
+// ComparePrefixes orders by address, IPv4 first, then by length. Both are to be masked.
+func ComparePrefixes(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Bits(), b.Bits())
 }

@@ -135,7 +135,7 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 				list = append(list, p.Masked())
 			}
 		}
-		slices.SortFunc(list, netip.Prefix.Compare)
+		slices.SortFunc(list, model.ComparePrefixes)
 		return slices.Compact(list)
 	}
 	c.serviceCIDRs = ofFamily(node.ServiceCIDRs)
