@@ -19,7 +19,8 @@ type Options struct {
 	Source watch.Source
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
-	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
+	// State configures the node-local state: the name of this node, IP families, local-traffic detection ... A
+	// ServiceProxyName comes from the source if that has one: it is an error to say another here.
 	State localstate.Options
 
 	// MinInterval is the least time between the end of one Sync and the start of the next (S43). What changes

@@ -54,6 +54,12 @@ func New(ctx context.Context, opts Options) (*Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
+	if s, ok := opts.Source.(interface{ ServiceProxyName() string }); ok {
+		if own := opts.State.ServiceProxyName; own != "" && own != s.ServiceProxyName() {
+			return nil, fmt.Errorf("invalid options: State.ServiceProxyName is %q, that of the source %q", own, s.ServiceProxyName())
+		}
+		opts.State.ServiceProxyName = s.ServiceProxyName()
+	}
 	state, err := localstate.New(ctx, opts.State)
 	if err != nil {
 		return nil, fmt.Errorf("node-local state: %w", err)

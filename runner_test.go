@@ -122,6 +122,37 @@ func TestTheLiveStateIsExplained(t *testing.T) {
 	})
 }
 
+// The name is said once, to the source: two that differ would mean no services and no error.
+func TestTheServiceProxyNameComesFromTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := &named{newManual(), "mine"}, &sink.Recorder{}
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
+		defer cancel()
+		result := make(chan error, 1)
+		go func() { result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1}) }()
+		<-src.started
+		mine := service("a", "10.96.0.1")
+		mine.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "mine"}
+		src.Update(set(mine, service("b", "10.96.0.2"))...)
+		src.Synced()
+		synctest.Wait()
+		assert.Len(t, rec.Services(), 1)
+		assert.Contains(t, rec.Services(), model.ServiceName{Namespace: "default", Name: "a"})
+		cancel()
+		require.NoError(t, <-result)
+	})
+	_, err := kubeproxy.New(t.Context(), kubeproxy.Options{Source: &named{newManual(), "mine"}, Sink: &sink.Recorder{},
+		State: localstate.Options{ServiceProxyName: "other"}})
+	require.EqualError(t, err, `invalid options: State.ServiceProxyName is "other", that of the source "mine"`)
+}
+
+type named struct {
+	*manual
+	name string
+}
+
+func (n *named) ServiceProxyName() string { return n.name }
+
 func TestNoObjectIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}

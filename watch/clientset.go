@@ -98,6 +98,9 @@ func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientse
 	return c, nil
 }
 
+// ServiceProxyName returns the option: what reads from the source takes the name from here.
+func (c *Clientset) ServiceProxyName() string { return c.opts.ServiceProxyName }
+
 // Run implements [Source]. The error is always nil.
 func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 	switch {

@@ -190,6 +190,9 @@ func (f *Files) read(ctx context.Context, state *fileState) (changes []Change, m
 	return changes, malformed, err
 }
 
+// ServiceProxyName returns the option: what reads from the source takes the name from here.
+func (f *Files) ServiceProxyName() string { return f.opts.ServiceProxyName }
+
 // Run implements [Source]. It fails only if Strict is set.
 func (f *Files) Run(ctx context.Context, nodeName string, h Handler) error {
 	logger := klog.FromContext(ctx)

@@ -93,6 +93,9 @@ const serviceCIDRsGrace = 10 * time.Second
 // syncedPoll is how often Run looks whether the informers have told it everything.
 const syncedPoll = 20 * time.Millisecond
 
+// ServiceProxyName returns the option: what reads from the source takes the name from here.
+func (s *Informers) ServiceProxyName() string { return s.opts.ServiceProxyName }
+
 // Run implements [Source]. It fails if an informer has been shut down, or if a nodeName is given and NoNode is set.
 func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	if nodeName != "" && s.opts.NoNode {
