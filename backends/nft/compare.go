@@ -12,6 +12,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // compare reads the table and corrects what is not as it should be. What is right stays, whoever made it: that is how a new
@@ -69,12 +70,29 @@ func (p *plan) planAll(c *frontend.Changes) {
 	for _, ch := range p.config.baseChains(p.base.sets) {
 		p.ensure(ch)
 	}
-	for pc := range c.All() {
+	ports := slices.AppendSeq(make([]*frontend.PortChange, 0, c.NumPorts()), c.All())
+	p.makeRoom(ports)
+	for _, pc := range ports {
 		p.changePort(pc)
 	}
 	p.changeAddrs(p.base.sets.clusterIPs, frontend.Diff[netip.Addr]{Added: c.AllClusterIPs()}, addrElement)
 	p.changeAddrs(p.base.sets.hairpin, frontend.Diff[netip.Addr]{Added: c.AllHairpins()}, hairpinElement)
 	p.changeAddrs(p.base.sets.nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
+}
+
+// makeRoom allocates what the plan of everything will need, about: to let it grow would cost more than the rest of the plan.
+func (p *plan) makeRoom(ports []*frontend.PortChange) {
+	frontends, slots := 0, 0
+	for _, pc := range ports {
+		if n := pc.NumFrontends(); !wantsOwn(pc) {
+			frontends += n
+			slots += n * pc.After.Size(model.ClusterSet)
+		}
+	}
+	for set, n := range map[*dp.Set]int{p.base.sets.serviceIPs: frontends, p.base.sets.endpoints: slots} {
+		sp := p.of(set)
+		sp.add = slices.Grow(sp.add, n)
+	}
 }
 
 // compatible tells whether a table can be corrected piece by piece.
