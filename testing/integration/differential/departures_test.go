@@ -32,6 +32,8 @@ type departure struct {
 	endpoints func(*upstreamFamily, proxy.EndpointsMap)
 	// nodeIP is the address that stands for the node in source ranges; it is told upstream's.
 	nodeIP func(n *upstreamNode, f model.Family, ip net.IP) net.IP
+	// podCIDRs are those that count; it is told the node's own.
+	podCIDRs func(n *upstreamNode, list []string) []string
 	// notEligible is whether load balancers should send no new traffic here; it is told what upstream says.
 	notEligible func(n *upstreamNode, is bool) bool
 	// countsExternal tells whether a port with externalTrafficPolicy Local may count as one without local endpoints.
@@ -141,6 +143,15 @@ func allDepartures() departures {
 			},
 		},
 		{
+			rule: "S48", name: "podCIDRs that a node had count while it has none",
+			podCIDRs: func(n *upstreamNode, list []string) []string {
+				if len(list) == 0 {
+					return n.had
+				}
+				return list
+			},
+		},
+		{
 			rule: "S39a", name: "a node whose object has gone is not eligible",
 			notEligible: func(n *upstreamNode, is bool) bool { return is || n.deleted },
 		},
@@ -221,6 +232,17 @@ func (d departures) node(n *upstreamNode) nodeAnswer {
 		}
 	}
 	return a
+}
+
+// podCIDRs returns the podCIDRs that count.
+func (d departures) podCIDRs(n *upstreamNode) []string {
+	list := podCIDRs(n.last)
+	for _, d := range d {
+		if d.podCIDRs != nil {
+			list = d.podCIDRs(n, list)
+		}
+	}
+	return list
 }
 
 func (d departures) nodeIP(n *upstreamNode, f model.Family) net.IP {

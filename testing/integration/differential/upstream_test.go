@@ -323,7 +323,7 @@ func (u *upstream) detects(f model.Family) bool {
 	case detectBridge:
 		return true
 	case detectNodeCIDR:
-		return slices.ContainsFunc(podCIDRs(u.node.last), func(cidr string) bool { return strings.Contains(cidr, ":") == (f == model.IPv6) })
+		return slices.ContainsFunc(u.allowed.podCIDRs(u.node), func(cidr string) bool { return strings.Contains(cidr, ":") == (f == model.IPv6) })
 	}
 	return false
 }

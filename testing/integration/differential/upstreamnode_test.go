@@ -30,6 +30,7 @@ type upstreamNode struct {
 
 	last    *corev1.Node // the object as it was last seen
 	deleted bool         // it has gone since
+	had     []string     // the podCIDRs that an object had last
 	first   *corev1.Node // the first object with an address: kube-proxy waits for it, and keeps its addresses
 }
 
@@ -64,6 +65,9 @@ func (n *upstreamNode) take(note notification) {
 	}
 	if !slices.Equal(podCIDRs(before), podCIDRs(n.last)) {
 		n.onTopologyChange()
+	}
+	if list := podCIDRs(n.last); len(list) > 0 {
+		n.had = list
 	}
 	if ips, _ := utilnode.GetNodeHostIPs(n.last); n.first == nil && len(ips) > 0 {
 		n.first = n.last
