@@ -41,6 +41,12 @@ func (f Family) String() string {
 	return fmt.Sprintf("Family(%d)", uint8(f))
 }
 
+// ComparePrefixes orders by address, IPv4 first, then by length: what holds another one is before it. It is
+// netip.Prefix.Compare of Go 1.26, for the versions before.
+func ComparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Masked().Addr().Compare(b.Masked().Addr()), cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
+}
+
 // Protocol is a transport protocol, by its IANA number. The zero value is no protocol.
 type Protocol uint8
 

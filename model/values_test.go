@@ -252,6 +252,9 @@ func TestOrder(t *testing.T) {
 	targets := parseAll(addrPort, []string{"9.0.0.1:80", "10.0.0.9:8080", "10.0.0.10:80", "10.0.0.10:443", "[::2]:80", "[::10]:80", "[2001:db8::]:1"})
 	ordered(t, targets, model.CompareTargets)
 
+	prefixes := parseAll(prefix, []string{"0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/9", "10.0.0.1/32", "10.128.0.0/9", "::/0", "2001:db8::/32"})
+	ordered(t, prefixes, model.ComparePrefixes)
+
 	var keys []model.EndpointKey
 	for _, p := range ports {
 		for _, target := range targets {

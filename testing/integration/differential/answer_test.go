@@ -232,7 +232,7 @@ func sortedSet[T comparable](list []T, compare func(a, b T) int) []T {
 // every address.
 func rangeSet(list []netip.Prefix) []netip.Prefix {
 	var kept []netip.Prefix
-	for _, p := range sortedSet(list, netip.Prefix.Compare) {
+	for _, p := range sortedSet(list, model.ComparePrefixes) {
 		if p.Bits() == 0 {
 			return nil
 		}
