@@ -178,11 +178,3 @@ func parseText[T fmt.Stringer](text []byte, v *T, kind string, known ...T) error
 	}
 	return fmt.Errorf("unknown %s %q", kind, text)
 }
-
-// ComparePrefixes orders by address, IPv4 first, then by length. Both are to be masked.
-func ComparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.Bits(), b.Bits())
-}

@@ -42,8 +42,10 @@ type ownPort struct {
 	chains  []string
 }
 
-// backendSets are the backend sets in the order of ownPort.ids.
-var backendSets = [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
+// backendSets lists the backend sets in the order of ownPort.ids.
+func backendSets() [2]model.EndpointSets {
+	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
+}
 
 // wantsOwn tells whether a service port gets chains of its own.
 func wantsOwn(c *frontend.PortChange) bool {
@@ -52,7 +54,7 @@ func wantsOwn(c *frontend.PortChange) bool {
 		return false
 	}
 	endpoints, used := 0, p.Routes.Sets()
-	for _, set := range backendSets {
+	for _, set := range backendSets() {
 		if used.Has(set) {
 			endpoints += p.Size(set)
 		}
@@ -79,7 +81,7 @@ func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
 		}
 	} else {
 		for i := range o.ids {
-			o.ids[i] = p.newID(c.After.Name, backendSets[i])
+			o.ids[i] = p.newID(c.After.Name, backendSets()[i])
 		}
 		for fr := range c.Frontends() {
 			*o.kind(&fr)++
@@ -142,7 +144,7 @@ func identifier(text string, limit int) string {
 // ownChains returns the chains of a service port that has its own, in the order in which they can be made.
 func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 	var chains []chain
-	for i, set := range backendSets {
+	for i, set := range backendSets() {
 		if c.After.Routes.Sets().Has(set) && c.After.Size(set) > 0 {
 			chains = append(chains, p.randomChain(c.After, o, i))
 			if o.clients != "" {
@@ -171,9 +173,9 @@ func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
 	slots := p.base.sets.portEndpoints
 	return chain{
-		Chain: dp.Chain{Name: action{set: backendSets[i], n: 1, own: o.random}.chainName(), Comment: comment(port)},
+		Chain: dp.Chain{Name: action{set: backendSets()[i], n: 1, own: o.random}.chainName(), Comment: comment(port)},
 		rules: []dp.Rule{{Statements: []dp.Statement{dp.IsProtocol{Protocol: port.Name.Protocol},
-			dp.DNATMap{Key: slots.Key, ID: o.ids[i], N: uint32(port.Size(backendSets[i])), Map: slots.Name}}}},
+			dp.DNATMap{Key: slots.Key, ID: o.ids[i], N: uint32(port.Size(backendSets()[i])), Map: slots.Name}}}},
 	}
 }
 

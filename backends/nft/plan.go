@@ -177,7 +177,7 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 		}
 	}
 	wasSets, isSets := before.sharedSets(o), after.sharedSets(n)
-	for _, set := range backendSets {
+	for _, set := range backendSets() {
 		p.changeSlots(p.of(p.base.sets.slots(set, nodePort)), key, c, set, wasSets.Has(set), isSets.Has(set))
 	}
 	p.changeSources(key, before, o, after, n)
@@ -230,7 +230,7 @@ func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 		return
 	}
 	sp := p.of(p.base.sets.portEndpoints)
-	for i, set := range backendSets {
+	for i, set := range backendSets() {
 		var key string
 		was := before.own != nil && before.Routes.Sets().Has(set)
 		is := after.own != nil && after.Routes.Sets().Has(set)
