@@ -16,6 +16,7 @@ import (
 	eventsclient "k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -89,14 +90,26 @@ func (e *events) ServiceWarning(service model.ServiceName, reason, action, note 
 	e.recorder.Eventf(ref, nil, corev1.EventTypeWarning, reason, action, "%s", note)
 }
 
+// notServed tells that a part of a service is not served.
+func (e *events) notServed(_ context.Context, p frontend.Problem) {
+	note := fmt.Sprintf("node %s does not serve a part of port %q (%v, %v): %s", e.node.Name, p.Port.Port, p.Port.Protocol,
+		p.Family, p.Message)
+	e.ServiceWarning(p.Port.Service, string(p.Reason), "Sync", shorten(note))
+}
+
 // maxNote is the length up to which the API server takes the note of an Event.
 const maxNote = 1024
 
 // portFailed tells that a service port is not applied.
 func (e *events) portFailed(err *sink.PortError) {
 	note := fmt.Sprintf("node %s failed to apply port %q (%v, %v): %v", e.node.Name, err.Port.Port, err.Port.Protocol, err.Family, err.Err)
+	e.ServiceWarning(err.Port.Service, "FailedToApplyServicePort", "Sync", shorten(note))
+}
+
+// shorten returns a note that is not too long.
+func shorten(note string) string {
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
-	e.ServiceWarning(err.Port.Service, "FailedToApplyServicePort", "Sync", note)
+	return note
 }

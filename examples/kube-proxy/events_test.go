@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -14,9 +15,11 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-func TestAServicePortThatCannotBeAppliedIsAnEventOnItsService(t *testing.T) {
+// recording returns an events whose Events are received from a channel.
+func recording(t *testing.T) (*events, <-chan *eventsv1.Event) {
 	client := fake.NewClientset()
 	written := make(chan *eventsv1.Event, 10)
 	client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -26,7 +29,40 @@ func TestAServicePortThatCannotBeAppliedIsAnEventOnItsService(t *testing.T) {
 	})
 	e, err := newEvents(t.Context(), client, "n1")
 	require.NoError(t, err)
-	defer e.close()
+	t.Cleanup(e.close)
+	return e, written
+}
+
+// A service that loses an address to another one is told so by an Event, in every mode (S59).
+func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
+	e, written := recording(t)
+	for _, m := range modes {
+		t.Run(string(m.name), func(t *testing.T) {
+			r := newRig(t)
+			flags, err := parseFlags([]string{"--proxy-mode=" + string(m.name)}, io.Discard)
+			require.NoError(t, err)
+			s, _, err := flags.settings()
+			require.NoError(t, err)
+			b, err := m.start(t.Context(), s.KubeProxyConfiguration, r.machine,
+				backendOptions{families: []model.Family{model.IPv4}, onProblem: e.notServed})
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, b.Close()) }()
+			b.SetService(fakemodel.Service("prod/web").Port("http", 80).ExternalIP("203.0.113.1").Build())
+			require.NoError(t, b.Sync(t.Context()))
+			other := string(m.name) + "/x" // Events of the same kind about one object are written as a series
+			b.SetService(fakemodel.Service(other).Port("http", 80).ExternalIP("203.0.113.1").Build())
+			require.NoError(t, b.Sync(t.Context()))
+			got := <-written
+			assert.Equal(t, "Service "+other, got.Regarding.Kind+" "+got.Regarding.Namespace+"/"+got.Regarding.Name)
+			assert.Equal(t, "Warning AddressInUse Sync", got.Type+" "+got.Reason+" "+got.Action)
+			assert.Equal(t, `node n1 does not serve a part of port "http" (TCP, IPv4): 203.0.113.1:80/TCP belongs to `+
+				"prod/web:http/TCP", got.Note)
+		})
+	}
+}
+
+func TestAServicePortThatCannotBeAppliedIsAnEventOnItsService(t *testing.T) {
+	e, written := recording(t)
 	port := model.PortName{Service: model.ServiceName{Namespace: "tel", Name: "sip"}, Port: "sctp", Protocol: model.SCTP}
 	e.portFailed(&sink.PortError{Port: port, Family: model.IPv6, Err: errors.New("no match sctp")})
 	got := <-written

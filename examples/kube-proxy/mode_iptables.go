@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
@@ -18,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error) {
+func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err
@@ -27,10 +26,11 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 		MasqueradeMark:     config.MasqueradeMark(c),
 		NodePortAddresses:  choice,
 		LocalhostNodePorts: *c.IPTables.LocalhostNodePorts,
-		Families:           families,
+		Families:           o.families,
 		Sysctls:            m.root,
 		Dataplanes:         m.iptables,
-		Metrics:            metrics,
+		Metrics:            o.metrics,
+		OnProblem:          o.onProblem,
 	})
 }
 

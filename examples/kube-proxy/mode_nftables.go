@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error) {
+func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err
@@ -19,9 +16,10 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, fami
 	return nft.New(ctx, nft.Options{
 		MasqueradeMark:    config.MasqueradeMark(c),
 		NodePortAddresses: choice,
-		Families:          families,
+		Families:          o.families,
 		Dataplane:         m.nftables,
-		Metrics:           metrics,
+		Metrics:           o.metrics,
+		OnProblem:         o.onProblem,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -21,11 +22,18 @@ type mode struct {
 	// usable says why the mode cannot serve a family, which the kernel has; nil if it can. Without it, it can.
 	usable func(ctx context.Context, f model.Family, m *machine) error
 	// start returns the backend. It changes nothing before its first Sync.
-	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, families []model.Family, m *machine, metrics prometheus.Registerer) (backend, error)
+	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error)
 	// cleanUp removes all that this program has ever put in force in the mode. That there is nothing is no error.
 	cleanUp func(ctx context.Context, m *machine) error
 	// cleanUpUpstream removes what Kubernetes' own kube-proxy has put in force in the mode.
 	cleanUpUpstream func(ctx context.Context, m *machine) error
+}
+
+// backendOptions are what every backend is given beside its configuration.
+type backendOptions struct {
+	families  []model.Family
+	metrics   prometheus.Registerer
+	onProblem func(context.Context, frontend.Problem)
 }
 
 // backend is a sink with an end.

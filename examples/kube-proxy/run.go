@@ -174,7 +174,8 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 
 	// The chain of sinks, from the kernel outwards: rules; stale UDP flows, after the rules; health checks, after both.
 	families := opts.State.EnabledFamilies()
-	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, families, p.machine, p.registry)
+	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
+		backendOptions{families: families, metrics: p.registry, onProblem: p.events.notServed})
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
