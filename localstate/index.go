@@ -76,7 +76,6 @@ type difference struct {
 	before, after entries
 
 	// scratch space
-	changed   []netip.Addr // of one slice
 	suspects  []netip.Addr
 	unchanged []*sliceIntake
 	edits     []edit[uint32]

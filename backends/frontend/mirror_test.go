@@ -8,8 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -247,5 +249,8 @@ func (r *rig) set(objects ...any) {
 
 func (r *rig) sync(tb testing.TB) {
 	tb.Helper()
-	require.NoError(tb, r.Sync(tb.Context()))
+	require.NoError(tb, r.Sync(quiet(tb)))
 }
+
+// quiet returns the test's context, without a logger: OnProblem tells what is reported.
+func quiet(tb testing.TB) context.Context { return klog.NewContext(tb.Context(), logr.Discard()) }

@@ -51,7 +51,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				case 1:
 					r.ResyncFailed()
 				}
-				_ = r.Sync(t.Context())
+				_ = r.Sync(quiet(t))
 				previous = d.owners(model.IPv4, previous, uids)
 				d.noteUIDs(uids)
 				if r.v4.fail == nil {
@@ -59,7 +59,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				}
 				if dice.IntN(8) == 0 {
 					r.v4.fail, r.v6.fail = nil, nil
-					assert.NoError(t, r.Reapply(t.Context(), dice.IntN(2) == 0))
+					assert.NoError(t, r.Reapply(quiet(t), dice.IntN(2) == 0))
 				}
 				if t.Failed() {
 					return

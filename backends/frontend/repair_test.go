@@ -2,6 +2,8 @@ package frontend
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +16,10 @@ import (
 // looker counts looks, by family and in seconds since the start.
 type looker struct {
 	start time.Time
-	looks map[model.Family][]float64
 	look  map[model.Family]func() (Look, error)
+
+	mu    sync.Mutex
+	looks map[model.Family][]float64
 }
 
 func newLooker() *looker {
@@ -25,11 +29,20 @@ func newLooker() *looker {
 
 func (l *looker) Look(_ context.Context, c *Changes) (Look, error) {
 	f := c.Family()
+	l.mu.Lock()
 	l.looks[f] = append(l.looks[f], time.Since(l.start).Seconds())
+	l.mu.Unlock()
 	if l.look[f] != nil {
 		return l.look[f]()
 	}
 	return Look{}, nil
+}
+
+// of returns the looks at a family so far.
+func (l *looker) of(f model.Family) []float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.looks[f])
 }
 
 // repairing runs Repair until the function returns.
@@ -50,14 +63,14 @@ func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 		r, l := newRig(t), newLooker()
 		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() {
 			time.Sleep(1500 * time.Millisecond)
-			assert.Empty(t, l.looks)
+			assert.Empty(t, l.of(model.IPv4))
 			r.sync(t)
 			time.Sleep(time.Second)
-			assert.Len(t, l.looks, 2)
+			assert.Len(t, l.of(model.IPv4), 1)
 			assert.NoError(t, r.CleanUp(t.Context(), func(context.Context) error { return nil }))
 			time.Sleep(10 * time.Second)
 		})
-		assert.Equal(t, []float64{2}, l.looks[model.IPv4])
+		assert.Equal(t, []float64{2}, l.of(model.IPv4))
 	})
 }
 
@@ -72,7 +85,7 @@ func TestAWakeIsFollowedAtOnce(t *testing.T) {
 			wake <- struct{}{}
 			synctest.Wait()
 		})
-		assert.Equal(t, []float64{1, 1}, l.looks[model.IPv4])
+		assert.Equal(t, []float64{1, 1}, l.of(model.IPv4))
 	})
 }
 
@@ -89,8 +102,8 @@ func TestAFamilyThatCannotBeRepairedWaitsAloneAndLongerEachTime(t *testing.T) {
 			wake <- struct{}{}
 			time.Sleep(7 * time.Second)
 		})
-		assert.Equal(t, []float64{0, 1, 3, 7, 11}, l.looks[model.IPv4])
-		assert.Equal(t, []float64{0, 5.5}, l.looks[model.IPv6])
+		assert.Equal(t, []float64{0, 1, 3, 7, 11}, l.of(model.IPv4))
+		assert.Equal(t, []float64{0, 5.5}, l.of(model.IPv6))
 	})
 }
 
@@ -112,7 +125,7 @@ func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T
 			wake <- struct{}{}
 			time.Sleep(time.Second)
 		})
-		assert.InDeltaSlice(t, []float64{0, 1, 3, 7, 11, 70, 71}, l.looks[model.IPv4], 0.01)
+		assert.InDeltaSlice(t, []float64{0, 1, 3, 7, 11, 70, 71}, l.of(model.IPv4), 0.01)
 	})
 }
 
@@ -124,8 +137,8 @@ func TestARestIsKept(t *testing.T) {
 		repairing(t, r, RepairOptions{Every: time.Second, Look: l.Look}, func() {
 			time.Sleep(12500 * time.Millisecond)
 		})
-		assert.Equal(t, []float64{1, 11}, l.looks[model.IPv4])
-		assert.Len(t, l.looks[model.IPv6], 12)
+		assert.Equal(t, []float64{1, 11}, l.of(model.IPv4))
+		assert.Len(t, l.of(model.IPv6), 12)
 	})
 }
 
