@@ -32,9 +32,6 @@ func (k kind) String() string {
 	}
 }
 
-// namespaced tells whether objects of the kind live in a namespace.
-func (k kind) namespaced() bool { return k == services || k == endpointSlices }
-
 // kindOf tells the kind of an object, and false if sources do not deliver it.
 func kindOf(obj any) (kind, bool) {
 	switch obj.(type) {

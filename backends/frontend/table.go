@@ -37,18 +37,18 @@ const defaultMaxFrontends = 1 << 17
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Apply == nil {
-		errs = append(errs, errors.New("Apply is nil"))
+		errs = append(errs, errors.New("no Apply function"))
 	}
 	if o.MaxFrontends < 0 {
-		errs = append(errs, fmt.Errorf("MaxFrontends %d is negative", o.MaxFrontends))
+		errs = append(errs, fmt.Errorf("invalid MaxFrontends: %d is negative", o.MaxFrontends))
 	}
 	if o.Families != nil && len(o.Families) == 0 {
-		errs = append(errs, errors.New("Families is empty: give nil for both"))
+		errs = append(errs, errors.New("no families: give nil for both"))
 	}
 	seen := map[model.Family]bool{}
 	for _, f := range o.Families {
 		if seen[f] || f != model.IPv4 && f != model.IPv6 {
-			errs = append(errs, fmt.Errorf("Families has an invalid or duplicate family: %v", f))
+			errs = append(errs, fmt.Errorf("invalid or duplicate family: %v", f))
 		}
 		seen[f] = true
 	}

@@ -28,10 +28,10 @@ func ep(target string, sets model.EndpointSets) *model.Endpoint {
 
 func TestOptionsAreChecked(t *testing.T) {
 	_, err := New(Options{MaxFrontends: -1, Families: []model.Family{model.IPv4, model.IPv4}})
-	assert.EqualError(t, err, "frontend: Apply is nil\nMaxFrontends -1 is negative\n"+
-		"Families has an invalid or duplicate family: IPv4")
+	assert.EqualError(t, err, "frontend: no Apply function\ninvalid MaxFrontends: -1 is negative\n"+
+		"invalid or duplicate family: IPv4")
 	_, err = New(Options{Apply: newMirror(t).apply, Families: []model.Family{}})
-	assert.ErrorContains(t, err, "Families is empty")
+	assert.ErrorContains(t, err, "no families")
 }
 
 func TestOneFamilyThatFailsLeavesTheOtherAlone(t *testing.T) {
