@@ -109,6 +109,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
 
+	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
 	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
 	servers, err := newServers(s, m, p.health, p.registry)
 	if err != nil {
@@ -134,7 +135,6 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 
 // options finds out what has to be known of the node, and returns the options that this comes to. They have no sink yet.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
-	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
 	ips, err := waitForNode(ctx, p.client, p.nodeName, p.DetectLocalMode == v1alpha2.LocalModeNodeCIDR)
 	if err != nil {
 		return kubeproxy.Options{}, err
