@@ -28,6 +28,7 @@ require (
 
 require (
 	github.com/coreos/go-iptables v0.8.0
+	github.com/moby/ipvs v1.1.0
 	golang.org/x/sys v0.43.0
 )
 
@@ -58,6 +59,7 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.66.1 // indirect
 	github.com/prometheus/procfs v0.16.1 // indirect
+	github.com/sirupsen/logrus v1.9.0 // indirect
 	github.com/spf13/cobra v1.10.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/otel v1.36.0 // indirect

@@ -65,6 +65,10 @@ var layers = []struct {
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
 	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
+	// IPVS filters and masquerades by nftables.
+	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/sysctl",
+		module + "/backends/frontend", module + "/backends/nft/dataplane", "k8s.io/klog/v2", "golang.org/x/sys/",
+		"github.com/moby/ipvs", "github.com/vishvananda/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/", module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/coreos/go-iptables/",

@@ -133,7 +133,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 
 func TestArgumentsThatAreEmptyAreIgnored(t *testing.T) {
 	r := newRig(t)
-	assert.ErrorContains(t, r.run("", "--proxy-mode=ipvs", ""), "not there yet")
+	assert.ErrorContains(t, r.run("", "--proxy-mode=kernelspace", ""), "kernelspace")
 	assert.ErrorContains(t, r.run("", "now"), `unexpected argument "now"`)
 }
 
@@ -283,6 +283,6 @@ func TestVersion(t *testing.T) {
 		assert.Regexp(t, want, r.out.String(), arg)
 	}
 	r := newRig(t)
-	require.ErrorContains(t, r.run("--version=false", "--proxy-mode=ipvs"), "ipvs")
+	require.ErrorContains(t, r.run("--version=false", "--proxy-mode=kernelspace"), "kernelspace")
 	assert.Empty(t, r.out.String())
 }

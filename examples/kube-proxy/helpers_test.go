@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -49,6 +50,7 @@ type rig struct {
 	client   *fake.Clientset
 	nft      *notifyingFake
 	iptables [2]*notifyingIPTables // IPv4, IPv6
+	ipvs     *ipvsdataplane.Fake
 	bound    *listeners
 
 	hostAddresses nodeaddr.Fake
@@ -66,6 +68,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		client:   fake.NewClientset(objects...),
 		nft:      &notifyingFake{Fake: dataplane.NewFake(), applied: make(chan struct{}, 1)},
 		iptables: newIPTables(),
+		ipvs:     ipvsdataplane.NewFake(),
 		bound:    &listeners{found: make(chan struct{}, 100), byAsked: map[string]string{}},
 	}
 	for name, value := range map[string]string{
@@ -77,6 +80,11 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		"proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established": "432000\n",
 		"proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait":  "60\n",
 		"proc/sys/net/ipv4/conf/all/route_localnet":                   "0\n",
+		"proc/sys/net/ipv4/conf/all/arp_ignore":                       "0\n",
+		"proc/sys/net/ipv4/conf/all/arp_announce":                     "0\n",
+		"proc/sys/net/ipv4/vs/conntrack":                              "0\n",
+		"proc/sys/net/ipv4/vs/expire_nodest_conn":                     "0\n",
+		"proc/sys/net/ipv4/vs/expire_quiescent_template":              "0\n",
 		"sys/module/nf_conntrack/parameters/hashsize":                 "1000000\n",
 		"proc/sys/net/netfilter/nf_conntrack_udp_timeout":             "30\n",
 	} {
@@ -101,6 +109,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		root:     sysctl.Root(r.root),
 		nftables: r.nft,
 		iptables: []iptablesdataplane.Interface{r.iptables[0], r.iptables[1]},
+		ipvs:     r.ipvs,
 		flows:    &conntrack.Fake{},
 		host:     &r.hostAddresses,
 	}

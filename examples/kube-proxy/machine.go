@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/klog/v2"
 
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
+	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	nftdataplane "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -35,8 +38,11 @@ type machine struct {
 	root     sysctl.Root                   // where proc and sys are
 	nftables nftdataplane.Interface        // nil: the kernel's
 	iptables []iptablesdataplane.Interface // nil: the programs
-	flows    conntrack.Table               // nil: the kernel's
-	host     nodeaddr.Host                 // nil: this one
+	ipvs     ipvsdataplane.Interface       // nil: the kernel's
+	// excludeCIDRs are where virtual servers of IPVS are others', whatever left them.
+	excludeCIDRs []netip.Prefix
+	flows        conntrack.Table // nil: the kernel's
+	host         nodeaddr.Host   // nil: this one
 }
 
 // theMachine is the real one.
@@ -66,6 +72,9 @@ func (m *machine) families() []model.Family {
 // each that is not as it should be; the others are set.
 func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
 	err := m.setConntrack(ctx, c)
+	if c.Mode == v1alpha2.ProxyModeIPVS {
+		err = errors.Join(err, m.loadIPVS(ctx), ipvs.SetParameters(ctx, m.root, c.IPVS.StrictARP))
+	}
 	if !servesLocalhost(c) {
 		return err
 	}
@@ -77,6 +86,18 @@ func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfigurati
 		klog.FromContext(ctx).Info("Set a kernel parameter, so that node ports can be served on 127.0.0.1", "name", name, "value", 1)
 	}
 	return errors.Join(err, failed)
+}
+
+// loadIPVS has the kernel load IPVS: without it there are no such parameters.
+func (m *machine) loadIPVS(ctx context.Context) error {
+	if m.ipvs != nil {
+		return nil
+	}
+	k, err := ipvsdataplane.NewKernel(ctx, "")
+	if err != nil {
+		return err
+	}
+	return k.Close()
 }
 
 // setConntrack sets the limits of connection tracking, with errors like initOnly.

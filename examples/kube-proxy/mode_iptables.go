@@ -84,11 +84,12 @@ func cleanUpIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables. The kubelet has chains of that
+// upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has chains of that
 // prefix, too; and KUBE-MARK-MASQ stays, because other programs jump to it.
 func upstreamChain(name string) bool {
 	switch name {
-	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY":
+	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
+		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER":
 		return true
 	}
 	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"} {

@@ -47,6 +47,8 @@ type backend interface {
 var modes = []mode{
 	{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables, cleanUpUpstream: cleanUpUpstreamIPTables},
 	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables, cleanUpUpstream: cleanUpUpstreamNFTables},
+	// After iptables: what upstream's mode ipvs has left in iptables refers to its ipsets.
+	{name: v1alpha2.ProxyModeIPVS, start: startIPVS, cleanUp: cleanUpIPVS, cleanUpUpstream: cleanUpUpstreamIPVS},
 }
 
 // chooseMode returns the mode that a configuration asks for, and writes it there if it leaves the choice to the program.

@@ -16,7 +16,9 @@ import (
 func affinityCases() []testCase {
 	needs := []Feature{SessionAffinity}
 	return []testCase{
-		{name: "a client stays with its endpoint, at all addresses of the port", rules: "S32", needs: needs, run: clientsStay},
+		{name: "a client stays with its endpoint", rules: "S32", needs: needs, run: clientsStay},
+		{name: "a client stays with its endpoint, at all addresses of the port", rules: "S32",
+			needs: []Feature{SessionAffinity, SharedAffinity}, run: clientsStayEverywhere},
 		{name: "session affinity spreads the clients over all endpoints", rules: "S32", needs: needs, run: clientsSpread},
 		{name: "session affinity ends with the endpoint", rules: "S32", needs: needs, run: affinityEndsWithEndpoint},
 		{name: "session affinity survives changes to other endpoints", rules: "S32", needs: needs, run: affinitySurvivesOthers},
@@ -89,7 +91,11 @@ func (s *session) visit(ctx context.Context, svc service, visitors []visitor, to
 
 // settle has each visitor make a first connection, which decides where it stays.
 func (s *session) settle(ctx context.Context, svc service, visitors []visitor) error {
-	homes, err := s.visit(ctx, svc, visitors, toClusterIP)
+	return s.settleAt(ctx, svc, visitors, toClusterIP)
+}
+
+func (s *session) settleAt(ctx context.Context, svc service, visitors []visitor, to destination) error {
+	homes, err := s.visit(ctx, svc, visitors, to)
 	for i := range visitors {
 		visitors[i].home = homes[i]
 	}
@@ -112,20 +118,32 @@ func (s *session) revisit(ctx context.Context, svc service, visitors []visitor, 
 	return failed.err()
 }
 
+// clientsStay has clients come again to one address after the other.
 func clientsStay(ctx context.Context, s *session) error {
 	svc := sticky(time.Hour, fourEndpoints)
 	if err := s.put(ctx, svc); err != nil {
 		return err
 	}
-	visitors := s.visitors(svc, 4)
-	for _, f := range s.env.Families {
-		for port := range svc.withDefaults(0).ports {
-			for _, from := range []string{localPod3, theNode, remotePod3} {
-				p := placeNamed(from)
-				visitors = append(visitors, visitor{from: p, source: p.addr(f), family: f, port: port})
+	visitors := s.visitorsFromEverywhere(svc)
+	for _, to := range everywhere {
+		if err := s.settleAt(ctx, svc, visitors, to); err != nil {
+			return err
+		}
+		for range 3 {
+			if err := s.revisit(ctx, svc, visitors, to); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
+}
+
+func clientsStayEverywhere(ctx context.Context, s *session) error {
+	svc := sticky(time.Hour, fourEndpoints)
+	if err := s.put(ctx, svc); err != nil {
+		return err
+	}
+	visitors := s.visitorsFromEverywhere(svc)
 	if err := s.settle(ctx, svc, visitors); err != nil {
 		return err
 	}
@@ -137,6 +155,20 @@ func clientsStay(ctx context.Context, s *session) error {
 		}
 	}
 	return nil
+}
+
+// visitorsFromEverywhere returns clients outside, pods, and the node itself.
+func (s *session) visitorsFromEverywhere(svc service) []visitor {
+	visitors := s.visitors(svc, 4)
+	for _, f := range s.env.Families {
+		for port := range svc.withDefaults(0).ports {
+			for _, from := range []string{localPod3, theNode, remotePod3} {
+				p := placeNamed(from)
+				visitors = append(visitors, visitor{from: p, source: p.addr(f), family: f, port: port})
+			}
+		}
+	}
+	return visitors
 }
 
 func clientsSpread(ctx context.Context, s *session) error {
@@ -190,8 +222,14 @@ func affinityEndsWithEndpoint(ctx context.Context, s *session) error {
 		if err := s.settle(ctx, svc, visitors); err != nil {
 			return fmt.Errorf("after %s had become unusable: %w", gone.at, err)
 		}
-		if err := s.revisit(ctx, svc, visitors, toVIP); err != nil {
-			return fmt.Errorf("after %s had become unusable: %w", gone.at, err)
+		again := []destination{toClusterIP}
+		if !s.factory.lacks(SharedAffinity) {
+			again = append(again, toVIP)
+		}
+		for _, to := range again {
+			if err := s.revisit(ctx, svc, visitors, to); err != nil {
+				return fmt.Errorf("after %s had become unusable: %w", gone.at, err)
+			}
 		}
 	}
 	return nil

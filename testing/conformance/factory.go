@@ -66,6 +66,9 @@ const (
 	// SessionAffinity is S32, and AffinityTimeout that it ends when the client was away for long enough.
 	SessionAffinity Feature = "session affinity"
 	AffinityTimeout Feature = "the affinity timeout"
+	// SharedAffinity is that a client stays with one endpoint of a port at all of the port's addresses; without it, it
+	// has one at each.
+	SharedAffinity Feature = "session affinity over all addresses of a port"
 	// SourceRanges are S26.
 	SourceRanges Feature = "load-balancer source ranges"
 	// Refusal is that connections are refused where the route says so; without it, dropping them will do (S25).

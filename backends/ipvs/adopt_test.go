@@ -1,0 +1,237 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+func addServer(t *testing.T, k *kernel, s dp.Server, targets ...netip.AddrPort) {
+	t.Helper()
+	require.NoError(t, k.ipvs.AddServer(t.Context(), s))
+	for _, target := range targets {
+		require.NoError(t, k.ipvs.AddDestination(t.Context(), s.ServerKey, dp.Destination{Target: target, Weight: 1}))
+	}
+}
+
+func TestVirtualServersOfOthersAreLeftAlone(t *testing.T) {
+	k := newKernel(t)
+	addServer(t, k, dp.Server{ServerKey: key("172.16.0.1:80", model.TCP), Scheduler: "wrr"}, pod1)
+	b := k.start(t)
+	put(t, b, web()...)
+	require.NoError(t, b.CleanUp(t.Context()))
+	require.Equal(t, "server 172.16.0.1:80/TCP wrr (not ours)\n  to 10.244.1.5:8080 weight 1\n", k.ipvs.Dump())
+}
+
+func TestVirtualServersOfUpstreamAreTakenOverWithTheirConnections(t *testing.T) {
+	k := newKernel(t)
+	gone := netip.MustParseAddrPort("10.244.3.5:8080")
+	tcp := key("10.96.0.10:80", model.TCP)
+	addServer(t, k, dp.Server{ServerKey: tcp, Scheduler: "rr"}, pod1, gone)
+	b := k.start(t)
+	put(t, b, web()...)
+	require.Contains(t, k.ipvs.Dump(), `server 10.96.0.10:80/TCP rr
+  to 10.244.1.5:8080 weight 1
+  to 10.244.2.5:8080 weight 1
+  to 10.244.3.5:8080 weight 0
+`)
+	require.NotContains(t, k.ipvs.TakeCalls().Writes, "add destination 10.244.1.5:8080 to 10.96.0.10:80/TCP")
+}
+
+func TestAServiceAtAnExcludedVirtualServerIsNotServedThereAndNamed(t *testing.T) {
+	k := newKernel(t)
+	addServer(t, k, dp.Server{ServerKey: key("203.0.113.1:80", model.TCP), Scheduler: "rr"}, pod1)
+	b := k.start(t, func(o *Options) { o.ExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
+	for _, v := range []any{
+		fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("203.0.113.1").Port("http", 80).Build(),
+		fm.Endpoint("default/web:http/TCP", pod2.String()).Build(),
+	} {
+		switch v := v.(type) {
+		case *model.Service:
+			b.SetService(v)
+		case *model.Endpoint:
+			b.SetEndpoint(v)
+		}
+	}
+	err := b.Sync(t.Context())
+	require.ErrorContains(t, err, "default/web:http/TCP")
+	require.ErrorContains(t, err, "203.0.113.1:80/TCP is a virtual server of somebody else")
+	require.Len(t, sink.PortErrors(err), 1)
+	failed4, failed6 := sink.FailedFamilies(err)
+	require.False(t, failed4 || failed6)
+	require.Contains(t, k.ipvs.Dump(), "server 203.0.113.1:80/TCP rr (not ours)\n  to 10.244.1.5:8080 weight 1\n")
+	require.Contains(t, k.ipvs.Dump(), "server 10.96.0.10:80/TCP rr\n  to 10.244.2.5:8080 weight 1\n")
+}
+
+func TestWhatOthersChangedInIPVSIsRepairedAtAResync(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	before := k.ipvs.Dump()
+	tcp, udp := key("10.96.0.10:80", model.TCP), key("10.96.0.10:80", model.UDP)
+	require.NoError(t, k.ipvs.DeleteServer(t.Context(), tcp))
+	require.NoError(t, k.ipvs.UpdateDestination(t.Context(), udp, dp.Destination{Target: pod1, Weight: 0}))
+	require.NoError(t, k.ipvs.UpdateServer(t.Context(), dp.Server{ServerKey: udp, Scheduler: "wrr", Flags: dp.Owned}))
+	require.NoError(t, k.ipvs.DeleteAddress(t.Context(), tcp.Addr))
+	b.ForceResync()
+	put(t, b)
+	require.Equal(t, before, k.ipvs.Dump())
+}
+
+func TestWhatOthersChangedInThePacketFilterIsRepairedAtOnce(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	before := k.table(model.IPv4)
+	tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	tx.DeleteTable()
+	require.NoError(t, k.nft.ApplyUnnoticed(tx))
+	other := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	other.AddTable("")
+	require.NoError(t, k.nft.ApplyAsSomebodyElse(other))
+	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, 10*time.Second, time.Millisecond)
+}
+
+func TestAFailureLosesNothing(t *testing.T) {
+	want := newKernel(t)
+	put(t, want.start(t), web()...)
+	for _, call := range []string{"add server 10.96.0.10:80/UDP", "add destination 10.244.2.5:8080 to 10.96.0.10:80/TCP",
+		"add address 10.96.0.10"} {
+		t.Run(call, func(t *testing.T) {
+			k := newKernel(t)
+			b := k.start(t)
+			k.ipvs.Fail = func(c string) error {
+				if c == call {
+					return syscall.ENOMEM
+				}
+				return nil
+			}
+			for _, v := range web() {
+				if s, ok := v.(*model.Service); ok {
+					b.SetService(s)
+				} else {
+					b.SetEndpoint(v.(*model.Endpoint))
+				}
+			}
+			err := b.Sync(t.Context())
+			require.ErrorIs(t, err, syscall.ENOMEM)
+			require.ErrorContains(t, err, "IPv4: ")
+			k.ipvs.Fail = nil
+			b.ResyncFailed()
+			require.NoError(t, b.Sync(t.Context()))
+			require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump())
+			require.Equal(t, want.table(model.IPv4), k.table(model.IPv4))
+		})
+	}
+}
+
+func TestASchedulerThatTheKernelLacksIsNamedWithItsModule(t *testing.T) {
+	k := newKernel(t)
+	o := k.options()
+	o.Scheduler = "sed"
+	_, err := New(context.Background(), o)
+	require.EqualError(t, err, "ipvs: the kernel has no IPVS scheduler sed: load the module ip_vs_sed (modprobe ip_vs_sed)")
+	var missing *dp.MissingModuleError
+	require.True(t, errors.As(err, &missing))
+}
+
+func TestAnExternalIPThatIsTheNodesOwnIsNotPutOnTheDummyInterface(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("192.0.2.10").Port("http", 80).Build(),
+		fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
+	require.NotContains(t, k.ipvs.Dump(), "address 192.0.2.10")
+	require.Contains(t, k.ipvs.Dump(), "server 192.0.2.10:80/TCP")
+	require.NotContains(t, k.table(model.IPv4), "192.0.2.10 }", "its other ports are the node's")
+}
+
+func TestAddressesAreGuardedForAsLongAsTheyAreThere(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	guarded := func() bool {
+		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: model.IPv4, Name: DefaultTableName}, nil)
+		require.NoError(t, err)
+		return table != nil && len(table.Sets[boundSet].Elements) == 1
+	}
+	checked := 0
+	k.ipvs.Fail = func(call string) error {
+		if call == "add address 10.96.0.10" || call == "delete address 10.96.0.10" {
+			checked++
+			require.True(t, guarded(), call)
+		}
+		return nil
+	}
+	put(t, b, web()...)
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	put(t, b)
+	require.Equal(t, 2, checked)
+	require.False(t, guarded())
+}
+
+func TestParametersAndTimeouts(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, func(o *Options) {
+		o.StrictARP = true
+		o.Timeouts = dp.Timeouts{TCP: 900e9, UDP: 60e9}
+	})
+	require.Equal(t, "0", k.sysctl(t, "net/ipv4/vs/conntrack"), "nothing before Sync")
+	put(t, b)
+	for name, value := range map[string]string{"net/ipv4/vs/conntrack": "1", "net/ipv4/vs/expire_nodest_conn": "1",
+		"net/ipv4/vs/expire_quiescent_template": "1", "net/ipv4/conf/all/arp_ignore": "1",
+		"net/ipv4/conf/all/arp_announce": "2"} {
+		require.Equal(t, value, k.sysctl(t, name), name)
+	}
+	require.Equal(t, dp.Timeouts{TCP: 900e9, UDP: 60e9}, k.ipvs.Timeouts())
+}
+
+func TestMaglevHashesThePort(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t, func(o *Options) { o.Scheduler = "mh" })
+	put(t, b, web()...)
+	require.Contains(t, k.ipvs.Dump(), "server 10.96.0.10:80/TCP mh flags 0x10\n")
+}
+
+func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
+	k := newKernel(t)
+	for _, a := range []string{"10.96.0.10:80", "10.96.0.99:80", "192.0.2.10:30080", "192.0.2.10:80", "172.16.0.1:80", "10.96.7.7:80"} {
+		addServer(t, k, dp.Server{ServerKey: key(a, model.TCP), Scheduler: "rr"})
+	}
+	put(t, k.start(t), web()...)
+	// The fake has one dummy interface; upstream's has addresses of its own.
+	upstream := dp.NewFake()
+	for _, a := range []string{"10.96.0.10", "10.96.0.99", "10.96.7.7"} {
+		require.NoError(t, upstream.AddAddress(t.Context(), netip.MustParseAddr(a)))
+	}
+	require.NoError(t, CleanUpUpstream(t.Context(), withLinks{k.ipvs, upstream},
+		[]netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
+	dump := k.ipvs.Dump()
+	for _, stays := range []string{"10.96.0.10:80/TCP rr\n", "192.0.2.10:80/TCP", "172.16.0.1:80/TCP", "10.96.7.7:80/TCP"} {
+		require.Contains(t, dump, stays)
+	}
+	require.NotContains(t, dump, "10.96.0.99")
+	require.NotContains(t, dump, "30080")
+	require.False(t, upstream.HasLink())
+}
+
+// withLinks is IPVS of one kernel and the dummy interface of another.
+type withLinks struct {
+	dp.Interface
+	links dp.Interface
+}
+
+func (w withLinks) Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error) {
+	return w.links.Addresses(ctx, f)
+}
+
+func (w withLinks) DeleteLink(ctx context.Context) error { return w.links.DeleteLink(ctx) }

@@ -1,0 +1,330 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Backend is a [sink.Sink] whose Sync applies services with IPVS. It is also a [sink.NodeSetter], a [sink.Resyncer] and
+// a [sink.FailureResyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close
+// and CleanUp, which may be called from any.
+type Backend struct {
+	*frontend.Table
+
+	options   Options
+	families  map[model.Family]*family
+	order     []model.Family
+	nodePorts *nodeaddr.Tracker
+	wake      chan struct{}
+
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	owned  []func() error // to close
+	closed sync.Once
+	err    error
+}
+
+var (
+	_ sink.Sink            = (*Backend)(nil)
+	_ sink.NodeSetter      = (*Backend)(nil)
+	_ sink.Resyncer        = (*Backend)(nil)
+	_ sink.FailureResyncer = (*Backend)(nil)
+)
+
+// New returns a backend, after it has found out that the kernel can do what it needs. For that it makes, and deletes
+// again, a virtual server by a mark that no packet has; it changes nothing else until the first Sync. In the
+// background, until ctx ends or Close is called, it ends drained endpoints and repairs what others change in its
+// tables; it logs with ctx's logger. ctx does not bound calls of Sync.
+func New(ctx context.Context, o Options) (*Backend, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("ipvs: %w", err)
+	}
+	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{}, wake: make(chan struct{}, 1)}
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("ipvs: %w", err), b.release())
+	}
+	table, err := frontend.New(frontend.Options{Families: b.order, Apply: b.apply, OnProblem: o.OnProblem})
+	if err != nil {
+		return nil, errors.Join(err, b.release())
+	}
+	b.Table = table
+	ctx, b.stop = context.WithCancel(ctx)
+	if !b.options.NodePortAddresses.Primary {
+		b.wg.Go(func() { b.nodePorts.Run(ctx) })
+	}
+	b.wg.Go(func() { b.forward(ctx) })
+	return b, nil
+}
+
+// open opens what the backend needs, and checks it.
+func (b *Backend) open(ctx context.Context) error {
+	o := &b.options
+	if o.Dataplane == nil {
+		k, err := dp.NewKernel(ctx, "")
+		if err != nil {
+			return err
+		}
+		o.Dataplane = k
+		b.owned = append(b.owned, k.Close)
+	}
+	if o.NFTables == nil {
+		n, err := nft.NewNetlink()
+		if err != nil {
+			return err
+		}
+		o.NFTables = n
+		b.owned = append(b.owned, n.Close)
+	}
+	if o.Host == nil {
+		host, closeHost, err := systemHost()
+		if err != nil {
+			return err
+		}
+		o.Host = host
+		b.owned = append(b.owned, closeHost)
+	}
+	if err := checkScheduler(ctx, o.Dataplane, o.Scheduler); err != nil {
+		return err
+	}
+	families := o.Families
+	if families == nil {
+		all := model.Families()
+		families = all[:]
+	}
+	for _, f := range families {
+		filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName})
+		if err := probeFilter(ctx, o, f); err != nil {
+			if o.Families == nil && f == model.IPv6 && ctx.Err() == nil {
+				klog.FromContext(ctx).Info("Serving IPv4 only, the kernel cannot do IPv6", "reason", err)
+				continue
+			}
+			return err
+		}
+		b.families[f] = newFamily(f, o, o.Dataplane, filter)
+		b.order = append(b.order, f)
+	}
+	var err error
+	b.nodePorts, err = nodeaddr.NewTracker(nodeaddr.Options{Choice: o.NodePortAddresses, Host: o.Host,
+		ExcludeInterfaces: serviceLinks(), Changed: func(nodeaddr.Addresses) { b.notify() }})
+	if err != nil {
+		return fmt.Errorf("addresses of this host: %w", err)
+	}
+	return nil
+}
+
+// serviceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
+func serviceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
+
+// checkScheduler finds out whether the kernel has a scheduler, which it loads by itself where it can.
+func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {
+	// No packet has this mark, but for a moment's accident.
+	probe := dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: 0x7fffffff}, Scheduler: scheduler,
+		Flags: dp.Owned}
+	err := d.AddServer(ctx, probe)
+	if errors.Is(err, syscall.EEXIST) { // an earlier process died here
+		if err = d.DeleteServer(ctx, probe.ServerKey); err == nil {
+			err = d.AddServer(ctx, probe)
+		}
+	}
+	if errors.Is(err, syscall.ENOENT) {
+		return &dp.MissingModuleError{What: "IPVS scheduler " + scheduler, Module: "ip_vs_" + scheduler}
+	}
+	if err != nil {
+		return fmt.Errorf("check the scheduler %s: %w", scheduler, err)
+	}
+	if err := d.DeleteServer(ctx, probe.ServerKey); err != nil {
+		return fmt.Errorf("check the scheduler %s: %w", scheduler, err)
+	}
+	return nil
+}
+
+// probeFilter has the kernel check a table that it then does not make.
+func probeFilter(ctx context.Context, o *Options, f model.Family) error {
+	probe := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName + "-probe"})
+	probe.known = true
+	for _, c := range newConfig(f, o, nil, nil).baseChains() {
+		probe.addChain(c)
+	}
+	if err := o.NFTables.Check(ctx, probe.transaction(false, false, false)); err != nil {
+		return fmt.Errorf("nftables of this kernel cannot do what is needed for %v: %w", f, err)
+	}
+	return nil
+}
+
+// notify wakes what repairs.
+func (b *Backend) notify() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// forward repairs and drains until ctx ends.
+func (b *Backend) forward(ctx context.Context) {
+	b.wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-b.options.NFTables.Drift():
+				b.notify()
+			}
+		}
+	})
+	b.Repair(ctx, frontend.RepairOptions{Wake: b.wake, Every: b.options.DrainInterval, Look: b.look})
+}
+
+// apply is told the changes of a family.
+func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
+	f := b.families[c.Family()]
+	host, nodePorts, err := b.addresses(c)
+	if err != nil {
+		return err
+	}
+	if c.Full() || !f.known {
+		if err := b.prepare(ctx); err != nil {
+			return err
+		}
+	}
+	return f.apply(ctx, c, host, nodePorts, time.Now())
+}
+
+// addresses returns those of the host, where they are needed, and those that serve node ports.
+func (b *Backend) addresses(c *frontend.Changes) (host []nodeaddr.HostAddress, nodePorts []netip.Addr, err error) {
+	b.nodePorts.SetNode(c.Node())
+	if c.Full() || !b.families[c.Family()].known {
+		all, err := b.options.Host.Addresses()
+		if err != nil {
+			return nil, nil, fmt.Errorf("addresses of this host: %w", err)
+		}
+		for _, a := range all {
+			if a.Interface != dp.DefaultLink && a.Interface != upstreamLink {
+				host = append(host, a)
+			}
+		}
+	}
+	return host, b.nodePorts.Addresses().Of(c.Family()), nil
+}
+
+// look drains, and repairs what others have changed in the packet filter. Virtual servers are compared at each resync.
+func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+	f := b.families[c.Family()]
+	if !f.known {
+		return frontend.Look{}, nil // the next Sync does everything
+	}
+	now := time.Now()
+	// Somebody may have woken it for another reason. The ticker need not be exact.
+	if now.Sub(f.drained) > b.options.DrainInterval/2 {
+		f.drained = now
+		if err := f.drain(ctx, now); err != nil {
+			return frontend.Look{}, err
+		}
+	}
+	_, nodePorts, err := b.addresses(c)
+	if err != nil {
+		return frontend.Look{}, err
+	}
+	if next := newConfig(f.key, f.options, c.Node(), nodePorts); !next.equal(f.config) {
+		return frontend.Look{Repaired: true}, f.apply(ctx, c, nil, nodePorts, now)
+	}
+	if !f.filter.dataplane.Drifted(f.filter.key) {
+		return frontend.Look{}, nil
+	}
+	f.filter.known = false
+	if err := f.filter.commit(ctx, true); err != nil {
+		return frontend.Look{}, err
+	}
+	klog.FromContext(ctx).Info("Repaired a table that somebody else had changed", "table", f.filter.key)
+	return frontend.Look{Repaired: true}, nil
+}
+
+// CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end. A later Sync
+// applies everything again.
+func (b *Backend) CleanUp(ctx context.Context) error {
+	return b.Table.CleanUp(ctx, b.cleanUp)
+}
+
+func (b *Backend) cleanUp(ctx context.Context) error {
+	var errs []error
+	for _, f := range b.order {
+		if err := b.families[f].cleanUp(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("ipvs: cleaning up %v: %w", f, err))
+		}
+	}
+	// The interface is that of both families.
+	if b.options.Dataplane != nil && (len(b.order) == len(model.Families()) || b.options.Families == nil) {
+		if err := b.options.Dataplane.DeleteLink(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("ipvs: cleaning up: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close ends what runs in the background and releases what the backend holds. Everything applied stays. Call no other
+// method after it; a second Close does nothing.
+func (b *Backend) Close() error {
+	b.closed.Do(func() {
+		b.stop()
+		b.wg.Wait()
+		b.err = b.release()
+	})
+	return b.err
+}
+
+func (b *Backend) release() error {
+	var errs []error
+	for _, c := range b.owned {
+		errs = append(errs, c())
+	}
+	b.owned = nil
+	return errors.Join(errs...)
+}
+
+// CleanUp deletes what a backend that is not running has left: of o only TableName, Families, Dataplane and NFTables
+// matter. That there is nothing is no error, nor that the kernel has no IPVS: it is not loaded for that.
+func CleanUp(ctx context.Context, o Options) (err error) {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("ipvs: %w", err)
+	}
+	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{}}
+	defer func() { err = errors.Join(err, b.release()) }()
+	if b.options.Dataplane == nil && dp.IsLoaded() {
+		k, err := dp.NewKernel(ctx, "")
+		if err != nil {
+			return fmt.Errorf("ipvs: %w", err)
+		}
+		b.options.Dataplane = k
+		b.owned = append(b.owned, k.Close)
+	}
+	if b.options.NFTables == nil {
+		n, err := nft.NewNetlink()
+		if err != nil {
+			return fmt.Errorf("ipvs: %w", err)
+		}
+		b.options.NFTables = n
+		b.owned = append(b.owned, n.Close)
+	}
+	if b.order = o.Families; b.order == nil {
+		all := model.Families()
+		b.order = all[:]
+	}
+	for _, f := range b.order {
+		filter := newFilter(b.options.NFTables, nft.TableKey{Family: f, Name: b.options.TableName})
+		b.families[f] = newFamily(f, &b.options, b.options.Dataplane, filter)
+	}
+	return b.cleanUp(ctx)
+}

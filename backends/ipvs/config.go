@@ -1,0 +1,47 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// config is what of the node and the options everything depends on, in one family.
+type config struct {
+	family       model.Family
+	mark         uint32 // of packets to masquerade
+	localPods    model.LocalPods
+	serviceCIDRs []netip.Prefix
+	// nodePortIPs serve node ports.
+	nodePortIPs []netip.Addr
+}
+
+func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs []netip.Addr) *config {
+	if node == nil {
+		node = &model.Node{}
+	}
+	ofFamily := func(prefixes []netip.Prefix) (list []netip.Prefix) {
+		for _, p := range prefixes {
+			if model.FamilyOf(p.Addr()) == f {
+				list = append(list, p.Masked())
+			}
+		}
+		slices.SortFunc(list, model.ComparePrefixes)
+		return slices.Compact(list)
+	}
+	c := &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods, serviceCIDRs: ofFamily(node.ServiceCIDRs)}
+	c.localPods.CIDRs = ofFamily(node.LocalPods.CIDRs)
+	for _, a := range nodePortIPs {
+		if model.FamilyOf(a) == f && !a.IsLoopback() {
+			c.nodePortIPs = append(c.nodePortIPs, a)
+		}
+	}
+	return c
+}
+
+// equal tells whether two configurations come to the same.
+func (c *config) equal(o *config) bool {
+	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
+		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs)
+}

@@ -1,0 +1,152 @@
+package ipvs_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+)
+
+func options(env conformance.Env) ipvs.Options {
+	return ipvs.Options{Families: env.Families, NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs},
+		DrainInterval: 500 * time.Millisecond}
+}
+
+// midway is a kernel that fails while it is told to, all changes of endpoints but the first one.
+type midway struct {
+	*dataplane.Kernel
+	failing *atomic.Int32 // 0: not; otherwise counts the changes
+}
+
+func (m midway) AddDestination(ctx context.Context, key dataplane.ServerKey, d dataplane.Destination) error {
+	if m.failing.Load() != 0 && m.failing.Add(1) > 2 {
+		return errors.New("made to fail")
+	}
+	return m.Kernel.AddDestination(ctx, key, d)
+}
+
+// cleaning is the backend with package conntrack around it, as in a proxy.
+type cleaning struct {
+	*conntrack.Reconciler
+	end func() error
+}
+
+func (c cleaning) Close() error { return c.end() }
+
+func cleanFlows(ctx context.Context, env conformance.Env, backend *ipvs.Backend, kernel io.Closer) cleaning {
+	ctx, cancel := context.WithCancel(ctx)
+	r := conntrack.Wrap(ctx, backend, conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())},
+		Families: env.Families})
+	return cleaning{r, func() error {
+		cancel()
+		r.Wait()
+		return errors.Join(backend.Close(), kernel.Close())
+	}}
+}
+
+func factory() conformance.Factory {
+	var failing atomic.Int32
+	return conformance.Factory{
+		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+			kernel, err := dataplane.NewKernel(ctx, "")
+			if err != nil {
+				return nil, err
+			}
+			o := options(env)
+			o.Dataplane = midway{kernel, &failing}
+			b, err := ipvs.New(ctx, o)
+			if err != nil {
+				return nil, errors.Join(err, kernel.Close())
+			}
+			return cleanFlows(ctx, env, b, kernel), nil
+		},
+		Fail: func(context.Context, conformance.Env) (func() error, error) {
+			failing.Store(1)
+			return func() error { failing.Store(0); return nil }, nil
+		},
+		Cleanup: func(ctx context.Context, env conformance.Env) error { return ipvs.CleanUp(ctx, options(env)) },
+		Dump:    dump,
+		Break: func(ctx context.Context, _ conformance.Env) error {
+			kernel, err := dataplane.NewKernel(ctx, "")
+			if err != nil {
+				return err
+			}
+			defer kernel.Close()
+			servers, err := kernel.Servers(ctx)
+			if err != nil {
+				return err
+			}
+			for _, s := range servers {
+				err = errors.Join(err, kernel.DeleteServer(ctx, s.ServerKey))
+			}
+			return err
+		},
+		// What IPVS does not have: a client stays with an endpoint per virtual server, that is, per address and port;
+		// and for as long as one of its connections is remembered, which for UDP is 5 minutes.
+		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.AffinityTimeout,
+			conformance.SharedAffinity},
+	}
+}
+
+func dump(ctx context.Context, _ conformance.Env) (string, error) {
+	kernel, err := dataplane.NewKernel(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	defer kernel.Close()
+	servers, err := kernel.Servers(ctx)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, s := range servers {
+		destinations, err := kernel.Destinations(ctx, s.ServerKey)
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(dataplane.Text(s, destinations))
+	}
+	ruleset, err := exec.CommandContext(ctx, "nft", "-s", "list", "ruleset").CombinedOutput()
+	return b.String() + string(ruleset), err
+}
+
+func needIPVS(t *testing.T) {
+	t.Helper()
+	need.Root(t)
+	_, err := netlink.GenlFamilyGet("IPVS")
+	if err != nil {
+		// testing/vm has kernels for this; CI's own has none.
+		if kernel := os.Getenv("KPL_VM_KERNEL"); kernel != "" {
+			t.Fatalf("the kernel %s of testing/vm has no IPVS: %v", kernel, err)
+		}
+		t.Skipf("needs a kernel with IPVS, see testing/vm (%v)", err)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	needIPVS(t)
+	conformance.Test(t, factory())
+}
+
+// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
+// a longer one.
+func TestRandomClusters(t *testing.T) {
+	needIPVS(t)
+	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
+}

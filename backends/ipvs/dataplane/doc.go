@@ -1,0 +1,22 @@
+// Package dataplane is what the IPVS backend needs of the kernel beside nftables, behind one narrow interface:
+// [Interface]. [Kernel] is the real one (Linux), [Fake] is a model of it that runs anywhere, checks what it is asked to
+// do, and counts it.
+//
+// # How github.com/moby/ipvs is contained
+//
+// [Kernel] sends everything through moby/ipvs and vishvananda/netlink. What is surprising about them is dealt with
+// here:
+//
+//   - A handle of moby/ipvs is not safe for concurrent use: replies to one request would be taken for those to another.
+//     Kernel lets one call through at a time.
+//   - Its receive loop goes on for ever while the kernel does not answer. When the context of a call ends, its socket
+//     is closed, which ends the loop; the next call opens another one.
+//   - It looks up IPVS once for the lifetime of a process and goes on without it, with a message of its own logger, if
+//     the module is missing then. [NewKernel] asks the kernel itself before, and fails with an error that names the
+//     module.
+//   - IsServicePresent takes every error for "no". It is not used.
+//   - Real servers can only be listed one virtual server at a time. So the backend lists them when it starts, when it
+//     resyncs, and those of virtual servers with draining connections; never for a change.
+//   - A request carries one change, and waits for its reply. There is no batch: a change of one endpoint is one or two
+//     requests per virtual server, each of a few microseconds.
+package dataplane

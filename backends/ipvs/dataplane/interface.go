@@ -1,0 +1,147 @@
+package dataplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Interface is a kernel's IPVS and the dummy interface for service addresses, or something that behaves like them.
+// Calls may come from several goroutines. Errors of the kernel are syscall.Errno, wrapped: EEXIST for what is there
+// already, ENOENT for a virtual server or real server that is not, and for a scheduler without a module.
+type Interface interface {
+	// Servers returns all virtual servers, also those of others.
+	Servers(ctx context.Context) ([]Server, error)
+	AddServer(ctx context.Context, s Server) error
+	// UpdateServer changes everything but the key. Connections and real servers stay.
+	UpdateServer(ctx context.Context, s Server) error
+	// DeleteServer deletes a virtual server with its real servers. Its connections end.
+	DeleteServer(ctx context.Context, key ServerKey) error
+
+	// Destinations returns the real servers of a virtual server.
+	Destinations(ctx context.Context, key ServerKey) ([]Destination, error)
+	AddDestination(ctx context.Context, key ServerKey, d Destination) error
+	// UpdateDestination changes the weight.
+	UpdateDestination(ctx context.Context, key ServerKey, d Destination) error
+	// DeleteDestination deletes a real server. Its connections end.
+	DeleteDestination(ctx context.Context, key ServerKey, target netip.AddrPort) error
+
+	// SetTimeouts sets those that are not 0.
+	SetTimeouts(ctx context.Context, t Timeouts) error
+
+	// Addresses returns the addresses of a family on the dummy interface, none if there is no such interface.
+	Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error)
+	// AddAddress adds one, and makes the interface if need be. That it is there is no error.
+	AddAddress(ctx context.Context, a netip.Addr) error
+	// DeleteAddress deletes one. That it is not there is no error.
+	DeleteAddress(ctx context.Context, a netip.Addr) error
+	// DeleteLink deletes the interface. That there is none is no error.
+	DeleteLink(ctx context.Context) error
+
+	// Close releases what it holds, and leaves everything as it is.
+	Close() error
+}
+
+// ServerKey identifies a virtual server: by address, protocol and port, or by a firewall mark.
+type ServerKey struct {
+	Family   model.Family
+	Addr     netip.Addr
+	Port     uint16
+	Protocol model.Protocol
+	// Mark is the whole packet mark. Addr, Port and Protocol are zero if it is not 0.
+	Mark uint32
+}
+
+// String returns for example "10.96.0.10:80/TCP" or "IPv4 mark 0x1".
+func (k ServerKey) String() string {
+	if k.Mark != 0 {
+		return fmt.Sprintf("%v mark %#x", k.Family, k.Mark)
+	}
+	return fmt.Sprintf("%v/%v", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
+}
+
+// Compare orders by family, mark, address, port and protocol.
+func (k ServerKey) Compare(o ServerKey) int {
+	return cmp.Or(cmp.Compare(k.Family, o.Family), cmp.Compare(k.Mark, o.Mark), k.Addr.Compare(o.Addr),
+		cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
+}
+
+// Server is a virtual server.
+type Server struct {
+	ServerKey
+	Scheduler string
+	Flags     Flags
+	// Persistence is how long a client stays with its real server, in whole seconds; only with the flag Persistent.
+	Persistence time.Duration
+}
+
+// Flags of a virtual server, with the kernel's numbers.
+type Flags uint32
+
+const (
+	// Persistent: clients stay with their real server.
+	Persistent Flags = 0x1
+	// SourceHashFallback is for scheduler sh: a client whose real server takes no new connections gets another one.
+	SourceHashFallback Flags = 0x8
+	// MaglevPort is for scheduler mh: the source port counts, too.
+	MaglevPort Flags = 0x10
+	// Owned marks the backend's virtual servers. It is the kernel's third flag for schedulers, which none of its
+	// schedulers reads; ipvsadm prints it as "flag-3".
+	Owned Flags = 0x20
+)
+
+// Destination is a real server.
+type Destination struct {
+	Target netip.AddrPort
+	// Weight 0 takes no new connections.
+	Weight int
+	// Active is how many established connections there are, and Inactive how many others: opening, closing, or without
+	// a state. They are the kernel's to tell.
+	Active, Inactive int
+}
+
+// Text returns a virtual server and its real servers as text, a line for each.
+func Text(s Server, list []Destination) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "server %v %s", s.ServerKey, s.Scheduler)
+	if s.Flags&Persistent != 0 {
+		fmt.Fprintf(&b, " persistent %v", s.Persistence)
+	}
+	if other := s.Flags &^ (Persistent | Owned); other != 0 {
+		fmt.Fprintf(&b, " flags %#x", uint32(other))
+	}
+	if s.Flags&Owned == 0 {
+		b.WriteString(" (not ours)")
+	}
+	b.WriteString("\n")
+	for _, d := range list {
+		fmt.Fprintf(&b, "  to %v weight %d\n", d.Target, d.Weight)
+	}
+	return b.String()
+}
+
+// Timeouts of connections.
+type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
+
+// MissingModuleError tells that the kernel lacks what a module provides.
+type MissingModuleError struct {
+	What   string // for example "IPVS"
+	Module string
+}
+
+func (e *MissingModuleError) Error() string {
+	return fmt.Sprintf("the kernel has no %s: load the module %s (modprobe %s)", e.What, e.Module, e.Module)
+}
+
+// ErrUnsupported is what NewKernel fails with on systems other than Linux.
+var ErrUnsupported = errors.New("IPVS is there on Linux only")
+
+// DefaultLink is the name of the dummy interface. It is not kube-ipvs0, upstream kube-proxy's, so that the two do not
+// take each other's addresses for their own.
+const DefaultLink = "kpl-ipvs0"

@@ -1,0 +1,89 @@
+// Package ipvs is a service proxy for Linux with IPVS, for programs that feed it through package sink. [New] returns a
+// [Backend]; its Sync applies what was described. It is for those who depend on IPVS: on its schedulers, on appliances
+// for UDP, on ipvsadm. Who does not is better served by package nft.
+//
+// # What it guarantees
+//
+//   - A wave costs what it changes: a replaced endpoint is two requests to the kernel for each virtual server of its
+//     service port, whatever the size of the cluster. Virtual servers are never listed for a change.
+//   - An endpoint that goes takes no new connections from that moment. TCP connections that it has go on until they end
+//     or Options.DrainTimeout is over; UDP and SCTP ones end when the endpoint no longer serves. So it is with a
+//     service that goes.
+//   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
+//     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
+//     address and port of a service are taken over as they stand, with their connections.
+//   - What others change in its tables of nftables is noticed and repaired at once; what they change in IPVS, at the
+//     next full resync.
+//   - An address is on the dummy interface only while the packet filter guards it: nobody reaches a port of the node by
+//     an address of a service, not for a moment.
+//
+// # What it never does
+//
+// It touches no virtual server but its own, which it marks with a flag that no scheduler of the kernel reads
+// ([dataplane.Owned]), and those that it takes over; in Options.ExcludeCIDRs it takes over none. It touches no tables
+// but those of its name, and no interface but its own. It does not clean up, except on request ([Backend.CleanUp],
+// [CleanUp]). It does not delete flows of connection tracking: wrap it with package conntrack.
+//
+// # The way of a packet
+//
+//	from pods and from outside                          from the node itself
+//	        │                                                  │
+//	nat prerouting, priority -100                       nat output, priority -100
+//	        └───────────────────────┬──────────────────────────┘
+//	                                ▼   (only the first packet of a connection)
+//	  1. address . protocol . port in service-ips? ──► go to the chain that it says:
+//	        reject-traffic, drop-traffic                no endpoint (S25)
+//	        keep-source                                 go on
+//	        masquerade                                  set the mark of S31, go on
+//	        masquerade-nonpod                           ... unless a pod of this node sends (S28)
+//	        restricted-...                              drop unless the source is in vip-sources (S26), then as above
+//	        pod-...-node-...-other-...                  one of these by source; pods and the node get a mark (S27)
+//	  2. address in bound-ips? ──────────────────────► reject: a port that no service has (S33)
+//	                                │
+//	   the address is the node's own, on the dummy interface or as one for node ports: local delivery
+//	                                ▼
+//	IPVS, in input at priority 99, in output at -98
+//	        ├── connection known? ─────────────────────────► its endpoint
+//	        ├── virtual server of the packet's mark? ──────► the scheduler chooses an endpoint
+//	        └── virtual server of address, protocol, port? ─► likewise
+//	        The destination is rewritten, and connection tracking is told.
+//	                                ▼
+//	nat postrouting, priority 100
+//	        ├── mark of S31? ──────────────────────────► clear it, masquerade
+//	        └── source . destination in hairpin? ──────► masquerade (S29)
+//
+// A filter on forward and output drops new connections to what is left of the service CIDRs (S33). Answers come back
+// through IPVS in forward, which puts the service's address back.
+//
+// An external address of a service with traffic policy Local serves different endpoints to different sources (S27).
+// IPVS does not look at sources. So there are up to two more virtual servers for such a port, which IPVS finds by
+// packet mark: one for pods of this node, one for the node itself.
+//
+// # Why nftables beside it, and not iptables with ipsets
+//
+// Upstream's mode ipvs uses both: a dozen ipsets, which cannot be changed together with each other or with the chains
+// that look them up. With nftables a service's rule, its source ranges and its guard change in one transaction; the
+// verdict map says in one lookup what upstream asks of set after set; and a change by others is noticed at once. IPVS
+// does not care: both sit on the same hooks, before it and after it. Kernels that have no nftables are older than those
+// that Kubernetes supports. There is no fallback to iptables: [New] fails with an error that says what is missing.
+//
+// # What IPVS cannot do
+//
+//   - Session affinity (S32) is IPVS's persistence, which is per virtual server: a client has an endpoint for each
+//     address of the port, not one for all. It lasts while any connection of the client is remembered, if that is
+//     longer than the timeout: 2 minutes after a TCP connection, 5 minutes after a UDP packet.
+//   - Persistence does not work by mark, where endpoints have another port than the service. Pods of this node, and the
+//     node itself, at an external address with traffic policy Local are kept at their endpoint by scheduler sh: by
+//     their address alone, until the set of endpoints changes.
+//   - Node ports are not served on loopback addresses (S36). For each address of the node that serves node ports there
+//     is a virtual server for each: choose few.
+//   - Marks are compared whole. Where another program sets bits of the mark before, the sources of S27 get what all
+//     others get.
+//
+// # Kernels
+//
+// Linux 5.13 or later with nf_tables as for package nft, and the modules ip_vs, the scheduler's (ip_vs_rr ...) and
+// dummy. New fails with a [*dataplane.MissingModuleError] that names the one that is missing. Sync sets
+// net/ipv4/vs/conntrack, expire_nodest_conn and expire_quiescent_template; Options.StrictARP sets arp_ignore and
+// arp_announce.
+package ipvs

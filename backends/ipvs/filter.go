@@ -1,0 +1,320 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// filter is the table of nftables beside IPVS: what it is to hold, and what it was last known to hold.
+type filter struct {
+	dataplane nft.Interface
+	key       nft.TableKey
+
+	chains map[string]chain
+	want   map[element]string // values; "" in sets
+	// actual is what the table holds. It is of no use while known is not set: it has to be read then.
+	actual       map[element]string
+	actualChains map[string][]nft.RuleID
+	known        bool
+
+	dirty       map[element]bool
+	dirtyChains map[string]bool
+}
+
+// element is an element of a set or map, by its key.
+type element struct{ set, key string }
+
+// chain is a chain with its rules.
+type chain struct {
+	nft.Chain
+	rules []nft.Rule
+}
+
+func (c *chain) ids(f model.Family) []nft.RuleID {
+	ids := make([]nft.RuleID, len(c.rules))
+	for i := range c.rules {
+		ids[i] = c.rules[i].ID(f)
+	}
+	return ids
+}
+
+func newFilter(d nft.Interface, key nft.TableKey) *filter {
+	return &filter{dataplane: d, key: key, chains: map[string]chain{}, want: map[element]string{},
+		dirty: map[element]bool{}, dirtyChains: map[string]bool{}}
+}
+
+// reset forgets what the table is to hold.
+func (f *filter) reset() {
+	for e := range f.want {
+		f.dirty[e] = true
+	}
+	clear(f.want)
+	clear(f.chains)
+}
+
+func (f *filter) addChain(c chain) {
+	f.chains[c.Name] = c
+	f.dirtyChains[c.Name] = true
+}
+
+// has tells whether there is to be such a chain.
+func (f *filter) has(name string) bool {
+	_, ok := f.chains[name]
+	return ok
+}
+
+func (f *filter) set(e element, value string) {
+	if old, ok := f.want[e]; !ok || old != value {
+		f.want[e] = value
+		f.dirty[e] = true
+	}
+}
+
+func (f *filter) unset(e element) {
+	if _, ok := f.want[e]; ok {
+		delete(f.want, e)
+		f.dirty[e] = true
+	}
+}
+
+// read finds out what the table holds. A table of another layout counts as none: it is replaced.
+func (f *filter) read(ctx context.Context) (replace bool, err error) {
+	table, err := f.dataplane.ReadTable(ctx, f.key, nil)
+	if err != nil {
+		return false, fmt.Errorf("read table %v: %w", f.key, err)
+	}
+	f.actual, f.actualChains, f.known = map[element]string{}, map[string][]nft.RuleID{}, true
+	for e := range f.want {
+		f.dirty[e] = true
+	}
+	for name := range f.chains {
+		f.dirtyChains[name] = true
+	}
+	if table == nil {
+		return false, nil
+	}
+	if !f.sameLayout(table) {
+		return true, nil
+	}
+	for name, c := range table.Chains {
+		f.actualChains[name] = c.Rules
+		f.dirtyChains[name] = true
+	}
+	for name, s := range table.Sets {
+		for _, e := range s.Elements {
+			f.actual[element{name, e.Key}] = e.Value
+			f.dirty[element{name, e.Key}] = true
+		}
+	}
+	return false, nil
+}
+
+// sameLayout tells whether a table can be corrected rather than replaced.
+func (f *filter) sameLayout(table *nft.Table) bool {
+	if table.Comment != layoutComment || len(table.Sets) != len(sets) {
+		return false
+	}
+	for i := range sets {
+		if s := table.Sets[sets[i].Name]; s == nil || !s.Matches(&sets[i]) {
+			return false
+		}
+	}
+	for _, c := range table.Chains {
+		want, ok := f.chains[c.Name]
+		if c.Hook != nft.NoHook && (!ok || want.Hook != c.Hook || want.Priority != c.Priority || want.Filter != c.Filter) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxTries is how often a transaction is made anew because somebody else has changed the table meanwhile.
+const maxTries = 5
+
+// commit applies what is to be. With final, also what others may still rely on goes: guards of addresses, and chains.
+// The caller commits without it, then removes addresses, then commits with it.
+func (f *filter) commit(ctx context.Context, final bool) error {
+	withChains := final
+	for try := 1; ; try++ {
+		replace, err := false, error(nil)
+		if !f.known {
+			if replace, err = f.read(ctx); err != nil {
+				return err
+			}
+		}
+		tx := f.transaction(replace, final, withChains)
+		if !tx.IsEmpty() {
+			err = f.dataplane.Apply(ctx, tx)
+		}
+		if err == nil {
+			f.applied(final, withChains)
+			return nil
+		}
+		if withChains && errors.Is(err, syscall.EBUSY) {
+			// Before Linux 6.2 a chain counts as used for a while after the last element that goes to it is deleted.
+			withChains = false
+			continue
+		}
+		f.known = false
+		if !errors.Is(err, nft.ErrStale) || try == maxTries {
+			return fmt.Errorf("nftables: %w", err)
+		}
+	}
+}
+
+// keeps tells whether an element stays until the final commit, though it is not wanted.
+func keeps(e element, final bool) bool { return !final && e.set == boundSet }
+
+// transaction returns what leads from what the table holds to what it is to hold.
+func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
+	tx := nft.NewTransaction(f.key)
+	if replace {
+		tx.DeleteTable()
+	}
+	if len(f.actualChains) == 0 && len(f.chains) > 0 {
+		tx.AddTable(layoutComment)
+		for i := range sets {
+			tx.AddSet(&sets[i])
+		}
+	}
+	f.changeChains(tx)
+	type change struct{ add, replace, remove []nft.Element }
+	changes := map[string]*change{}
+	for e := range f.dirty {
+		c := changes[e.set]
+		if c == nil {
+			c = &change{}
+			changes[e.set] = c
+		}
+		want, wanted := f.want[e]
+		have, there := f.actual[e]
+		x := nft.Element{Key: e.key, Value: want}
+		switch {
+		case wanted && !there:
+			c.add = append(c.add, x)
+		case wanted && want != have:
+			c.replace = append(c.replace, x)
+		case !wanted && there && !keeps(e, final):
+			x.Value = have
+			c.remove = append(c.remove, x)
+		}
+	}
+	for i := range sets {
+		if c := changes[sets[i].Name]; c != nil {
+			for _, list := range [][]nft.Element{c.add, c.replace, c.remove} {
+				slices.SortFunc(list, func(a, b nft.Element) int { return compareText(a.Key, b.Key) })
+			}
+			// Ranges must not overlap at any moment: what goes goes first.
+			tx.DeleteElements(&sets[i], c.remove...)
+			tx.ReplaceElements(&sets[i], c.replace...)
+			tx.AddElements(&sets[i], c.add...)
+		}
+	}
+	if withChains {
+		f.deleteChains(tx)
+	}
+	return tx
+}
+
+func compareText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// changeChains makes chains, and corrects those whose rules are others. Chains come before the rules that go to them.
+func (f *filter) changeChains(tx *nft.Transaction) {
+	var changed []string
+	for _, name := range slices.Sorted(maps.Keys(f.dirtyChains)) {
+		c, wanted := f.chains[name]
+		if !wanted {
+			continue
+		}
+		ids, there := f.actualChains[name]
+		if there && slices.Equal(ids, c.ids(f.key.Family)) {
+			continue
+		}
+		if !there {
+			tx.AddChain(&c.Chain)
+		} else {
+			tx.FlushChain(name)
+		}
+		changed = append(changed, name)
+	}
+	for _, name := range changed {
+		c := f.chains[name]
+		for i := range c.rules {
+			tx.AddRule(name, &c.rules[i])
+		}
+	}
+}
+
+// deleteChains removes chains that nothing goes to any more. Those that go to each other lose their rules first.
+func (f *filter) deleteChains(tx *nft.Transaction) {
+	var gone []string
+	for _, name := range slices.Sorted(maps.Keys(f.dirtyChains)) {
+		if _, there := f.actualChains[name]; there && !f.has(name) {
+			gone = append(gone, name)
+			tx.FlushChain(name)
+		}
+	}
+	for _, name := range gone {
+		tx.DeleteChain(name)
+	}
+}
+
+// applied notes that a transaction was applied.
+func (f *filter) applied(final, withChains bool) {
+	left := map[element]bool{}
+	for e := range f.dirty {
+		if want, wanted := f.want[e]; wanted {
+			f.actual[e] = want
+		} else if _, there := f.actual[e]; there && keeps(e, final) {
+			left[e] = true
+		} else {
+			delete(f.actual, e)
+		}
+	}
+	f.dirty = left
+	leftChains := map[string]bool{}
+	for name := range f.dirtyChains {
+		if c, wanted := f.chains[name]; wanted {
+			f.actualChains[name] = c.ids(f.key.Family)
+		} else if _, there := f.actualChains[name]; there && !withChains {
+			leftChains[name] = true
+		} else {
+			delete(f.actualChains, name)
+		}
+	}
+	f.dirtyChains = leftChains
+}
+
+// cleanUp deletes the table.
+func (f *filter) cleanUp(ctx context.Context) error {
+	f.known = false
+	table, err := f.dataplane.ReadTable(ctx, f.key, func(*nft.Set) bool { return false })
+	if err != nil {
+		return fmt.Errorf("read table %v: %w", f.key, err)
+	}
+	if table == nil {
+		return nil
+	}
+	tx := nft.NewTransaction(f.key)
+	tx.Unconditional = true
+	tx.DeleteTable()
+	if err := f.dataplane.Apply(ctx, tx); err != nil {
+		return fmt.Errorf("nftables: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package ipvs
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+var (
+	pod1 = netip.MustParseAddrPort("10.244.1.5:8080")
+	pod2 = netip.MustParseAddrPort("10.244.2.5:8080")
+)
+
+func web() []any {
+	return []any{
+		fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).UDPPort("udp", 80).Build(),
+		fm.Endpoint("default/web:http/TCP", pod1.String()).Build(), fm.Endpoint("default/web:http/TCP", pod2.String()).Build(),
+		fm.Endpoint("default/web:udp/UDP", pod1.String()).Build(), fm.Endpoint("default/web:udp/UDP", pod2.String()).Build(),
+	}
+}
+
+func deletePod1(t *testing.T, b *Backend) {
+	t.Helper()
+	for _, p := range []struct {
+		port     string
+		protocol model.Protocol
+	}{{"http", model.TCP}, {"udp", model.UDP}} {
+		b.DeleteEndpoint(model.EndpointKey{Target: pod1, Port: model.PortName{Port: p.port, Protocol: p.protocol,
+			Service: model.ServiceName{Namespace: "default", Name: "web"}}})
+	}
+	require.NoError(t, b.Sync(t.Context()))
+}
+
+func TestAnEndpointThatGoesKeepsItsTCPConnectionsAndNoOthers(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	deletePod1(t, b)
+	require.Equal(t, `address 10.96.0.10
+server 10.96.0.10:80/TCP rr
+  to 10.244.1.5:8080 weight 0
+  to 10.244.2.5:8080 weight 1
+server 10.96.0.10:80/UDP rr
+  to 10.244.2.5:8080 weight 1
+`, k.ipvs.Dump())
+
+	tcp := key("10.96.0.10:80", model.TCP)
+	k.ipvs.SetConnections(tcp, pod1, 0, 1)
+	b.drain(t, model.IPv4, time.Now())
+	require.Contains(t, k.ipvs.Dump(), "to 10.244.1.5:8080 weight 0", "it still has a connection that closes")
+	k.ipvs.SetConnections(tcp, pod1, 0, 0)
+	b.drain(t, model.IPv4, time.Now())
+	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+
+	k.ipvs.TakeCalls()
+	b.drain(t, model.IPv4, time.Now())
+	require.Empty(t, k.ipvs.TakeCalls(), "nothing drains any more")
+}
+
+func TestDrainingEndsWhenItsTimeIsOver(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	deletePod1(t, b)
+	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 3, 0)
+	b.drain(t, model.IPv4, time.Now().Add(DefaultDrainTimeout-time.Minute))
+	require.Contains(t, k.ipvs.Dump(), "to 10.244.1.5:8080 weight 0")
+	b.drain(t, model.IPv4, time.Now().Add(DefaultDrainTimeout+time.Minute))
+	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+}
+
+func TestAnEndpointThatComesBackTakesNewConnections(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	before := k.ipvs.Dump()
+	deletePod1(t, b)
+	put(t, b, web()...)
+	require.Equal(t, before, k.ipvs.Dump())
+	b.drain(t, model.IPv4, time.Now().Add(time.Hour))
+	require.Equal(t, before, k.ipvs.Dump())
+}
+
+func TestADrainingEndpointThatServesKeepsAllItsConnectionsForAsLongAsItTakes(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	put(t, b, fm.Endpoint("default/web:udp/UDP", pod1.String()).Sets(0).Build(),
+		fm.Endpoint("default/web:http/TCP", pod1.String()).Sets(0).Build())
+	b.drain(t, model.IPv4, time.Now().Add(time.Hour))
+	require.Equal(t, `address 10.96.0.10
+server 10.96.0.10:80/TCP rr
+  to 10.244.1.5:8080 weight 0
+  to 10.244.2.5:8080 weight 1
+server 10.96.0.10:80/UDP rr
+  to 10.244.1.5:8080 weight 0
+  to 10.244.2.5:8080 weight 1
+`, k.ipvs.Dump())
+	deletePod1(t, b)
+	b.drain(t, model.IPv4, time.Now())
+	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+}
+
+func TestARestartGoesOnDraining(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	deletePod1(t, b)
+	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 1, 0)
+
+	b = k.start(t)
+	now := web()
+	put(t, b, now[0], now[2], now[4])
+	require.Empty(t, k.ipvs.TakeCalls().Writes)
+	b.drain(t, model.IPv4, time.Now())
+	require.Contains(t, k.ipvs.Dump(), "to 10.244.1.5:8080 weight 0")
+	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 0, 0)
+	b.drain(t, model.IPv4, time.Now())
+	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+}
+
+func TestAServiceThatGoesKeepsItsEstablishedConnectionsAndRefusesNewOnes(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	tcp := key("10.96.0.10:80", model.TCP)
+	k.ipvs.SetConnections(tcp, pod2, 1, 0)
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, b.Sync(t.Context()))
+	require.Equal(t, `address 10.96.0.10
+server 10.96.0.10:80/TCP rr
+  to 10.244.1.5:8080 weight 0
+  to 10.244.2.5:8080 weight 0
+`, k.ipvs.Dump())
+	require.NotContains(t, k.table(model.IPv4), "10.96.0.10 . tcp . 80")
+	require.Contains(t, k.table(model.IPv4), "elements = { 10.96.0.10 }", "the address is still guarded")
+
+	k.ipvs.SetConnections(tcp, pod2, 0, 1)
+	b.drain(t, model.IPv4, time.Now())
+	require.Empty(t, k.ipvs.Dump())
+	require.NotContains(t, k.table(model.IPv4), "10.96.0.10")
+}

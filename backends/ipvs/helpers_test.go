@@ -1,0 +1,90 @@
+package ipvs
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+)
+
+// kernel is everything that a backend changes.
+type kernel struct {
+	ipvs *dp.Fake
+	nft  *nft.Fake
+	host *nodeaddr.Fake
+	root string
+}
+
+func newKernel(t testing.TB) *kernel {
+	k := &kernel{ipvs: dp.NewFake(), nft: nft.NewFake(), host: &nodeaddr.Fake{}, root: t.TempDir()}
+	k.host.Set(
+		nodeaddr.HostAddress{Addr: netip.MustParseAddr("192.0.2.10"), Interface: "eth0"},
+		nodeaddr.HostAddress{Addr: netip.MustParseAddr("2001:db8::10"), Interface: "eth0"})
+	for _, name := range []string{"ipv4/vs/conntrack", "ipv4/vs/expire_nodest_conn", "ipv4/vs/expire_quiescent_template",
+		"ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce"} {
+		path := filepath.Join(k.root, "proc/sys/net", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("0\n"), 0o644))
+	}
+	return k
+}
+
+// options are those of a backend on the kernel: it checks for drained endpoints when the test says so.
+func (k *kernel) options() Options {
+	return Options{Dataplane: k.ipvs, NFTables: k.nft, Host: k.host, Sysctls: sysctl.Root(k.root),
+		NodePortAddresses: nodeaddr.Choice{Primary: true}, DrainInterval: time.Hour}
+}
+
+// start starts a backend, as after a restart of the process if there was one before.
+func (k *kernel) start(t testing.TB, change ...func(*Options)) *Backend {
+	t.Helper()
+	o := k.options()
+	for _, c := range change {
+		c(&o)
+	}
+	b, err := New(context.Background(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	k.ipvs.TakeCalls()
+	return b
+}
+
+func (k *kernel) sysctl(t testing.TB, name string) string {
+	value, err := sysctl.Root(k.root).Get(name)
+	require.NoError(t, err)
+	return value
+}
+
+// put describes values and applies them.
+func put(t testing.TB, b *Backend, values ...any) {
+	t.Helper()
+	backendtest.Set(t, b, values...)
+	require.NoError(t, b.Sync(t.Context()))
+}
+
+func key(addr string, p model.Protocol) dp.ServerKey {
+	a := netip.MustParseAddrPort(addr)
+	return dp.ServerKey{Family: model.FamilyOf(a.Addr()), Addr: a.Addr(), Port: a.Port(), Protocol: p}
+}
+
+// table returns the table of a family as nft prints it.
+func (k *kernel) table(f model.Family) string {
+	return k.nft.Dump(nft.TableKey{Family: f, Name: DefaultTableName})
+}
+
+// drain checks for connections that have ended, at a moment.
+func (b *Backend) drain(t testing.TB, f model.Family, now time.Time) {
+	t.Helper()
+	require.NoError(t, b.families[f].drain(t.Context(), now))
+}

@@ -1,0 +1,151 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"regexp"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+)
+
+// Defaults of [Options].
+const (
+	// DefaultScheduler is round robin.
+	DefaultScheduler = "rr"
+	// DefaultTableName is the name of the tables of nftables, one in family ip and one in ip6.
+	DefaultTableName = "kube-proxy-lib-ipvs"
+	// DefaultMasqueradeMark is bit 14 of the packet mark (S31).
+	DefaultMasqueradeMark = 1 << 14
+	// DefaultDrainTimeout is upstream kube-proxy's.
+	DefaultDrainTimeout = 15 * time.Minute
+	// DefaultDrainInterval is how often the backend checks for connections that have ended.
+	DefaultDrainInterval = 10 * time.Second
+)
+
+// Options configure a [Backend]. The zero value is a good choice.
+type Options struct {
+	// Scheduler chooses the endpoint of a new connection: rr, wrr, lc, sh, mh, or any other that the kernel has. New
+	// fails if it does not have it. Default: DefaultScheduler. mh hashes the client's port, too.
+	Scheduler string
+	// ExcludeCIDRs are addresses of virtual servers of others. The backend neither changes nor deletes a virtual server
+	// there that is not its own, and does not serve a service port whose address and port it has.
+	ExcludeCIDRs []netip.Prefix
+	// StrictARP has the node answer ARP requests only for addresses of the interface that they come in by (arp_ignore
+	// and arp_announce), so that the service addresses on the dummy interface stay unknown to the network. MetalLB
+	// needs it.
+	StrictARP bool
+	// Timeouts of connections. 0 leaves the kernel's as it is.
+	Timeouts dataplane.Timeouts
+	// DrainTimeout is how long the TCP connections of an endpoint that has gone may go on. Default:
+	// DefaultDrainTimeout.
+	DrainTimeout time.Duration
+	// DrainInterval is how often the backend checks whether such connections have ended. Default: DefaultDrainInterval.
+	DrainInterval time.Duration
+	// TableName is the name of the backend's tables in nftables. Whatever is in tables of that name is the backend's.
+	// Default: DefaultTableName.
+	TableName string
+	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
+	// are (S31). Default: DefaultMasqueradeMark.
+	MasqueradeMark uint32
+	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
+	// Default, the zero Choice: all of them.
+	NodePortAddresses nodeaddr.Choice
+	// Host is where the host's addresses come from. Default: the network namespace of the thread that calls New.
+	Host nodeaddr.Host
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel can.
+	Families []model.Family
+	// Dataplane is the kernel's IPVS, and NFTables its packet filter. The backend does not close those that it is
+	// given. Default: the kernel's, in the network namespace of the thread that calls New.
+	Dataplane dataplane.Interface
+	NFTables  nft.Interface
+	// Sysctls is where kernel parameters are. Default: the machine's, in the network namespace of the calling thread.
+	Sysctls sysctl.Root
+	// OnProblem is told what is not served and why, once, from within Sync. It is logged in any case.
+	OnProblem func(ctx context.Context, p frontend.Problem)
+}
+
+// tableName is what nft can read back, and schedulerName what can be part of a module's name.
+var (
+	tableName     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+	schedulerName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
+)
+
+// Validate returns everything that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Scheduler != "" && !schedulerName.MatchString(o.Scheduler) {
+		errs = append(errs, fmt.Errorf("scheduler: %q is not the name of an IPVS scheduler", o.Scheduler))
+	}
+	checkPrefixes := func(field string, list []netip.Prefix) {
+		for _, p := range list {
+			if !p.IsValid() {
+				errs = append(errs, fmt.Errorf("%s: %v is not a prefix", field, p))
+			}
+		}
+	}
+	checkPrefixes("excludeCIDRs", o.ExcludeCIDRs)
+	checkPrefixes("nodePortAddresses", o.NodePortAddresses.CIDRs)
+	for _, d := range []struct {
+		field string
+		value time.Duration
+		whole bool
+	}{
+		{"timeouts.TCP", o.Timeouts.TCP, true}, {"timeouts.TCPFin", o.Timeouts.TCPFin, true},
+		{"timeouts.UDP", o.Timeouts.UDP, true},
+		{"drainTimeout", o.DrainTimeout, false}, {"drainInterval", o.DrainInterval, false},
+	} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s: %v is negative", d.field, d.value))
+		} else if d.whole && d.value > 0 && d.value < time.Second {
+			errs = append(errs, fmt.Errorf("%s: %v is less than a second", d.field, d.value))
+		}
+	}
+	if o.TableName != "" && !tableName.MatchString(o.TableName) {
+		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'",
+			o.TableName))
+	}
+	if bits.OnesCount32(o.MasqueradeMark) > 1 {
+		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
+	}
+	for i, f := range o.Families {
+		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
+			errs = append(errs, fmt.Errorf("families: invalid or duplicate family %v", f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults returns the options with nothing left open, except what New opens.
+func (o Options) withDefaults() Options {
+	if o.Scheduler == "" {
+		o.Scheduler = DefaultScheduler
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = DefaultDrainTimeout
+	}
+	if o.DrainInterval == 0 {
+		o.DrainInterval = DefaultDrainInterval
+	}
+	if o.TableName == "" {
+		o.TableName = DefaultTableName
+	}
+	if o.MasqueradeMark == 0 {
+		o.MasqueradeMark = DefaultMasqueradeMark
+	}
+	return o
+}
+
+// excludes tells whether an address is in ExcludeCIDRs.
+func (o *Options) excludes(a netip.Addr) bool {
+	return slices.ContainsFunc(o.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
+}

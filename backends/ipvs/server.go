@@ -1,0 +1,267 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// server is a virtual server: what it is to be, and what it was last known to be.
+type server struct {
+	key      dp.ServerKey
+	protocol model.Protocol // also of one by mark
+
+	want   dp.Server
+	wanted bool
+	bind   bool // its address belongs on the dummy interface
+
+	actual dp.Server
+	exists bool
+
+	destinations map[netip.AddrPort]*destination
+	changed      map[netip.AddrPort]bool // destinations that may have to be changed
+}
+
+// destination is a real server.
+type destination struct {
+	role   role
+	weight int // absent if the kernel does not have it
+	// since is when it was set to weight 0 because it had gone; zero if it has not.
+	since time.Time
+}
+
+const absent = -1
+
+// role is what a real server is to do.
+type role uint8
+
+const (
+	gone    role = iota // serve the connections that it has, if they are TCP's, for as long as Options.DrainTimeout
+	serving             // serve the connections that it has
+	active              // take new ones
+)
+
+// assign gives an endpoint a role.
+func (s *server) assign(target netip.AddrPort, r role) {
+	d := s.destinations[target]
+	if d == nil {
+		if r != active {
+			return // the kernel does not have it
+		}
+		d = &destination{weight: absent}
+		s.destinations[target] = d
+	} else if d.role == r {
+		return
+	}
+	d.role = r
+	s.changed[target] = true
+}
+
+// adopt takes over what the kernel has.
+func (s *server) adopt(actual dp.Server, list []dp.Destination) {
+	s.actual, s.exists = actual, true
+	for _, d := range s.destinations {
+		d.weight = absent
+	}
+	for _, d := range list {
+		old := s.destinations[d.Target]
+		if old == nil {
+			old = &destination{}
+			s.destinations[d.Target] = old
+		}
+		old.weight = d.Weight
+	}
+	for target := range s.destinations {
+		s.changed[target] = true
+	}
+}
+
+// isGone forgets what the kernel had.
+func (s *server) isGone() {
+	s.exists = false
+	for target, d := range s.destinations {
+		d.weight = absent
+		s.changed[target] = true
+	}
+}
+
+// drains tells whether connections of a protocol go on after their endpoint has gone.
+func drains(p model.Protocol) bool { return p == model.TCP }
+
+// grow makes the virtual server, and everything that serves new connections; what has gone takes none from then on.
+func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error {
+	if !s.wanted {
+		return nil
+	}
+	switch {
+	case !s.exists:
+		if err := d.AddServer(ctx, s.want); err != nil {
+			return fmt.Errorf("add virtual server %v: %w", s.key, err)
+		}
+	case s.actual != s.want:
+		if err := d.UpdateServer(ctx, s.want); err != nil {
+			return fmt.Errorf("change virtual server %v: %w", s.key, err)
+		}
+	}
+	s.actual, s.exists = s.want, true
+	for _, target := range slices.SortedFunc(maps.Keys(s.changed), model.CompareTargets) {
+		if err := s.growDestination(ctx, d, target, now); err != nil {
+			return fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, target, err)
+		}
+	}
+	return nil
+}
+
+func (s *server) growDestination(ctx context.Context, d dp.Interface, target netip.AddrPort, now time.Time) error {
+	x := s.destinations[target]
+	if x == nil {
+		delete(s.changed, target)
+		return nil
+	}
+	switch {
+	case x.role == active && x.weight == absent:
+		if err := d.AddDestination(ctx, s.key, dp.Destination{Target: target, Weight: 1}); err != nil {
+			return err
+		}
+		x.weight, x.since = 1, time.Time{}
+	case x.role == active && x.weight != 1:
+		if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: target, Weight: 1}); err != nil {
+			return err
+		}
+		x.weight, x.since = 1, time.Time{}
+	case x.role != active && x.weight == absent:
+		delete(s.destinations, target)
+	case x.role == gone && !drains(s.protocol):
+		return nil // shrink deletes it
+	case x.role != active && x.weight > 0:
+		if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: target}); err != nil {
+			return err
+		}
+		x.weight = 0
+	}
+	if x.role == gone && x.since.IsZero() {
+		x.since = now
+	}
+	if x.role == serving {
+		x.since = time.Time{}
+	}
+	delete(s.changed, target)
+	return nil
+}
+
+// shrink deletes what nobody needs any more, without waiting for anything.
+func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) error {
+	if s.wanted {
+		for _, target := range slices.SortedFunc(maps.Keys(s.changed), model.CompareTargets) {
+			if x := s.destinations[target]; x != nil && x.role == gone {
+				if err := s.deleteDestination(ctx, d, target); err != nil {
+					return err
+				}
+				delete(s.changed, target)
+			}
+		}
+		return nil
+	}
+	if !s.exists {
+		return nil
+	}
+	if drains(s.protocol) {
+		busy, err := s.retire(ctx, d, now)
+		if err != nil || busy {
+			return err
+		}
+	}
+	return s.delete(ctx, d)
+}
+
+// retire takes all endpoints out of a virtual server that has gone, if any of them has connections left. What is merely
+// closing does not count: it would keep the address for minutes.
+func (s *server) retire(ctx context.Context, d dp.Interface, now time.Time) (busy bool, err error) {
+	list, err := d.Destinations(ctx, s.key)
+	if err != nil {
+		return false, fmt.Errorf("endpoints of virtual server %v: %w", s.key, err)
+	}
+	if !slices.ContainsFunc(list, func(x dp.Destination) bool { return x.Active > 0 }) {
+		return false, nil
+	}
+	for _, x := range list {
+		old := s.destinations[x.Target]
+		if old == nil {
+			old = &destination{}
+			s.destinations[x.Target] = old
+		}
+		if old.role = gone; old.since.IsZero() {
+			old.since = now
+		}
+		if x.Weight > 0 {
+			if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: x.Target}); err != nil {
+				return false, fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, x.Target, err)
+			}
+		}
+		old.weight = 0
+	}
+	clear(s.changed)
+	return true, nil
+}
+
+func (s *server) delete(ctx context.Context, d dp.Interface) error {
+	if err := d.DeleteServer(ctx, s.key); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("delete virtual server %v: %w", s.key, err)
+	}
+	s.exists = false
+	clear(s.destinations)
+	clear(s.changed)
+	return nil
+}
+
+func (s *server) deleteDestination(ctx context.Context, d dp.Interface, target netip.AddrPort) error {
+	err := d.DeleteDestination(ctx, s.key, target)
+	if err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("virtual server %v, delete endpoint %v: %w", s.key, target, err)
+	}
+	delete(s.destinations, target)
+	return nil
+}
+
+// isDraining tells whether there are endpoints that have gone, and may have connections left.
+func (s *server) isDraining() bool {
+	for _, d := range s.destinations {
+		if d.role == gone && d.weight == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// drain deletes endpoints that have gone, when their connections have ended or their time is over.
+func (s *server) drain(ctx context.Context, d dp.Interface, now time.Time, limit time.Duration) error {
+	list, err := d.Destinations(ctx, s.key)
+	if err != nil {
+		return fmt.Errorf("endpoints of virtual server %v: %w", s.key, err)
+	}
+	for _, x := range list {
+		known := s.destinations[x.Target]
+		if known == nil || known.role != gone || known.since.IsZero() {
+			continue
+		}
+		busy := x.Active > 0 || s.wanted && x.Inactive > 0
+		if busy && now.Sub(known.since) < limit {
+			continue
+		}
+		if err := s.deleteDestination(ctx, d, x.Target); err != nil {
+			return err
+		}
+	}
+	if !s.wanted && !s.isDraining() {
+		return s.delete(ctx, d)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+)
+
+// trackConnections is the kernel parameter without which the packets of IPVS have no connection tracking, and cannot be
+// masqueraded.
+const trackConnections = "net/ipv4/vs/conntrack"
+
+// SetParameters sets the kernel parameters that a backend needs, as its first Sync does: for a process that may, on
+// behalf of one that may not. The error joins one for each that is not as it should be.
+func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error {
+	wanted := []struct {
+		name  string
+		value int
+	}{
+		{trackConnections, 1},
+		// Connections to an endpoint that is deleted end at once, and do not wait for a timeout.
+		{"net/ipv4/vs/expire_nodest_conn", 1},
+		// Session affinity ends with the endpoint (S32).
+		{"net/ipv4/vs/expire_quiescent_template", 1},
+	}
+	if strictARP {
+		wanted = append(wanted, []struct {
+			name  string
+			value int
+		}{{"net/ipv4/conf/all/arp_ignore", 1}, {"net/ipv4/conf/all/arp_announce", 2}}...)
+	}
+	var errs []error
+	for _, w := range wanted {
+		changed, err := root.SetInt(w.name, w.value)
+		if changed && err == nil {
+			klog.FromContext(ctx).Info("Set a kernel parameter", "name", w.name, "value", w.value)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// prepare sets the kernel parameters and timeouts that everything depends on, before each full comparison.
+func (b *Backend) prepare(ctx context.Context) error {
+	if err := SetParameters(ctx, b.options.Sysctls, b.options.StrictARP); err != nil {
+		if value, readErr := b.options.Sysctls.Get(trackConnections); readErr != nil || value != "1" {
+			return fmt.Errorf("IPVS needs connection tracking: %w", err)
+		}
+		klog.FromContext(ctx).Error(err, "A kernel parameter is not as it should be")
+	}
+	if t := b.options.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
+		if err := b.options.Dataplane.SetTimeouts(ctx, t); err != nil {
+			return fmt.Errorf("set the timeouts of connections: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// upstreamLink is the dummy interface of upstream kube-proxy.
+const upstreamLink = "kube-ipvs0"
+
+// CleanUpUpstream deletes what the mode ipvs of upstream kube-proxy has left in IPVS: virtual servers at addresses of
+// its interface kube-ipvs0, which nobody else uses, and at the node's addresses in the range of node ports; and the
+// interface. upstream is a dataplane whose dummy interface that is. Those that a [Backend] has taken over stay, and so
+// do those in exclude. Call it after the Backend's first Sync: then there is no moment without service. Chains and
+// ipsets are not its business.
+func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip.Prefix, nodeIPs []netip.Addr) error {
+	own := map[netip.Addr]bool{}
+	for _, f := range model.Families() {
+		addrs, err := upstream.Addresses(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			own[a] = true
+		}
+	}
+	if len(own) == 0 {
+		return upstream.DeleteLink(ctx)
+	}
+	servers, err := upstream.Servers(ctx)
+	if err != nil {
+		return fmt.Errorf("list virtual servers: %w", err)
+	}
+	var errs failures
+	for _, s := range servers {
+		nodePort := slices.Contains(nodeIPs, s.Addr) && s.Port >= 30000 && s.Port <= 32767
+		if s.Mark != 0 || s.Flags&dp.Owned != 0 || !own[s.Addr] && !nodePort ||
+			slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(s.Addr) }) {
+			continue
+		}
+		if err := upstream.DeleteServer(ctx, s.ServerKey); err != nil {
+			errs.add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
+		}
+	}
+	errs.add(upstream.DeleteLink(ctx))
+	return errs.err()
+}
+
+// UpstreamDataplane opens the kernel with the dummy interface of upstream kube-proxy, for [CleanUpUpstream]. It returns
+// nil where there is no IPVS.
+func UpstreamDataplane(ctx context.Context) (dp.Interface, error) {
+	if !dp.IsLoaded() {
+		return nil, nil
+	}
+	k, err := dp.NewKernel(ctx, upstreamLink)
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
+	options, err := ipvsOptions(c, o, m)
+	if err != nil {
+		return nil, err
+	}
+	m.excludeCIDRs = options.ExcludeCIDRs
+	return ipvs.New(ctx, options)
+}
+
+// ipvsOptions returns what the section ipvs of the configuration says.
+func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (ipvs.Options, error) {
+	choice, err := config.NodePortAddresses(c)
+	if err != nil {
+		return ipvs.Options{}, err
+	}
+	var exclude []netip.Prefix
+	for i, text := range c.IPVS.ExcludeCIDRs {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil {
+			return ipvs.Options{}, fmt.Errorf("ipvs.excludeCIDRs[%d]: %q is not a CIDR", i, text)
+		}
+		exclude = append(exclude, cidr.Masked())
+	}
+	return ipvs.Options{
+		Scheduler:    c.IPVS.Scheduler,
+		ExcludeCIDRs: exclude,
+		StrictARP:    c.IPVS.StrictARP,
+		Timeouts: dataplane.Timeouts{TCP: c.IPVS.TCPTimeout.Duration, TCPFin: c.IPVS.TCPFinTimeout.Duration,
+			UDP: c.IPVS.UDPTimeout.Duration},
+		MasqueradeMark:    config.MasqueradeMark(c),
+		NodePortAddresses: choice,
+		Host:              m.host,
+		Families:          o.families,
+		Dataplane:         m.ipvs,
+		NFTables:          m.nftables,
+		Sysctls:           m.root,
+		OnProblem:         o.onProblem,
+	}, nil
+}
+
+func cleanUpIPVS(ctx context.Context, m *machine) error {
+	return ipvs.CleanUp(ctx, ipvs.Options{Dataplane: m.ipvs, NFTables: m.nftables})
+}
+
+// cleanUpUpstreamIPVS removes the virtual servers, the dummy interface and the ipsets of Kubernetes' own kube-proxy.
+// Its chains have gone with those of mode iptables.
+func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
+	if m.ipvs != nil {
+		return nil // a test's, which has one dummy interface only
+	}
+	upstream, err := ipvs.UpstreamDataplane(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if upstream != nil {
+		host, err := (&nodeaddr.System{}).Addresses()
+		errs = append(errs, err)
+		var addrs []netip.Addr
+		for _, a := range host {
+			addrs = append(addrs, a.Addr)
+		}
+		errs = append(errs, ipvs.CleanUpUpstream(ctx, upstream, m.excludeCIDRs, addrs), upstream.Close())
+	}
+	return errors.Join(append(errs, destroyUpstreamSets())...)
+}
