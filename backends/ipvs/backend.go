@@ -265,8 +265,8 @@ func (b *Backend) cleanUp(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("ipvs: cleaning up %v: %w", f, err))
 		}
 	}
-	// The interface is that of both families.
-	if b.options.Dataplane != nil && (len(b.order) == len(model.Families()) || b.options.Families == nil) {
+	both := len(b.order) == 2 || b.options.Families == nil // who use the interface
+	if b.options.Dataplane != nil && both {
 		if err := b.options.Dataplane.DeleteLink(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("ipvs: cleaning up: %w", err))
 		}

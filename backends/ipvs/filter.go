@@ -16,6 +16,7 @@ import (
 type filter struct {
 	dataplane nft.Interface
 	key       nft.TableKey
+	sets      []nft.Set
 
 	chains map[string]chain
 	want   map[element]string // values; "" in sets
@@ -46,7 +47,7 @@ func (c *chain) ids(f model.Family) []nft.RuleID {
 }
 
 func newFilter(d nft.Interface, key nft.TableKey) *filter {
-	return &filter{dataplane: d, key: key, chains: map[string]chain{}, want: map[element]string{},
+	return &filter{dataplane: d, key: key, sets: newSets(), chains: map[string]chain{}, want: map[element]string{},
 		dirty: map[element]bool{}, dirtyChains: map[string]bool{}}
 }
 
@@ -118,11 +119,11 @@ func (f *filter) read(ctx context.Context) (replace bool, err error) {
 
 // sameLayout tells whether a table can be corrected rather than replaced.
 func (f *filter) sameLayout(table *nft.Table) bool {
-	if table.Comment != layoutComment || len(table.Sets) != len(sets) {
+	if table.Comment != layoutComment || len(table.Sets) != len(f.sets) {
 		return false
 	}
-	for i := range sets {
-		if s := table.Sets[sets[i].Name]; s == nil || !s.Matches(&sets[i]) {
+	for i := range f.sets {
+		if s := table.Sets[f.sets[i].Name]; s == nil || !s.Matches(&f.sets[i]) {
 			return false
 		}
 	}
@@ -180,8 +181,8 @@ func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 	}
 	if len(f.actualChains) == 0 && len(f.chains) > 0 {
 		tx.AddTable(layoutComment)
-		for i := range sets {
-			tx.AddSet(&sets[i])
+		for i := range f.sets {
+			tx.AddSet(&f.sets[i])
 		}
 	}
 	f.changeChains(tx)
@@ -206,15 +207,15 @@ func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 			c.remove = append(c.remove, x)
 		}
 	}
-	for i := range sets {
-		if c := changes[sets[i].Name]; c != nil {
+	for i := range f.sets {
+		if c := changes[f.sets[i].Name]; c != nil {
 			for _, list := range [][]nft.Element{c.add, c.replace, c.remove} {
 				slices.SortFunc(list, func(a, b nft.Element) int { return compareText(a.Key, b.Key) })
 			}
 			// Ranges must not overlap at any moment: what goes goes first.
-			tx.DeleteElements(&sets[i], c.remove...)
-			tx.ReplaceElements(&sets[i], c.replace...)
-			tx.AddElements(&sets[i], c.add...)
+			tx.DeleteElements(&f.sets[i], c.remove...)
+			tx.ReplaceElements(&f.sets[i], c.replace...)
+			tx.AddElements(&f.sets[i], c.add...)
 		}
 	}
 	if withChains {

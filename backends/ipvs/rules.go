@@ -25,13 +25,15 @@ const (
 
 func vipKey() []nft.Field { return []nft.Field{nft.DestinationAddr, nft.Protocol, nft.DestinationPort} }
 
-// sets are the sets and maps of the table, in the order in which they are made.
-var sets = []nft.Set{
-	{Name: servicesMap, Key: vipKey(), Verdicts: true},
-	{Name: sourcesSet, Key: append(vipKey(), nft.SourceAddr), Interval: true},
-	{Name: boundSet, Key: []nft.Field{nft.DestinationAddr}},
-	{Name: boundSources, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
-	{Name: hairpinSet, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
+// newSets returns the sets and maps of the table, in the order in which they are made.
+func newSets() []nft.Set {
+	return []nft.Set{
+		{Name: servicesMap, Key: vipKey(), Verdicts: true},
+		{Name: sourcesSet, Key: append(vipKey(), nft.SourceAddr), Interval: true},
+		{Name: boundSet, Key: []nft.Field{nft.DestinationAddr}},
+		{Name: boundSources, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
+		{Name: hairpinSet, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
+	}
 }
 
 // Chains that are always there.
