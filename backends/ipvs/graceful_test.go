@@ -145,3 +145,17 @@ server 10.96.0.10:80/TCP rr
 	require.Empty(t, k.ipvs.Dump())
 	require.NotContains(t, k.table(model.IPv4), "10.96.0.10")
 }
+
+func TestTheNewEndpointTakesConnectionsBeforeTheOldOneTakesNoMore(t *testing.T) {
+	for _, pods := range [][2]string{{"10.244.1.5:8080", "10.244.2.5:8080"}, {"10.244.2.5:8080", "10.244.1.5:8080"}} {
+		k := newKernel(t)
+		b := k.start(t)
+		before := fm.Endpoint("default/web:http/TCP", pods[0]).Build()
+		put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(), before)
+		k.ipvs.TakeCalls()
+		b.DeleteEndpoint(before.Key())
+		put(t, b, fm.Endpoint("default/web:http/TCP", pods[1]).Build())
+		require.Equal(t, []string{"add destination " + pods[1] + " to 10.96.0.10:80/TCP",
+			"update destination " + pods[0] + " of 10.96.0.10:80/TCP to weight 0"}, k.ipvs.TakeCalls().Writes)
+	}
+}

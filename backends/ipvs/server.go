@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,12 +113,24 @@ func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error 
 		}
 	}
 	s.actual, s.exists = s.want, true
-	for _, target := range slices.SortedFunc(maps.Keys(s.changed), model.CompareTargets) {
+	// Whoever takes new connections comes before whoever takes no more: there must always be one.
+	targets := slices.SortedFunc(maps.Keys(s.changed), func(a, b netip.AddrPort) int {
+		return cmp.Or(s.rank(a)-s.rank(b), model.CompareTargets(a, b))
+	})
+	for _, target := range targets {
 		if err := s.growDestination(ctx, d, target, now); err != nil {
 			return fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, target, err)
 		}
 	}
 	return nil
+}
+
+// rank orders the changes of endpoints.
+func (s *server) rank(target netip.AddrPort) int {
+	if d := s.destinations[target]; d != nil && d.role == active {
+		return 0
+	}
+	return 1
 }
 
 func (s *server) growDestination(ctx context.Context, d dp.Interface, target netip.AddrPort, now time.Time) error {
