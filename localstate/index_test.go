@@ -140,6 +140,15 @@ func TestRulesThatChangeForAll(t *testing.T) {
 		require.Len(t, w.clusterSet("web"), 100)
 		requireAsFromScratch(t, w)
 	})
+	t.Run("S24 another zone at the moment at which the hints go", func(t *testing.T) {
+		w := newWorld(t, aNode(inZone("zone-a")), aService("web"), largeSlice(1, hinted("zone-b")))
+		w.set(largeSlice(1))
+		w.change(aNode(inZone("zone-b")))
+		require.Len(t, w.clusterSet("web"), 100)
+		w.change(largeSlice(1, hinted("zone-a"), changed(largeAddr(1, 7), forZones("zone-b"))))
+		require.Len(t, w.clusterSet("web"), 1)
+		requireAsFromScratch(t, w)
+	})
 	t.Run("S21 the last ready endpoint", func(t *testing.T) {
 		w := newWorld(t, aService("web"), largeSlice(1, all(draining)), aSlice("web-2", ep("10.9.0.1")))
 		require.Equal(t, []string{"10.9.0.1:8080"}, w.clusterSet("web"))

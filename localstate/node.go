@@ -149,6 +149,9 @@ func (s *State) nodeChanged(node *model.Node) bool {
 				svc.index = nil // it counts hints for the old zone
 				s.markEndpoints(svc, f)
 			}
+			for _, svc := range s.dirty {
+				svc.index = nil // so it does if the slices that had hints have gone since the last Flush
+			}
 		}
 	}
 	return true
