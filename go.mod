@@ -27,7 +27,6 @@ require (
 )
 
 require (
-	github.com/coreos/go-iptables v0.8.0
 	github.com/moby/ipvs v1.1.0
 	golang.org/x/sys v0.43.0
 )

@@ -71,7 +71,7 @@ var layers = []struct {
 		"github.com/moby/ipvs", "github.com/vishvananda/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/", module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink",
-		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/coreos/go-iptables/",
+		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/vishvananda/netns",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},

@@ -113,7 +113,7 @@ func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT,
 		Chains: []dataplane.Chain{{Name: "KPL-P-UDP"}, {Name: "KPL-OLD", Rules: []string{"-j RETURN"}}, {Name: "OTHERS"}},
 		Delete: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: `-m comment --comment "kube-proxy-lib: services" -j KPL-SERVICES`}},
-		Append: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-OLD"}, {Chain: "OUTPUT", Rule: "-j OTHERS"}}}}}))
+		Insert: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-OLD"}, {Chain: "OUTPUT", Rule: "-j OTHERS"}}}}}))
 	r.restart()
 	r.model.DeleteService(model.ServiceName{Namespace: "voip", Name: "sip"})
 	r.sync()

@@ -59,12 +59,12 @@ func (r *rig) addUpstreamChains(t *testing.T) {
 					{Name: "KUBE-SERVICES", Rules: []string{"-p tcp -m tcp --dport 80 -j KUBE-SVC-ABC"}},
 					{Name: "KUBE-KUBELET-CANARY"},
 				},
-				Append: []dataplane.BuiltinRule{{Chain: "PREROUTING", Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}},
+				Insert: []dataplane.BuiltinRule{{Chain: "PREROUTING", Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}},
 			},
 			{
 				Table:  dataplane.Filter,
 				Chains: []dataplane.Chain{{Name: "KUBE-FIREWALL"}, {Name: "KUBE-FORWARD"}},
-				Append: []dataplane.BuiltinRule{{Chain: "INPUT", Rule: "-j KUBE-FIREWALL"}, {Chain: "FORWARD", Rule: "-j KUBE-FORWARD"}},
+				Insert: []dataplane.BuiltinRule{{Chain: "INPUT", Rule: "-j KUBE-FIREWALL"}, {Chain: "FORWARD", Rule: "-j KUBE-FORWARD"}},
 			},
 		}}))
 	}

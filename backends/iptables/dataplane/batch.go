@@ -14,25 +14,18 @@ func (b *Batch) IsEmpty() bool {
 }
 
 func (t *TableBatch) isEmpty() bool {
-	return len(t.Chains)+len(t.Delete)+len(t.Insert)+len(t.Append)+len(t.Remove) == 0
+	return len(t.Chains)+len(t.Delete)+len(t.Insert)+len(t.Remove) == 0
 }
 
 // WriteTo writes the batch as iptables-restore reads it. It implements [io.WriterTo].
 func (b *Batch) WriteTo(w io.Writer) (int64, error) {
-	buffered := bufio.NewWriterSize(w, 64<<10)
-	n := int64(0)
-	var buf []byte
-	var err error
-	b.lines(func(l *line) bool {
-		buf = l.append(buf[:0])
-		n += int64(len(buf))
-		_, err = buffered.Write(buf)
-		return err == nil
+	out := bufio.NewWriterSize(w, 64<<10)
+	total := 0
+	b.each(func(l line) {
+		n, _ := out.Write(l.append(out.AvailableBuffer())) // Flush returns its error, too
+		total += n
 	})
-	if err == nil {
-		err = buffered.Flush()
-	}
-	return n, err
+	return int64(total), out.Flush()
 }
 
 // String returns the batch as iptables-restore reads it.
@@ -44,113 +37,85 @@ func (b *Batch) String() string {
 
 // line is a line of a batch.
 type line struct {
+	number int    // from 1
 	table  int    // index into Batch.Tables
 	verb   string // "*", ":", "-A", "-D", "-I", "-X" or "COMMIT"
 	chain  string // of "*" the table
 	rule   string
-	index  int    // of "-D", into TableBatch.Delete
 	origin string // Chain.Origin
 }
 
 func (l *line) append(b []byte) []byte {
 	b = append(b, l.verb...)
-	switch l.verb {
-	case "*":
-		b = append(b, l.chain...)
-	case ":":
-		b = append(b, l.chain...)
+	if l.verb[0] == '-' {
+		b = append(b, ' ')
+	}
+	b = append(b, l.chain...)
+	if l.verb == ":" {
 		b = append(b, " - [0:0]"...)
-	case "-X":
-		b = append(append(b, ' '), l.chain...)
-	case "-A", "-I", "-D":
-		b = append(append(b, ' '), l.chain...)
-		if l.rule != "" {
-			b = append(append(b, ' '), l.rule...)
-		}
+	}
+	if l.rule != "" {
+		b = append(append(b, ' '), l.rule...)
 	}
 	return append(b, '\n')
 }
 
 func (l *line) text() string { return strings.TrimSuffix(string(l.append(nil)), "\n") }
 
-// lines calls back for every line in order, until it is told to stop. The line is only valid until the next one.
-func (b *Batch) lines(yield func(*line) bool) {
+// each calls f for every line in order.
+func (b *Batch) each(f func(line)) {
+	number := 0
 	for i := range b.Tables {
-		if t := &b.Tables[i]; !t.isEmpty() && !t.lines(i, yield) {
-			return
+		t := &b.Tables[i]
+		if t.isEmpty() {
+			continue
 		}
-	}
-}
-
-func (t *TableBatch) lines(table int, yield func(*line) bool) bool {
-	var l line
-	next := func(verb, chain, rule, origin string, index int) bool {
-		l = line{table: table, verb: verb, chain: chain, rule: rule, origin: origin, index: index}
-		return yield(&l)
-	}
-	if !next("*", string(t.Table), "", "", 0) {
-		return false
-	}
-	for i := range t.Chains {
-		if !next(":", t.Chains[i].Name, "", t.Chains[i].Origin, 0) {
-			return false
+		add := func(verb, chain, rule, origin string) {
+			number++
+			f(line{number, i, verb, chain, rule, origin})
 		}
-	}
-	// Declaring a chain empties it, or makes it if it is not there, so that -X always finds it empty.
-	for _, name := range t.Remove {
-		if !next(":", name, "", "", 0) {
-			return false
+		add("*", string(t.Table), "", "")
+		for _, c := range t.Chains {
+			add(":", c.Name, "", c.Origin)
 		}
-	}
-	for i := range t.Chains {
-		c := &t.Chains[i]
-		for _, rule := range c.Rules {
-			if !next("-A", c.Name, rule, c.Origin, 0) {
-				return false
+		// Declaring a chain empties it, or makes it if it is not there, so that -X always finds it empty.
+		for _, name := range t.Remove {
+			add(":", name, "", "")
+		}
+		for _, c := range t.Chains {
+			for _, rule := range c.Rules {
+				add("-A", c.Name, rule, c.Origin)
 			}
 		}
-	}
-	for i, r := range t.Delete {
-		if !next("-D", r.Chain, r.Rule, "", i) {
-			return false
+		for _, r := range t.Delete {
+			add("-D", r.Chain, r.Rule, "")
 		}
-	}
-	for _, r := range slices.Backward(t.Insert) {
-		if !next("-I", r.Chain, r.Rule, "", 0) {
-			return false
+		for _, r := range slices.Backward(t.Insert) {
+			add("-I", r.Chain, r.Rule, "")
 		}
-	}
-	for _, r := range t.Append {
-		if !next("-A", r.Chain, r.Rule, "", 0) {
-			return false
+		for _, name := range t.Remove {
+			add("-X", name, "", "")
 		}
+		add("COMMIT", "", "", "")
 	}
-	for _, name := range t.Remove {
-		if !next("-X", name, "", "", 0) {
-			return false
-		}
-	}
-	return next("COMMIT", "", "", "", 0)
 }
 
-// find returns the first line that is the right one, with its number from 1, or 0.
-func (b *Batch) find(right func(number int, l *line) bool) (found line, number int) {
-	n := 0
-	b.lines(func(l *line) bool {
-		n++
-		if right(n, l) {
-			found, number = *l, n
+// find returns the first line that is the right one, or the zero line.
+func (b *Batch) find(right func(line) bool) (found line) {
+	b.each(func(l line) {
+		if found.number == 0 && right(l) {
+			found = l
 		}
-		return number == 0
 	})
-	return found, number
+	return found
 }
 
-// without returns what is left to do of a batch when its tables before the one that l belongs to are done, and l, a "-D",
-// is not wanted any more.
+// without returns what is left to do when the tables before that of l are done, and l, a "-D", is not wanted any more.
 func (b *Batch) without(l line) *Batch {
 	rest := &Batch{Tables: slices.Clone(b.Tables[l.table:])}
-	rest.Tables[0].Delete = slices.Delete(slices.Clone(rest.Tables[0].Delete), l.index, l.index+1)
+	t := &rest.Tables[0]
+	i := slices.Index(t.Delete, BuiltinRule{l.chain, l.rule})
+	t.Delete = slices.Delete(slices.Clone(t.Delete), i, i+1)
 	return rest
 }
 
@@ -160,17 +125,14 @@ const maxChainName = 28
 // check refuses what would be read as something else than it is.
 func (b *Batch) check() error {
 	var err error
-	b.lines(func(l *line) bool {
-		switch l.verb {
-		case "COMMIT":
-		case "*", ":", "-X":
-			err = checkChainName(l.chain)
+	b.each(func(l line) {
+		switch {
+		case err != nil || l.verb == "COMMIT":
+		case strings.ContainsAny(l.rule, "\n\x00"):
+			err = fmt.Errorf("a rule of chain %s has more than one line: %q", l.chain, l.rule)
 		default:
-			if err = checkChainName(l.chain); err == nil && strings.ContainsAny(l.rule, "\n\x00") {
-				err = fmt.Errorf("a rule of chain %s has more than one line: %q", l.chain, l.rule)
-			}
+			err = checkChainName(l.chain)
 		}
-		return err == nil
 	})
 	return err
 }

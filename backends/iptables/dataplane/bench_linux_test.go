@@ -75,17 +75,6 @@ func BenchmarkReadAll(b *testing.B) {
 	})
 }
 
-func BenchmarkHas(b *testing.B) {
-	eachBigTable(b, func(b *testing.B, ipt *IPTables) {
-		b.ReportAllocs()
-		for b.Loop() {
-			has, err := ipt.Has(b.Context(), NAT, "KPL-SMALL")
-			require.NoError(b, err)
-			require.True(b, has)
-		}
-	})
-}
-
 func BenchmarkGeneration(b *testing.B) {
 	eachBigTable(b, func(b *testing.B, ipt *IPTables) {
 		b.ReportAllocs()

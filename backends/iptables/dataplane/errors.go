@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,12 +26,7 @@ var (
 // classify says what the messages of a program mean, nil if that is not known.
 func classify(stderr string) error {
 	has := func(texts ...string) bool {
-		for _, t := range texts {
-			if strings.Contains(stderr, t) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(stderr, t) })
 	}
 	switch {
 	case has("Permission denied", "Operation not permitted"):
@@ -64,31 +60,35 @@ var (
 	missingChain = regexp.MustCompile("Chain '([^']+)' does not exist|Couldn't load target `([^']+)'|goto '([^']+)' is not a chain")
 )
 
-// lineOf returns the line of a batch that the messages name, and 0 if they name none.
-func (b *Batch) lineOf(stderr string) (line, int) {
+// lineOf returns the line of a batch that the messages name, or the zero line.
+func (b *Batch) lineOf(stderr string) line {
 	m := lineNumber.FindStringSubmatch(stderr)
 	if m == nil {
-		return line{}, 0
+		return line{}
 	}
-	n, _ := strconv.Atoi(m[1] + m[2] + m[3])
-	l, n := b.find(func(number int, _ *line) bool { return number == n })
-	if l.verb != "COMMIT" {
-		return l, n
-	}
-	// iptables-nft looks for the chains that rules jump to at the end.
-	if m := missingChain.FindStringSubmatch(stderr); m != nil {
-		jump, number := b.find(func(_ int, r *line) bool {
+	number, _ := strconv.Atoi(m[1] + m[2] + m[3])
+	l := b.find(func(l line) bool { return l.number == number })
+	if m := missingChain.FindStringSubmatch(stderr); m != nil && l.verb == "COMMIT" {
+		// iptables-nft looks for the chains that rules jump to at the end.
+		jump := b.find(func(r line) bool {
 			return r.table == l.table && r.rule != "" && Target(r.rule) == m[1]+m[2]+m[3]
 		})
-		if number > 0 {
-			return jump, number
+		if jump.number > 0 {
+			return jump
 		}
 	}
-	return l, n
+	return l
 }
 
-// isMissing tells whether the messages say that a rule to be deleted is not there, or that it jumps to a chain that is not
-// there, which comes to the same.
+// at says that a line of the batch is at fault, if there is one.
+func (e *RestoreError) at(b *Batch, l line) {
+	if l.number > 0 {
+		e.Table, e.Line, e.Text, e.Origin = b.Tables[l.table].Table, l.number, l.text(), l.origin
+	}
+}
+
+// isMissing tells whether the messages say that a rule to be deleted is not there, or that it jumps to a chain that is
+// not there, which comes to the same.
 func isMissing(stderr string) bool {
 	return strings.Contains(stderr, " failed") && !strings.Contains(stderr, "Error occurred") ||
 		missingChain.MatchString(stderr)

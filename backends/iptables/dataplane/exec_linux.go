@@ -3,7 +3,6 @@ package dataplane
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -17,8 +16,6 @@ type command struct {
 	args  []string
 	write io.WriterTo             // its standard input, if any
 	read  func(line []byte) error // gets its standard output, if any
-	// stderr has what it wrote there, the beginning of it.
-	stderr limited
 }
 
 // limited keeps the first bytes of what is written to it.
@@ -31,31 +28,29 @@ func (l *limited) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// run runs a program in a namespace to its end. It is killed when ctx ends.
-func run(ctx context.Context, ns *namespace, c command) error { return c.run(ctx, ns) }
-
-func (c *command) run(ctx context.Context, ns *namespace) error {
+// run runs a program in a namespace to its end. It is killed when ctx ends. If it fails by itself the error is a
+// *programError.
+func run(ctx context.Context, ns *namespace, c command) error {
 	name := filepath.Base(c.path)
 	// Whatever ends this function ends the program.
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(runCtx, c.path, c.args...)
-	cmd.Stderr = &c.stderr
-	cmd.WaitDelay = time.Second
+	var stderr limited
+	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
 	var stdin io.WriteCloser
-	var stdout io.ReadCloser
+	var stdout io.Reader
 	var err error
 	if c.write != nil {
-		if stdin, err = cmd.StdinPipe(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+		stdin, err = cmd.StdinPipe()
 	}
-	if c.read != nil {
-		if stdout, err = cmd.StdoutPipe(); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	if c.read != nil && err == nil {
+		stdout, err = cmd.StdoutPipe()
 	}
-	if err := ns.do(cmd.Start); err != nil {
+	if err == nil {
+		err = ns.do(cmd.Start)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, explain(err, err.Error()))
 	}
 	written := make(chan struct{})
@@ -81,7 +76,7 @@ func (c *command) run(ctx context.Context, ns *namespace) error {
 	case readErr != nil:
 		return fmt.Errorf("%s: %w", name, readErr)
 	case err != nil:
-		return &programError{name: name, stderr: c.stderr.String(), err: explain(err, c.stderr.String())}
+		return &programError{name: name, stderr: stderr.String(), err: explain(err, stderr.String())}
 	}
 	return nil
 }
@@ -101,11 +96,3 @@ func (e *programError) Error() string {
 }
 
 func (e *programError) Unwrap() error { return e.err }
-
-func asProgramError(err error) *programError {
-	var p *programError
-	if errors.As(err, &p) {
-		return p
-	}
-	return nil
-}

@@ -9,16 +9,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Fake is an iptables in memory, for tests that run anywhere. It has the tables filter, nat and mangle and changes each of
-// them wholly or not at all. It refuses what iptables or the kernel refuse: jumps to chains that are not there, also to
-// built-in ones, removal of chains in use, loops, names that are too long, matches and targets with wrong arguments, in
-// the wrong table, or where packets come from a hook that they cannot be used in. It refuses what they would take, too: what
-// iptables-save would print otherwise, because then a backend that reads back what it wrote sees a difference; loops that
-// no packet comes by; and what iptables-legacy does not look at after a rule that takes every packet.
+// Fake is an iptables in memory, for tests that run anywhere. It has the tables filter, nat and mangle and changes each
+// of them wholly or not at all. It refuses what iptables or the kernel refuse: jumps to chains that are not there, also
+// to built-in ones, removal of chains in use, loops, names that are too long, matches and targets with wrong arguments,
+// in the wrong table, or where packets come from a hook that they cannot be used in. It refuses what they would take,
+// too: what iptables-save would print otherwise, because then a backend that reads back what it wrote sees a
+// difference; loops that no packet comes by; and what iptables-legacy does not look at after a rule that takes every
+// packet.
 //
 // Its limits: it evaluates no packets. It knows the matches and targets that service proxies use, and refuses others.
 // It always knows which line is at fault, which iptables-legacy often does not. It does not know that nf_tables follows
-// no more than 16 jumps, nor what is too big. It takes an ipset for granted, and only the name tells those of IPv4 and IPv6 apart.
+// no more than 16 jumps, nor what is too big. It takes an ipset for granted, and only the name tells those of IPv4 and
+// IPv6 apart.
 type Fake struct {
 	mu         sync.Mutex
 	features   Features
@@ -87,25 +89,24 @@ func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) err
 		return f.failed(err)
 	}
 	a := fakeApply{fake: f, failRule: failRule}
-	number := 0
 	var failed *RestoreError
-	b.lines(func(l *line) bool {
-		number++
-		if err := a.line(l); err != nil {
-			failed = &RestoreError{Family: f.features.Family, Table: b.Tables[l.table].Table,
-				Line: number, Text: l.text(), Origin: l.origin, Err: err}
-			// What is found out at the end of a table is some rule's fault.
-			var of *ruleError
-			if errors.As(err, &of) {
-				if at, n := b.find(func(_ int, x *line) bool {
-					return x.table == l.table && x.chain == of.chain && x.rule == of.rule && x.verb != "-D"
-				}); n > 0 {
-					failed.Line, failed.Text, failed.Origin = n, at.text(), at.origin
-				}
-			}
-			return false
+	b.each(func(l line) {
+		if failed != nil {
+			return
 		}
-		return true
+		err := a.line(&l)
+		if err == nil {
+			return
+		}
+		failed = f.failed(err)
+		failed.at(b, l)
+		// What is found out at the end of a table is some rule's fault.
+		var of *ruleError
+		if errors.As(err, &of) {
+			failed.at(b, b.find(func(x line) bool {
+				return x.table == l.table && x.chain == of.chain && x.rule == of.rule && x.verb != "-D"
+			}))
+		}
 	})
 	if failed != nil {
 		a.undo()
@@ -142,20 +143,6 @@ func (f *Fake) Read(ctx context.Context, table Table, prefix string) (*State, er
 	return p.end()
 }
 
-// Has implements [Interface].
-func (f *Fake) Has(ctx context.Context, table Table, chain string) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	t := f.table(table)
-	if t == nil {
-		return false, fmt.Errorf("%v: table %s: %w", f.features.Family, table, ErrNoTable)
-	}
-	return t.chains[chain] != nil, nil
-}
-
 // Generation implements [Interface]. It counts every change of every table.
 func (f *Fake) Generation(ctx context.Context) (uint64, error) {
 	f.mu.Lock()
@@ -163,7 +150,7 @@ func (f *Fake) Generation(ctx context.Context) (uint64, error) {
 	return f.generation, ctx.Err()
 }
 
-// Batches returns what Restore has put in force since the beginning or ResetBatches.
+// Batches returns what Restore has applied since the beginning or ResetBatches.
 func (f *Fake) Batches() []*Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,6 +23,20 @@ func parseRule(features Features, table Table, chain, text string) (fakeRule, er
 	return p.rule, err
 }
 
+// fields splits a rule at its spaces as iptables-restore does: what is quoted is one field.
+func fields(rule string) []string {
+	var all []string
+	for {
+		rule = strings.TrimLeft(rule, " \t")
+		if rule == "" {
+			return all
+		}
+		var field string
+		field, rule = firstField(rule)
+		all = append(all, field)
+	}
+}
+
 type ruleParser struct {
 	features Features
 	table    Table

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"sync"
 	"unsafe"
 
@@ -21,28 +20,23 @@ type generation struct {
 	family model.Family
 	nft    *nfnetlink.Conn // NFT
 	raw    int             // Legacy: a socket, 0 if there is none
-	tables []Table         // Legacy
 }
 
-func (g *generation) open(f model.Family, v Variant) error {
-	g.family, g.tables = f, []Table{NAT, Filter}
+func (g *generation) open(f model.Family, v Variant) (err error) {
+	g.family = f
 	if v == NFT {
-		c, err := nfnetlink.Dial(nfnetlink.Config{})
-		if err != nil {
-			return fmt.Errorf("%v: nf_tables: %w", f, err)
+		if g.nft, err = nfnetlink.Dial(nfnetlink.Config{}); err != nil {
+			return fmt.Errorf("nf_tables: %w", err)
 		}
-		g.nft = c
-		return probeNAT(c, f)
+		return probeNAT(g.nft, nfnetlink.Proto(f))
 	}
 	domain := unix.AF_INET
 	if f == model.IPv6 {
 		domain = unix.AF_INET6
 	}
-	s, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-	if err != nil {
-		return fmt.Errorf("%v: a socket to ask x_tables: %w", f, err)
+	if g.raw, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW); err != nil {
+		return fmt.Errorf("a socket to ask x_tables: %w", err)
 	}
-	g.raw = s
 	return nil
 }
 
@@ -58,15 +52,6 @@ func (g *generation) close() error {
 		return err
 	}
 	return nil
-}
-
-// watch adds a table to those that the generation is about. Asking for a table makes the kernel load it.
-func (g *generation) watch(t Table) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !slices.Contains(g.tables, t) {
-		g.tables = append(g.tables, t)
-	}
 }
 
 func (g *generation) get() (uint64, error) {
@@ -92,8 +77,8 @@ type getinfo struct {
 	size       uint32
 }
 
-// getLegacy hashes what the kernel says about the size of the tables and where in them the built-in chains begin. It has
-// no counter of changes.
+// getLegacy hashes what the kernel says about the size of the tables and where in them the built-in chains begin. It
+// has no counter of changes. Asking for a table makes the kernel load it.
 func (g *generation) getLegacy() (uint64, error) {
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 	level := unix.IPPROTO_IP
@@ -101,7 +86,7 @@ func (g *generation) getLegacy() (uint64, error) {
 		level = unix.IPPROTO_IPV6
 	}
 	hash := fnv.New64a()
-	for _, t := range g.tables {
+	for _, t := range []Table{NAT, Filter} {
 		var info getinfo
 		copy(info.name[:len(info.name)-1], t)
 		size := uint32(unsafe.Sizeof(info))
@@ -113,7 +98,8 @@ func (g *generation) getLegacy() (uint64, error) {
 		if errno != 0 {
 			return 0, fmt.Errorf("table %s: %w", t, errno)
 		}
-		_ = binary.Write(hash, binary.NativeEndian, [][5]uint32{info.entries, info.underflows, {info.hooks, info.rules, info.size}})
+		_ = binary.Write(hash, binary.NativeEndian,
+			[][5]uint32{info.entries, info.underflows, {info.hooks, info.rules, info.size}})
 	}
 	return hash.Sum64(), nil
 }

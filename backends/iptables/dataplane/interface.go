@@ -7,22 +7,20 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Interface is the iptables of one family in one network namespace, or something that behaves like it. Calls may come from
-// several goroutines.
+// Interface is the iptables of one family in one network namespace, or something that behaves like it. Calls may come
+// from several goroutines.
 type Interface interface {
 	// Features tells what was found out when it was made. It does not change.
 	Features() Features
-	// Restore puts a batch in force: one run of iptables-restore --noflush, all of it or nothing in each table. The error
-	// is a *RestoreError where a line can be named.
+	// Restore applies a batch: one run of iptables-restore --noflush, all of it or nothing in each table. The error is
+	// a *RestoreError where a line can be named.
 	Restore(ctx context.Context, b *Batch) error
-	// Read returns the chains of a table whose names start with prefix, and the rules of the table's built-in chains that
-	// jump to one of them. Everything else in the table is left out.
+	// Read returns the chains of a table whose names start with prefix, and the rules of the table's built-in chains
+	// that jump to one of them. Everything else in the table is left out.
 	Read(ctx context.Context, table Table, prefix string) (*State, error)
-	// Has tells whether a table has a chain, without reading the whole table into memory.
-	Has(ctx context.Context, table Table, chain string) (bool, error)
-	// Generation returns a value that, once it is another one, says that somebody has changed rules; Restore is somebody,
-	// too. It starts no program and takes microseconds, so it may be asked often. It can miss changes that leave a table as
-	// big as it was, and it can tell of changes that are nobody's business here: Has and Read tell more.
+	// Generation returns a value that changes when somebody changes rules in table nat or filter, Restore included. It
+	// starts no program and takes microseconds, so it may be asked often. It can miss changes that leave a table as big
+	// as it was, and it can tell of changes to other tables and chains: Read tells more.
 	Generation(ctx context.Context) (uint64, error)
 	// Close releases what it holds, and leaves all rules as they are.
 	Close() error
@@ -59,26 +57,26 @@ type Batch struct {
 	Tables []TableBatch
 }
 
-// TableBatch is what happens to one table, all at once: Chains first, then in built-in chains Delete, Insert and Append,
-// then Remove. It must not be changed once it was handed over.
+// TableBatch is what happens to one table, all at once: Chains first, then in built-in chains Delete and Insert, then
+// Remove. It must not be changed once it was handed over.
 type TableBatch struct {
 	Table Table
 	// Chains are made if need be, emptied, and filled. All of them are there before the first rule is.
 	Chains []Chain
-	// Delete takes away the first rule that is the same; if there is none, that is no error. Insert puts rules at the head
-	// of built-in chains, so that they stand there in the order of the list. Append puts them at the end. Neither asks
-	// whether the rule is there already. To move a rule, delete and insert it.
-	Delete, Insert, Append []BuiltinRule
-	// Remove lists chains to empty and delete. Nothing but each other may jump to them any more. One that is not there is
-	// no error.
+	// Delete takes away the first rule that is the same; if there is none, that is no error. Insert puts rules at the
+	// head of built-in chains, in the order of the list, whether or not they are there already. To move a rule, delete
+	// and insert it.
+	Delete, Insert []BuiltinRule
+	// Remove lists chains to empty and delete. Nothing but each other may jump to them any more. One that is not there
+	// is no error.
 	Remove []string
 }
 
 // Chain is a chain of our own and its rules in order.
 type Chain struct {
 	Name string
-	// Rules are what follows "-A NAME " in iptables-save, in the form in which iptables-save prints it: see Quote, Address,
-	// Masked and Probability.
+	// Rules are what follows "-A NAME " in iptables-save, in the form in which iptables-save prints it: see Quote,
+	// Address, Masked and Probability.
 	Rules []string
 	// Origin is whose the chain is, for errors: a service, say.
 	Origin string
@@ -90,7 +88,7 @@ type BuiltinRule struct {
 	Rule  string
 }
 
-// State is what of a table is in force.
+// State is what Read returns of a table.
 type State struct {
 	Chains map[string][]string // rules by the name of the chain
 	Jumps  []BuiltinRule       // from built-in chains to ours, in order

@@ -10,11 +10,11 @@ import (
 )
 
 // OpenInUse opens what there may be something to clean up in: of the families, nil for all, and of both variants, or of
-// one, those that have any rule. The others are left alone, because to look at a table of iptables-legacy makes it. That there is nothing, or
-// no iptables at all, is no error.
+// one, those that have any rule. The others are left alone, because to look at a table of iptables-legacy makes it.
+// That there is nothing, or no iptables at all, is no error.
 //
-// What it cannot look into keeps nothing else from being cleaned up: the error joins one for each of those, and what it could open
-// it returns all the same. Close that in any case.
+// What it cannot look into keeps nothing else from being cleaned up: the error joins one for each of those, and what it
+// could open it returns all the same. Close that in any case.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
 		all := model.Families()
@@ -27,31 +27,41 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 			if only != "" && v != only {
 				continue
 			}
-			d, err := openInUse(ctx, f, v)
+			used, err := surveyVariant(ctx, f, v)
+			if err == nil && used.rules > 0 {
+				var d *IPTables
+				if d, err = New(ctx, Options{Family: f, Variant: v}); err == nil {
+					found = append(found, d)
+				}
+			}
 			if err != nil && !IsAbsent(err) {
 				errs = append(errs, fmt.Errorf("iptables-%s: %w", v, err))
-			} else if d != nil {
-				found = append(found, d)
 			}
 		}
 	}
 	return found, errors.Join(errs...)
 }
 
-// openInUse returns nil if there are no rules.
-func openInUse(ctx context.Context, f model.Family, v Variant) (Interface, error) {
-	used, err := surveyVariant(ctx, f, v)
-	if err != nil || used.Rules == 0 {
-		return nil, err
-	}
-	d, err := New(ctx, Options{Family: f, Variant: v})
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
-// IsAbsent tells whether an error of New says that this machine has no such iptables, or no such IP family. Anything else may pass.
+// IsAbsent tells whether an error of New says that this machine has no such iptables, or no such IP family. Anything
+// else may pass.
 func IsAbsent(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrNotLinux)
+}
+
+// inUse is what the node uses a variant for.
+type inUse struct {
+	variant Variant
+	hint    bool // the kubelet says that this is the variant of the node
+	rules   int  // in all tables
+}
+
+// choose returns the variant that the node uses, "" if it uses none.
+func choose(found []inUse) Variant {
+	var best inUse
+	for _, u := range found {
+		if u.hint && !best.hint || u.hint == best.hint && u.rules > best.rules {
+			best = u
+		}
+	}
+	return best.variant
 }

@@ -5,35 +5,22 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
 // namespace is a network namespace that stays known for as long as it is open. A program inherits the one of the thread
 // that starts it, and a goroutine can be on any thread.
-type namespace struct {
-	file     *os.File
-	dev, ino uint64
-}
-
-const ownNamespace = "/proc/thread-self/ns/net"
+type namespace struct{ netns.NsHandle }
 
 // currentNamespace opens the namespace of the calling thread.
 func currentNamespace() (*namespace, error) {
-	f, err := os.Open(ownNamespace)
+	ns, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("the network namespace: %w", err)
 	}
-	n := &namespace{file: f}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("the network namespace: %w", err)
-	}
-	n.dev, n.ino = uint64(st.Dev), st.Ino
-	return n, nil
+	return &namespace{ns}, nil
 }
-
-func (n *namespace) close() error { return n.file.Close() }
 
 // do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process lives in another one.
 func (n *namespace) do(f func() error) error {
@@ -45,7 +32,7 @@ func (n *namespace) do(f func() error) error {
 	runtime.UnlockOSThread()
 	done := make(chan error, 1)
 	go onOtherThread(func() {
-		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		if err := netns.Set(n.NsHandle); err != nil {
 			done <- fmt.Errorf("entering the network namespace: %w", err)
 			return
 		}
@@ -55,12 +42,17 @@ func (n *namespace) do(f func() error) error {
 }
 
 func (n *namespace) isCurrent() bool {
-	var st unix.Stat_t
-	return unix.Stat(ownNamespace, &st) == nil && uint64(st.Dev) == n.dev && st.Ino == n.ino
+	current, err := netns.Get()
+	if err != nil {
+		return false
+	}
+	defer func() { _ = current.Close() }()
+	return n.Equal(current)
 }
 
-// onOtherThread calls f on a thread that ends with it, so that what f does to the thread is nobody else's business. It is
-// never the first thread of the process: that one cannot end, and the rest of the system takes it for the whole process.
+// onOtherThread calls f on a thread that ends with it, so that what f does to the thread is nobody else's business. It
+// is never the first thread of the process: that one cannot end, and the rest of the system takes it for the whole
+// process.
 func onOtherThread(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {

@@ -7,21 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// probeNAT asks nf_tables whether it could make a chain of type nat. iptables-nft does not: it lists a table nat that is
-// not there as an empty one, and only the first batch fails.
+// probeNAT asks nf_tables whether it could make a chain of type nat. iptables-nft does not: it lists a table nat that
+// is not there as an empty one, and only the first batch fails.
 //
 // The question is a batch without an end. The kernel checks it, loads modules for it, and takes it back.
-func probeNAT(c *nfnetlink.Conn, f model.Family) error {
-	if err := probeFamily(c, nfnetlink.Proto(f)); err != nil {
-		return fmt.Errorf("%v: table nat: %w", f, err)
-	}
-	return nil
-}
-
-func probeFamily(c *nfnetlink.Conn, family byte) error {
+func probeNAT(c *nfnetlink.Conn, family byte) error {
 	const name = "kube-proxy-lib-probe"
 	const nft = unix.NFNL_SUBSYS_NFTABLES << 8
 	var b nfnetlink.Builder
@@ -55,8 +47,9 @@ func probeFamily(c *nfnetlink.Conn, family byte) error {
 		return nil
 	})
 	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%w (%w)", ErrNoTable, err)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT),
+		errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("table nat: %w (%w)", ErrNoTable, err)
 	case err == nil && !answered:
 		return errors.New("no reply from the kernel")
 	}

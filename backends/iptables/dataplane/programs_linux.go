@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/coreos/go-iptables/iptables"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -19,36 +18,32 @@ import (
 type programs struct {
 	family  model.Family
 	variant Variant
-	version [3]int
-	// command is go-iptables' iptables. It knows versions and asks about single chains, at a process each. It has no
-	// restore, its calls do not end with a context, and with versions before 1.4.20 it leaks the file of the lock each time
-	// that it does not get it: so nothing else here is done with it.
-	command *iptables.IPTables
+	version string // for example "1.8.9"
 	// path, save and restore are what to run.
 	path, save, restore string
 	// restoreLocks: iptables-restore waits for the lock, and has the option --wait for it.
 	restoreLocks bool
+	randomFully  bool
 }
 
 // findPrograms looks in PATH for the programs of a variant, or, if it is empty, for those that have the plain name.
-func findPrograms(ctx context.Context, f model.Family, v Variant, lockSeconds int) (*programs, error) {
-	p, err := findNamed(ctx, f, v, lockSeconds)
+func findPrograms(ctx context.Context, f model.Family, v Variant) (*programs, error) {
+	p, err := findNamed(ctx, f, v)
 	if err == nil || v == "" || !errors.Is(err, exec.ErrNotFound) {
 		return p, err
 	}
 	// Where there is one variant only, or before 1.8, there is only the plain name.
-	plain, plainErr := findNamed(ctx, f, "", lockSeconds)
+	plain, plainErr := findNamed(ctx, f, "")
 	if plainErr != nil || plain.variant != v {
 		return nil, err
 	}
 	return plain, nil
 }
 
-func findNamed(ctx context.Context, f model.Family, v Variant, lockSeconds int) (*programs, error) {
+func findNamed(ctx context.Context, f model.Family, v Variant) (*programs, error) {
 	name := "iptables"
-	protocol := iptables.ProtocolIPv4
 	if f == model.IPv6 {
-		name, protocol = "ip6tables", iptables.ProtocolIPv6
+		name = "ip6tables"
 	}
 	if v != "" {
 		name += "-" + string(v)
@@ -58,95 +53,68 @@ func findNamed(ctx context.Context, f model.Family, v Variant, lockSeconds int) 
 		path   *string
 		suffix string
 	}{{&p.path, ""}, {&p.save, "-save"}, {&p.restore, "-restore"}} {
-		path, err := exec.LookPath(name + x.suffix)
-		if err != nil {
+		var err error
+		if *x.path, err = exec.LookPath(name + x.suffix); err != nil {
 			return nil, fmt.Errorf("%v: %w", f, err)
 		}
-		*x.path = path
 	}
-	var err error
-	if p.variant, err = variantOf(ctx, p.path); err != nil {
-		return nil, err
+	if err := p.askVersion(ctx); err != nil {
+		return nil, fmt.Errorf("%s --version: %w", p.path, err)
 	}
 	if v != "" && p.variant != v {
 		return nil, fmt.Errorf("%s says that it is iptables-%s", p.path, p.variant)
 	}
-	p.command, err = iptables.New(iptables.IPFamily(protocol), iptables.Path(p.path), iptables.Timeout(lockSeconds))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", p.path, err)
-	}
-	p.version[0], p.version[1], p.version[2] = p.command.GetIptablesVersion()
-	p.restoreLocks = p.variant == NFT || p.atLeast(1, 6, 2) || saysVersion(ctx, p.restore)
 	return p, nil
 }
 
-// saysVersion tells whether iptables-restore has the option --version. It got that and --wait at once, in 1.6.2, and some
-// distributions have put both into older versions.
+var versionLine = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)\S*(?: \((\w+)\))?`)
+
+// askVersion finds out what the programs can do. Since 1.8 their version says which variant they are.
+func (p *programs) askVersion(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, p.path, "--version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, tidy(string(out)))
+	}
+	m := versionLine.FindStringSubmatch(string(out))
+	if m == nil {
+		return fmt.Errorf("not a version: %q", out)
+	}
+	p.version = strings.Join(m[1:4], ".")
+	if p.variant = Legacy; m[4] == "nf_tables" {
+		p.variant = NFT
+	}
+	var version []int
+	for _, text := range m[1:4] {
+		n, _ := strconv.Atoi(text)
+		version = append(version, n)
+	}
+	p.randomFully = slices.Compare(version, []int{1, 6, 2}) >= 0
+	p.restoreLocks = p.randomFully || saysVersion(ctx, p.restore) // of the same release
+	return nil
+}
+
+// saysVersion tells whether iptables-restore has the option --version. It got that and --wait at once, in 1.6.2, and
+// some distributions have put both into older versions.
 func saysVersion(ctx context.Context, path string) bool {
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	return err == nil && versionLine.Match(out)
 }
 
-var versionLine = regexp.MustCompile(`v\d+\.\d+\.\d+\S*(?: \((\w+)\))?`)
-
-// variantOf runs "iptables --version": since 1.8 that says which variant it is, and go-iptables keeps that to itself.
-func variantOf(ctx context.Context, path string) (Variant, error) {
-	out, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s --version: %w: %s", path, err, tidy(string(out)))
-	}
-	m := versionLine.FindSubmatch(out)
-	switch {
-	case m == nil:
-		return "", fmt.Errorf("%s --version: not a version: %q", path, out)
-	case string(m[1]) == "nf_tables":
-		return NFT, nil
-	default:
-		return Legacy, nil
-	}
-}
-
-func (p *programs) versionText() string {
-	return fmt.Sprintf("%d.%d.%d", p.version[0], p.version[1], p.version[2])
-}
-
-func (p *programs) atLeast(major, minor, patch int) bool {
-	for i, v := range [3]int{major, minor, patch} {
-		if p.version[i] != v {
-			return p.version[i] > v
-		}
-	}
-	return true
-}
-
-// restoreArgs are the arguments of iptables-restore.
-func (p *programs) restoreArgs(lockSeconds int) []string {
-	args := []string{"--noflush"}
-	if p.restoreLocks {
-		args = append(args, "--wait", strconv.Itoa(lockSeconds))
-	}
-	return args
-}
-
-// Survey tells which variants of a family's iptables are installed, in the order nft, legacy, and what the node uses
+// survey tells which variants of a family's iptables are installed, in the order nft, legacy, and what the node uses
 // them for, in the network namespace of the calling thread. It loads no kernel module.
-//
-// New decides by it: a variant in which the kubelet has left a hint (the chains KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY
-// in table mangle), else the one with more rules, else the plain "iptables". To find out whether there is anything to clean
-// up in the other variant, ask for its Rules.
-func Survey(ctx context.Context, f model.Family) ([]InUse, error) {
-	var found []InUse
+func survey(ctx context.Context, f model.Family) ([]inUse, error) {
+	var found []inUse
 	var missing error
 	for _, v := range []Variant{NFT, Legacy} {
 		used, err := surveyVariant(ctx, f, v)
-		if errors.Is(err, exec.ErrNotFound) {
+		switch {
+		case errors.Is(err, exec.ErrNotFound):
 			missing = err
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
+		default:
+			found = append(found, used)
 		}
-		found = append(found, used)
 	}
 	if len(found) == 0 {
 		return nil, missing
@@ -154,38 +122,34 @@ func Survey(ctx context.Context, f model.Family) ([]InUse, error) {
 	return found, nil
 }
 
-// surveyVariant is Survey for one variant, whatever is wrong with the other.
-func surveyVariant(ctx context.Context, f model.Family, v Variant) (InUse, error) {
+// surveyVariant reads all tables that there are. Without "-t" iptables-legacy-save leaves alone those that are not
+// loaded.
+func surveyVariant(ctx context.Context, f model.Family, v Variant) (inUse, error) {
 	ns, err := currentNamespace()
 	if err != nil {
-		return InUse{}, err
+		return inUse{}, err
 	}
-	defer func() { _ = ns.close() }()
-	p, err := findPrograms(ctx, f, v, 1)
+	defer func() { _ = ns.Close() }()
+	p, err := findPrograms(ctx, f, v)
 	if err != nil {
-		return InUse{}, err
+		return inUse{}, err
 	}
-	return p.inUse(ctx, ns)
-}
-
-// inUse reads all tables that there are. Without "-t" iptables-legacy-save leaves alone those that are not loaded.
-func (p *programs) inUse(ctx context.Context, ns *namespace) (InUse, error) {
-	used := InUse{Variant: p.variant}
+	used := inUse{variant: p.variant}
 	mangle := false
-	err := run(ctx, ns, command{path: p.save, read: func(l []byte) error {
+	err = run(ctx, ns, command{path: p.save, read: func(l []byte) error {
 		switch {
 		case bytes.HasPrefix(l, []byte("*")):
 			mangle = string(l) == "*mangle"
 		case bytes.HasPrefix(l, []byte("-A ")):
-			used.Rules++
+			used.rules++
 		case mangle && bytes.HasPrefix(l, []byte(":")):
 			name, _, _ := strings.Cut(string(l[1:]), " ")
-			used.Hint = used.Hint || name == "KUBE-IPTABLES-HINT" || name == "KUBE-KUBELET-CANARY"
+			used.hint = used.hint || name == "KUBE-IPTABLES-HINT" || name == "KUBE-KUBELET-CANARY"
 		}
 		return nil
 	}})
 	if err != nil {
-		return used, fmt.Errorf("%v: %w", p.family, err)
+		return used, fmt.Errorf("%v: %w", f, err)
 	}
 	return used, nil
 }

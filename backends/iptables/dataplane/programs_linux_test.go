@@ -54,30 +54,30 @@ func TestProgramsAreFoundWithWhatTheyCanDo(t *testing.T) {
 		want          Variant
 		text          string
 		randomFully   bool
-		args          []string
+		locks         bool
 	}{
-		{"before there were variants", "iptables v1.4.21", model.IPv4, "iptables", Legacy, "1.4.21", false, []string{"--noflush"}},
-		{"before restore knew of the lock", "iptables v1.6.1", model.IPv4, "iptables", Legacy, "1.6.1", false, []string{"--noflush"}},
-		{"the first that knows", "ip6tables v1.6.2", model.IPv6, "ip6tables", Legacy, "1.6.2", true, []string{"--noflush", "--wait", "5"}},
-		{"nft", "iptables v1.8.9 (nf_tables)", model.IPv4, "iptables", NFT, "1.8.9", true, []string{"--noflush", "--wait", "5"}},
-		{"legacy", "iptables v1.8.10 (legacy)", model.IPv4, "iptables", Legacy, "1.8.10", true, []string{"--noflush", "--wait", "5"}},
-		{"IPv6", "ip6tables v2.0.0 (nf_tables)", model.IPv6, "ip6tables", NFT, "2.0.0", true, []string{"--noflush", "--wait", "5"}},
+		{"before there were variants", "iptables v1.4.21", model.IPv4, "iptables", Legacy, "1.4.21", false, false},
+		{"before restore knew of the lock", "iptables v1.6.1", model.IPv4, "iptables", Legacy, "1.6.1", false, false},
+		{"the first that knows", "ip6tables v1.6.2", model.IPv6, "ip6tables", Legacy, "1.6.2", true, true},
+		{"nft", "iptables v1.8.9 (nf_tables)", model.IPv4, "iptables", NFT, "1.8.9", true, true},
+		{"legacy", "iptables v1.8.10 (legacy)", model.IPv4, "iptables", Legacy, "1.8.10", true, true},
+		{"IPv6", "ip6tables v2.0.0 (nf_tables)", model.IPv6, "ip6tables", NFT, "2.0.0", true, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			installed(t, three(x.program, x.version, ""))
 			for _, v := range []Variant{"", x.want} {
-				p, err := findPrograms(t.Context(), x.family, v, 5)
+				p, err := findPrograms(t.Context(), x.family, v)
 				require.NoError(t, err)
 				assert.Equal(t, x.want, p.variant)
-				assert.Equal(t, x.text, p.versionText())
-				assert.Equal(t, x.randomFully, p.command.HasRandomFully())
-				assert.Equal(t, x.args, p.restoreArgs(5))
+				assert.Equal(t, x.text, p.version)
+				assert.Equal(t, x.randomFully, p.randomFully)
+				assert.Equal(t, x.locks, p.restoreLocks)
 			}
 			other := NFT
 			if x.want == NFT {
 				other = Legacy
 			}
-			_, err := findPrograms(t.Context(), x.family, other, 5)
+			_, err := findPrograms(t.Context(), x.family, other)
 			assert.ErrorIs(t, err, exec.ErrNotFound)
 		})
 	}
@@ -87,9 +87,10 @@ func TestRestoreOfADistributionMayWaitBefore162(t *testing.T) {
 	scripts := three("iptables", "iptables v1.4.21", "")
 	scripts["iptables-restore"] = "[ \"$1\" = --version ] && echo 'iptables-restore v1.4.21'"
 	installed(t, scripts)
-	p, err := findPrograms(t.Context(), model.IPv4, Legacy, 7)
+	p, err := findPrograms(t.Context(), model.IPv4, Legacy)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"--noflush", "--wait", "7"}, p.restoreArgs(7))
+	assert.True(t, p.restoreLocks)
+	assert.False(t, p.randomFully)
 }
 
 func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
@@ -139,7 +140,7 @@ func TestSurveyFindsTheVariantThatTheNodeUses(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			installed(t, merged(three("iptables-nft", "iptables v1.8.9 (nf_tables)", x.nft), three("iptables-legacy", "iptables v1.8.9 (legacy)", x.legacy)))
-			found, err := Survey(t.Context(), model.IPv4)
+			found, err := survey(t.Context(), model.IPv4)
 			require.NoError(t, err)
 			require.Len(t, found, 2)
 			assert.Equal(t, x.want, choose(found))
@@ -149,9 +150,9 @@ func TestSurveyFindsTheVariantThatTheNodeUses(t *testing.T) {
 
 func TestSurveyOfOneVariant(t *testing.T) {
 	installed(t, three("iptables", "iptables v1.8.9 (legacy)", "*nat\n-A X -j Y\nCOMMIT"))
-	found, err := Survey(t.Context(), model.IPv4)
+	found, err := survey(t.Context(), model.IPv4)
 	require.NoError(t, err)
-	assert.Equal(t, []InUse{{Variant: Legacy, Rules: 1}}, found)
+	assert.Equal(t, []inUse{{variant: Legacy, rules: 1}}, found)
 }
 
 func TestErrorsOfProgramsAreTold(t *testing.T) {
@@ -170,7 +171,7 @@ func TestErrorsOfProgramsAreTold(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
-	for _, o := range []Options{{Family: 5}, {Variant: "ebtables"}, {LockWait: -1}, {LockWait: 1}} {
+	for _, o := range []Options{{Family: 5}, {Variant: "ebtables"}} {
 		_, err := New(t.Context(), o)
 		assert.Error(t, err, "%+v", o)
 	}
@@ -204,7 +205,7 @@ func TestSurveyLoadsNoTable(t *testing.T) {
 	n := testns.New(t)
 	need.Program(t, "iptables-legacy")
 	n.Do(func() error {
-		if _, err := Survey(t.Context(), model.IPv4); err != nil {
+		if _, err := survey(t.Context(), model.IPv4); err != nil {
 			return err
 		}
 		tables, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Quote returns s as iptables-save writes an argument: in quotes if there is anything in it but letters, digits and a few
-// signs. Comments need it.
+// Quote returns s as iptables-save writes an argument: in quotes if there is anything in it but letters, digits and a
+// few signs. Comments need it.
 func Quote(s string) string {
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s
@@ -40,8 +40,8 @@ func Probability(k, n int) string {
 	return strconv.FormatFloat(math.Round(one*float64(k)/float64(n))/one, 'f', 11, 64)
 }
 
-// Address returns an address as iptables-save prints it, which is glibc's way: "::0.1.0.0" for "::1:0", for what has six
-// groups of zeros at the head, is not quite package netip's.
+// Address returns an address as iptables-save prints it, which is glibc's way: "::0.1.0.0" for "::1:0", for what has
+// six groups of zeros at the head, is not quite package netip's.
 func Address(a netip.Addr) string {
 	b := a.As16()
 	if a.Is6() && isZero(b[:12]) && !isZero(b[12:14]) {
@@ -52,8 +52,8 @@ func Address(a netip.Addr) string {
 
 func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) }
 
-// Masked returns what follows -s or -d to match all addresses that agree with a in the bits of a mask, which need not be
-// the first ones. With a mask that leaves out nobody it is "": then there must be no -s or -d.
+// Masked returns what follows -s or -d to match all addresses that agree with a in the bits of a mask, which need not
+// be the first ones. With a mask that leaves out nobody it is "": then there must be no -s or -d.
 func Masked(a, mask netip.Addr) string {
 	address, bits := a.AsSlice(), mask.AsSlice()
 	length, isLength := 0, true
@@ -104,20 +104,7 @@ func normalize(rule []byte) []byte {
 	return bytes.Join(all, []byte(" "))
 }
 
-// fields splits a rule at its spaces as iptables-restore does: what is quoted is one field.
-func fields(rule string) []string {
-	var all []string
-	for {
-		rule = strings.TrimLeft(rule, " \t")
-		if rule == "" {
-			return all
-		}
-		var field string
-		field, rule = firstField(rule)
-		all = append(all, field)
-	}
-}
-
+// firstField splits a rule at its first space as iptables-restore does: what is quoted is one field.
 func firstField(s string) (field, rest string) {
 	if end := strings.IndexAny(s, " \t\""); end < 0 {
 		return s, ""

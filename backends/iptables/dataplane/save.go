@@ -6,31 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
 // readSave calls back for each line of what iptables-save prints, without its end. The slice is only valid until then.
 func readSave(r io.Reader, each func(line []byte) error) error {
-	buffered := bufio.NewReaderSize(r, 64<<10)
-	for {
-		l, err := buffered.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			long := bytes.Clone(l)
-			l, err = buffered.ReadBytes('\n')
-			l = append(long, l...)
-		}
-		if len(l) > 0 {
-			if err := each(bytes.TrimRight(l, "\r\n")); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), math.MaxInt32)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
 			return err
 		}
 	}
+	return lines.Err()
 }
 
 // saveParser picks from the lines of iptables-save what Read returns.

@@ -18,7 +18,7 @@ type step struct {
 	// refused is a part of the text of the line that is at fault, "" if the batch is to be taken. Then nothing changes.
 	refused, origin string
 	byKernel        bool // is refused at COMMIT
-	// chains and jumps are in force then.
+	// chains and jumps are there then.
 	chains   map[string][]string
 	jumps    []BuiltinRule
 	sameSize bool // as before
@@ -41,21 +41,19 @@ func verbs() []step {
 			batch:  TableBatch{Chains: []Chain{chain("KPL-SERVICES", "-j KPL-ONE"), chain("KPL-ONE", "-j RETURN")}},
 			chains: two},
 		{name: "jumps are put into built-in chains",
-			batch:  TableBatch{Insert: []BuiltinRule{in}, Append: []BuiltinRule{out}},
+			batch:  TableBatch{Insert: []BuiltinRule{in, out}},
 			chains: two, jumps: []BuiltinRule{in, out}},
 		{name: "a chain that is given again gets new rules",
 			batch:  TableBatch{Chains: []Chain{chain("KPL-ONE", "-j ACCEPT", "-j ACCEPT")}},
 			chains: map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j ACCEPT", "-j ACCEPT"}}, jumps: []BuiltinRule{in, out}},
-		{name: "inserted rules stand at the head in the order of the list, appended ones at the end",
+		{name: "inserted rules stand at the head in the order of the list",
 			batch: TableBatch{Insert: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE")},
-				Append: []BuiltinRule{jump("PREROUTING", "-i b -j KPL-ONE"), jump("PREROUTING", "-i c -j KPL-ONE")},
 				Chains: []Chain{chain("KPL-ONE", "-j RETURN")}},
-			chains: two, jumps: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE"), in,
-				jump("PREROUTING", "-i b -j KPL-ONE"), jump("PREROUTING", "-i c -j KPL-ONE"), out}},
+			chains: two,
+			jumps:  []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE"), in, out}},
 		{name: "deleted rules go, also if they are not there or jump to what is not there",
 			batch: TableBatch{Delete: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE"),
-				jump("PREROUTING", "-i nosuch -j KPL-ONE"), jump("OUTPUT", "-j KPL-NOSUCH"), jump("OUTPUT", "-o b -j KPL-ONE"),
-				jump("PREROUTING", "-i b -j KPL-ONE"), jump("PREROUTING", "-i c -j KPL-ONE")}},
+				jump("PREROUTING", "-i nosuch -j KPL-ONE"), jump("OUTPUT", "-j KPL-NOSUCH"), jump("OUTPUT", "-o b -j KPL-ONE")}},
 			chains: two, jumps: []BuiltinRule{in, out}},
 		{name: "a rule is moved to the head by deleting and inserting it",
 			batch:  TableBatch{Delete: []BuiltinRule{in}, Insert: []BuiltinRule{in}},
@@ -97,8 +95,8 @@ func verbs() []step {
 			batch:   TableBatch{Chains: []Chain{chain("KPL-TWO", "-s OTHER -j RETURN")}},
 			refused: "-s ", origin: "the service of KPL-TWO"},
 		{name: "a rule for a chain that is not there is refused",
-			batch:   TableBatch{Append: []BuiltinRule{jump("KPL-NOSUCH", "-j RETURN")}},
-			refused: "-A KPL-NOSUCH"},
+			batch:   TableBatch{Insert: []BuiltinRule{jump("KPL-NOSUCH", "-j RETURN")}},
+			refused: "-I KPL-NOSUCH"},
 		{name: "masquerading where packets come in is refused",
 			batch:   TableBatch{Chains: []Chain{chain("KPL-ONE", "-j MASQUERADE")}},
 			refused: "MASQUERADE", byKernel: true, origin: "the service of KPL-ONE"},
@@ -109,7 +107,7 @@ func verbs() []step {
 			batch:  TableBatch{Chains: []Chain{chain("KPL-TWO", "-j MASQUERADE")}},
 			chains: map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j RETURN"}, "KPL-TWO": {"-j MASQUERADE"}}, jumps: []BuiltinRule{in, out}},
 		{name: "to send packets there is refused",
-			batch:   TableBatch{Append: []BuiltinRule{jump("OUTPUT", "-j KPL-TWO")}},
+			batch:   TableBatch{Insert: []BuiltinRule{jump("OUTPUT", "-j KPL-TWO")}},
 			refused: anyLine},
 		{name: "a rule to delete that is no rule is refused",
 			batch:   TableBatch{Delete: []BuiltinRule{jump("OUTPUT", "-i eth0 -j KPL-ONE")}},
@@ -159,12 +157,6 @@ func testVerbs(t *testing.T, ipt Interface) {
 		}
 		assert.Equal(t, chains, got.Chains, s.name)
 		assert.Equal(t, jumps, got.Jumps, s.name)
-		for _, c := range []string{"KPL-ONE", "KPL-TWO"} {
-			has, err := ipt.Has(ctx, NAT, c)
-			require.NoError(t, err, s.name)
-			_, want := chains[c]
-			assert.Equal(t, want, has, "%s: has %s", s.name, c)
-		}
 	}
 }
 
