@@ -50,9 +50,9 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 		return nil, err
 	}
 	t := &IPTables{options: o, programs: p, ns: ns, lock: xtablesLock, lockWait: 5}
-	// The program may load the kernel's modules.
+	// The program loads modules of the kernel. Whatever else is wrong with a table that it cannot print, it is there.
 	list := command{path: p.path, args: []string{"--wait", strconv.Itoa(t.lockWait), "-t", "nat", "-S", "POSTROUTING"}}
-	if err := run(ctx, ns, list); err != nil {
+	if err := run(ctx, ns, list); err != nil && !errors.Is(err, ErrIncompatible) {
 		return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), t.Close())
 	}
 	if err := ns.do(func() error { return t.generation.open(o.Family, p.variant) }); err != nil {
