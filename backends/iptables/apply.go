@@ -20,7 +20,7 @@ func (f *family) write(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, c := range []*chains{f.nat, f.filter} {
+		for _, c := range f.tables() {
 			if c.unreadable {
 				klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: everything of "+
 					"ours is written anew, and what others change is not noticed", "family", f.features.Family,
@@ -60,7 +60,7 @@ func (f *family) restore(ctx context.Context, read bool) error {
 	b := &dp.Batch{}
 	// Table nat is first: a packet for a service that has its first endpoint is not refused any more then, whatever
 	// filter says.
-	for _, c := range []*chains{f.nat, f.filter} {
+	for _, c := range f.tables() {
 		t := c.changes()
 		if c.unreadable {
 			t.Delete, t.Insert = wanted[c.table], wanted[c.table] // once, whether they are there or not
@@ -109,7 +109,7 @@ func (f *family) adopt(before, after uint64) {
 
 // countRules notes how many rules are ours, with those in built-in chains.
 func (f *family) countRules() {
-	for _, c := range []*chains{f.nat, f.filter} {
+	for _, c := range f.tables() {
 		f.metrics.applied(f.features.Family, c.table, c.rules+len(f.jumps[c.table]))
 	}
 }
@@ -123,7 +123,7 @@ func (f *family) read(ctx context.Context) (state, error) {
 	}
 	f.state, f.generation = unknown, generation
 	found := known
-	for _, c := range []*chains{f.nat, f.filter} {
+	for _, c := range f.tables() {
 		table, err := f.dataplane.Read(ctx, c.table, chainPrefix)
 		if c.unreadable = errors.Is(err, dp.ErrIncompatible); c.unreadable {
 			found = unreadable

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"slices"
-	"strings"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -10,39 +9,39 @@ import (
 
 // planBase plans the chains that are always there, and those that exist while a tree has anything in it.
 func (f *family) planBase() {
-	c := f.config
+	c, nobody := f.config, model.PortName{}
 	services, marked := f.servicesRules()
-	f.nat.set(servicesChain, services, "")
+	f.nat.set(servicesChain, services, nobody)
 	f.setOrDrop(f.nat, markedChain, marked)
 	nodePorts, marked := f.nodePortsRules()
 	f.setOrDrop(f.nat, nodePortsChain, nodePorts)
 	f.setOrDrop(f.nat, markedNodePorts, marked)
-	f.nat.set(postroutingChain, f.postroutingRules(), "")
-	f.nat.set(masqueradeChain, c.masqueradeRules(), "")
+	f.nat.set(postroutingChain, f.postroutingRules(), nobody)
+	f.nat.set(masqueradeChain, c.masqueradeRules(), nobody)
 
-	f.filter.set(refuseChain, f.refuseRules(), "")
+	f.filter.set(refuseChain, f.refuseRules(), nobody)
 	f.setOrDrop(f.filter, refuseNodePorts, f.refuseNodePortsRules())
-	f.filter.set(forwardChain, c.forwardRules(), "")
+	f.filter.set(forwardChain, c.forwardRules(), nobody)
 	f.setOrDrop(f.filter, localnetChain, c.localnetRules())
 }
 
 func (f *family) setOrDrop(c *chains, name string, rules []string) {
 	if len(rules) > 0 {
-		c.set(name, rules, "")
+		c.set(name, rules, model.PortName{})
 	} else if _, ok := c.wanted[name]; ok {
 		c.drop(name)
 	}
 }
 
 // isLocal matches packets to an address of the node.
-const isLocal = "-m addrtype --dst-type LOCAL"
+const isLocal = "-m addrtype --dst-type LOCAL "
 
 // into returns jumps to the trees that have anything in them.
 func into(trees []*tree) []string {
 	var rules []string
 	for _, t := range trees {
 		if !t.isEmpty() {
-			rules = append(rules, "-p "+protocolText(t.protocol)+" -j "+t.name)
+			rules = append(rules, protocolMatch(t.protocol)+"-j "+t.name)
 		}
 	}
 	return rules
@@ -58,22 +57,21 @@ func (f *family) servicesRules() (rules, marked []string) {
 	var nodePorts, markedToo []string
 	if rules, _ := f.nodePortsRules(); len(rules) > 0 {
 		for _, m := range c.nodePorts {
-			nodePorts = append(nodePorts, m+isLocal+" -j "+nodePortsChain)
-			markedToo = append(markedToo, m+isLocal+" -j "+markedNodePorts)
+			nodePorts = append(nodePorts, m+isLocal+"-j "+nodePortsChain)
+			markedToo = append(markedToo, m+isLocal+"-j "+markedNodePorts)
 		}
 	}
 	if len(unlessPod)+len(always)+len(nodePorts) == 0 {
 		return never, nil // nothing here sets the mark
 	}
-	rules = append([]string{markMatch(c.mark) + comment("marked by others") + " -g " + markedChain}, never...)
+	rules = append([]string{markMatch(c.mark) + comment("marked by others") + "-g " + markedChain}, never...)
 	if len(unlessPod) > 0 {
 		rules = append(append(rules, c.markUnlessLocalPod()...), unlessPod...)
 	}
 	if len(always)+len(nodePorts) > 0 {
-		rules = append(rules, strings.TrimSpace(comment("everything is masqueraded")+" "+markText(c.mark, true)))
+		rules = append(rules, comment("everything is masqueraded")+markText(c.mark, true))
 	}
-	notOurs := strings.TrimSpace(comment("none of ours") + " " + markText(c.mark, false))
-	rules = append(slices.Concat(rules, always, nodePorts), notOurs)
+	rules = append(slices.Concat(rules, always, nodePorts), comment("none of ours")+markText(c.mark, false))
 	return rules, slices.Concat(never, unlessPod, always, markedToo)
 }
 
@@ -114,7 +112,7 @@ func (f *family) refuseRules() []string {
 	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, into(f.trees.refuse)...)
 	if len(f.refuseNodePortsRules()) > 0 {
 		for _, m := range f.config.nodePorts {
-			rules = append(rules, m+isLocal+" -j "+refuseNodePorts)
+			rules = append(rules, m+isLocal+"-j "+refuseNodePorts)
 		}
 	}
 	return rules
@@ -137,7 +135,7 @@ func (c *config) forwardRules() []string {
 		rules = append(rules, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	return append(rules,
-		markMatch(c.mark)+" -m conntrack --ctstate DNAT"+comment("to be masqueraded")+" -j ACCEPT",
+		markMatch(c.mark)+"-m conntrack --ctstate DNAT "+comment("to be masqueraded")+"-j ACCEPT",
 		"-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
 }
 
@@ -146,16 +144,16 @@ func (c *config) localnetRules() []string {
 	if !c.localhostNodePorts {
 		return nil
 	}
-	return []string{"! -s 127.0.0.0/8 -d 127.0.0.0/8" + comment("loopback addresses are not for others") +
-		" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"}
+	return []string{"! -s 127.0.0.0/8 -d 127.0.0.0/8 " + comment("loopback addresses are not for others") +
+		"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"}
 }
 
 // wantedJumps are the rules that lead to our chains, in built-in chains, in order.
 func (f *family) wantedJumps() map[dp.Table][]dp.BuiltinRule {
 	jump := func(chain, match, text, to string) dp.BuiltinRule {
-		return dp.BuiltinRule{Chain: chain, Rule: strings.TrimSpace(match + comment("kube-proxy-lib: "+text) + " -j " + to)}
+		return dp.BuiltinRule{Chain: chain, Rule: match + comment("kube-proxy-lib: "+text) + "-j " + to}
 	}
-	const isNew = "-m conntrack --ctstate NEW"
+	const isNew = "-m conntrack --ctstate NEW "
 	const refuse = "services without endpoints"
 	filter := []dp.BuiltinRule{
 		jump("INPUT", isNew, refuse, refuseChain),
@@ -170,14 +168,14 @@ func (f *family) wantedJumps() map[dp.Table][]dp.BuiltinRule {
 	}
 	if !f.trees.healthChecks.isEmpty() {
 		for _, m := range f.config.nodePorts { // whatever comes by INPUT is to an address of the node
-			filter = append(filter, jump("INPUT", m+"-p tcp", "health checks", healthCheckChain))
+			filter = append(filter, jump("INPUT", m+"-p tcp ", "health checks", healthCheckChain))
 		}
 	}
 	return map[dp.Table][]dp.BuiltinRule{
 		dp.NAT: {
 			jump("PREROUTING", "", "services", servicesChain),
 			jump("OUTPUT", "", "services", servicesChain),
-			jump("POSTROUTING", "-m conntrack --ctstate DNAT", "services", postroutingChain),
+			jump("POSTROUTING", "-m conntrack --ctstate DNAT ", "services", postroutingChain),
 		},
 		dp.Filter: filter,
 	}

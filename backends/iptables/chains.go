@@ -3,8 +3,10 @@ package iptables
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // chains are the chains of a table that are ours: those that are wanted, and which of them the table does not have, or
@@ -23,17 +25,31 @@ type chains struct {
 // after the first time.
 type content interface {
 	rules() []string
-	origin() string // whose they are
+	owners() []model.PortName
 }
 
 // fixed is content that is there already.
 type fixed struct {
 	lines []string
-	owner string
+	owner model.PortName // the zero name: nobody
 }
 
 func (f fixed) rules() []string { return f.lines }
-func (f fixed) origin() string  { return f.owner }
+
+func (f fixed) owners() []model.PortName {
+	if f.owner == (model.PortName{}) {
+		return nil
+	}
+	return []model.PortName{f.owner}
+}
+
+func origin(owners []model.PortName) string {
+	names := make([]string, 0, len(owners))
+	for _, o := range owners {
+		names = append(names, o.String())
+	}
+	return strings.Join(names, ", ")
+}
 
 func newChains(t dp.Table) *chains {
 	return &chains{table: t, wanted: map[string]content{}, there: map[string]int{}, touched: map[string]bool{}}
@@ -53,7 +69,7 @@ func (c *chains) drop(name string) {
 }
 
 // set says that a chain is wanted with these rules, if that is news.
-func (c *chains) set(name string, lines []string, owner string) {
+func (c *chains) set(name string, lines []string, owner model.PortName) {
 	if have, ok := c.wanted[name].(fixed); !ok || have.owner != owner || !slices.Equal(have.lines, lines) {
 		c.put(name, fixed{lines, owner})
 	}
@@ -64,7 +80,7 @@ func (c *chains) changes() dp.TableBatch {
 	b := dp.TableBatch{Table: c.table}
 	for _, name := range slices.Sorted(maps.Keys(c.touched)) {
 		if content, ok := c.wanted[name]; ok {
-			b.Chains = append(b.Chains, dp.Chain{Name: name, Rules: content.rules(), Origin: content.origin()})
+			b.Chains = append(b.Chains, dp.Chain{Name: name, Rules: content.rules(), Origin: origin(content.owners())})
 		} else if _, ok := c.there[name]; ok {
 			b.Remove = append(b.Remove, name)
 		}

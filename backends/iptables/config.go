@@ -3,7 +3,6 @@ package iptables
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -33,8 +32,8 @@ type config struct {
 	family    model.Family
 	mark      uint32
 	localPods model.LocalPods
-	// nodePorts are matches for the addresses that serve node ports, as far as they are addresses of the node; "" is all of
-	// these.
+	// nodePorts are matches for the addresses that serve node ports, as far as they are addresses of the node; "" is
+	// all of these.
 	nodePorts          []string
 	localhostNodePorts bool
 	dropInvalid        bool // S34
@@ -87,44 +86,35 @@ func (c *config) equal(o *config) bool { return c.localPods.Equal(o.localPods) }
 func (c *config) isLocalPod() []string {
 	switch l := c.localPods; {
 	case l.Bridge != "":
-		return []string{"-i " + l.Bridge}
+		return []string{"-i " + l.Bridge + " "}
 	case l.InterfacePrefix != "":
-		return []string{"-i " + l.InterfacePrefix + "+"}
-	default:
-		var matches []string
-		for _, p := range l.CIDRs {
-			if p.Bits() == 0 {
-				return []string{""} // iptables-save does not print it
-			}
-			matches = append(matches, "-s "+prefixText(p))
-		}
-		return matches
+		return []string{"-i " + l.InterfacePrefix + "+ "}
 	}
+	var matches []string
+	for _, p := range c.localPods.CIDRs {
+		if p.Bits() == 0 {
+			return []string{""}
+		}
+		matches = append(matches, sourceMatch(p))
+	}
+	return matches
 }
 
 // markUnlessLocalPod returns rules that set the mark on what does not come from a pod of this node; none if all does.
 func (c *config) markUnlessLocalPod() []string {
+	const note = "pods of this node excepted"
 	matches := c.isLocalPod()
-	if len(matches) == 1 && matches[0] == "" {
-		return nil
-	}
 	if len(matches) == 1 {
-		return []string{"! " + matches[0] + comment("pods of this node excepted") + " " + markText(c.mark, true)}
+		if matches[0] == "" {
+			return nil
+		}
+		return []string{"! " + matches[0] + comment(note) + markText(c.mark, true)}
 	}
-	rules := []string{strings.TrimSpace(comment("pods of this node excepted") + " " + markText(c.mark, true))}
+	rules := []string{comment(note) + markText(c.mark, true)}
 	for _, m := range matches {
-		rules = append(rules, m+" "+markText(c.mark, false))
+		rules = append(rules, m+markText(c.mark, false))
 	}
 	return rules
-}
-
-// insertComment puts a comment before the target of a rule.
-func insertComment(rule, text string) string {
-	i := max(strings.LastIndex(" "+rule, " -j "), strings.LastIndex(" "+rule, " -g "))
-	if i < 0 {
-		return rule
-	}
-	return strings.TrimSpace(rule[:i] + comment(text)[1:] + " " + rule[i:])
 }
 
 // protocols are those that there are trees for.

@@ -52,7 +52,7 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, c := range []*chains{f.nat, f.filter} {
+	for _, c := range f.tables() {
 		if trusted && c.unreadable {
 			// To write it anew each time that somebody changes something would be too much: the next resync does.
 			c.untouchAll()

@@ -40,7 +40,7 @@ func (e *entry) match(withPort bool) string {
 	if withPort {
 		return match + portMatch(e.key.Protocol, strconv.Itoa(int(e.key.Port)))
 	}
-	return match + "-p " + protocolText(e.key.Protocol)
+	return match + protocolMatch(e.key.Protocol)
 }
 
 // rules appends the rules of an entry that stands for itself.
@@ -48,26 +48,18 @@ func (e *entry) rules(rules []string, withPort bool) []string {
 	if e.key.Protocol == noProtocol {
 		return append(rules, "-s "+hostText(e.key.Addr)+" -d "+hostText(e.key.Addr)+" "+e.to.rule)
 	}
-	match := e.match(withPort)
-	named := match + comment(portComment(e.owner))
+	match, note := e.match(withPort), comment(portComment(e.owner))
 	if len(e.to.endpoints) == 0 {
-		return append(rules, named+" "+e.to.rule)
+		return append(rules, match+note+e.to.rule)
 	}
-	return balance(rules, named, match, e.to.endpoints)
+	return balance(rules, match, note, e.to.endpoints)
 }
 
-// balance appends rules that send to one of the endpoints at random; the first one begins with named, others with
-// match.
-func balance(rules []string, named, match string, endpoints []netip.AddrPort) []string {
+// balance appends rules that send to one of the endpoints at random. The first one has a note.
+func balance(rules []string, match, note string, endpoints []netip.AddrPort) []string {
 	for i, ep := range endpoints {
-		m := match
-		if i == 0 {
-			m = named
-		}
-		if left := len(endpoints) - i; left > 1 {
-			m += " -m statistic --mode random --probability " + dp.Probability(1, left)
-		}
-		rules = append(rules, m+dnat(ep))
+		rules = append(rules, match+note+chance(1, len(endpoints)-i)+dnat(ep))
+		note = ""
 	}
 	return rules
 }
@@ -77,5 +69,5 @@ func dnat(ep netip.AddrPort) string {
 	if ep.Addr().Is6() {
 		to = "[" + to + "]"
 	}
-	return " -j DNAT --to-destination " + to + ":" + strconv.Itoa(int(ep.Port()))
+	return "-j DNAT --to-destination " + to + ":" + strconv.Itoa(int(ep.Port()))
 }

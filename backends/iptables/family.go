@@ -157,6 +157,9 @@ func (f *family) planHealthChecks(c *frontend.Changes) {
 	}
 }
 
+// tables returns table nat, which comes first, and table filter.
+func (f *family) tables() [2]*chains { return [2]*chains{f.nat, f.filter} }
+
 func (f *family) chainsOf(filter bool) *chains {
 	if filter {
 		return f.filter

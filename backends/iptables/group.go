@@ -3,9 +3,8 @@ package iptables
 import (
 	"slices"
 	"strconv"
-	"strings"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // group is frontends of one leaf that all have the same number of endpoints. They share the draw of a random number:
@@ -31,17 +30,13 @@ func (g *group) slotName(i int) string { return g.name() + "/" + strconv.Itoa(i)
 func (g *group) rules() []string {
 	rules := make([]string, 0, g.size)
 	for i := range g.size {
-		match := ""
-		if left := g.size - i; left > 1 {
-			match = "-m statistic --mode random --probability " + dp.Probability(1, left) + " "
-		}
-		rules = append(rules, match+"-g "+g.slotName(i))
+		rules = append(rules, chance(1, g.size-i)+"-g "+g.slotName(i))
 	}
 	return rules
 }
 
-// origin implements content.
-func (g *group) origin() string { return originOf(g.members) }
+// owners implements content.
+func (g *group) owners() []model.PortName { return ownersOf(g.members) }
 
 // slot is the chain of one of the numbers.
 type slot struct {
@@ -53,21 +48,21 @@ type slot struct {
 func (s slot) rules() []string {
 	rules := make([]string, 0, len(s.members))
 	for _, e := range s.members {
-		match := e.match(s.leaf.first < s.leaf.last)
+		note := ""
 		if s.number == 0 {
-			match += comment(portComment(e.owner))
+			note = comment(portComment(e.owner))
 		}
-		rules = append(rules, match+dnat(e.to.endpoints[s.number]))
+		rules = append(rules, e.match(s.leaf.first < s.leaf.last)+note+dnat(e.to.endpoints[s.number]))
 	}
 	return rules
 }
 
-func originOf(entries []*entry) string {
-	names := make([]string, 0, len(entries))
+func ownersOf(entries []*entry) []model.PortName {
+	names := make([]model.PortName, 0, len(entries))
 	for _, e := range entries {
-		names = append(names, e.owner.String())
+		names = append(names, e.owner)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // byGroup tells which entries stand for themselves, and which in groups.
@@ -150,17 +145,4 @@ func (g *group) replace(members []*entry) {
 		}
 	}
 	g.members = members
-}
-
-// isTouched tells whether a leaf or one of its groups may be different in the table.
-func (n *node) isTouched() bool {
-	touched := n.tree.chains.touched
-	return touched[n.name] || slices.ContainsFunc(n.groups, func(g *group) bool {
-		for i := range g.size {
-			if touched[g.slotName(i)] {
-				return true
-			}
-		}
-		return touched[g.name()]
-	})
 }

@@ -14,11 +14,11 @@ import (
 // bpf have a tree of the endpoints' addresses instead, of those that it can happen to.
 
 func (f *family) postroutingRules() []string {
-	marked := markMatch(f.config.mark) + " -j " + masqueradeChain
+	marked := markMatch(f.config.mark) + "-j " + masqueradeChain
 	switch {
 	case !f.noBPF:
 		toItself := sameSource(f.config.family) + comment("a pod that reaches itself")
-		return []string{toItself + " -j " + masqueradeChain, marked}
+		return []string{toItself + "-j " + masqueradeChain, marked}
 	case !f.trees.hairpins.isEmpty():
 		return []string{"-j " + f.trees.hairpins.name, marked}
 	}
@@ -42,7 +42,7 @@ func sameSource(f model.Family) string {
 			fmt.Sprintf("29 0 %d 0", left+1))     // if they differ, go to the end
 	}
 	ops = append(ops, "6 0 0 65535", "6 0 0 0")
-	return fmt.Sprintf(`-m bpf --bytecode "%d,%s"`, len(ops), strings.Join(ops, ","))
+	return fmt.Sprintf(`-m bpf --bytecode "%d,%s" `, len(ops), strings.Join(ops, ","))
 }
 
 func hairpinKey(a netip.Addr) frontend.Key { return frontend.Key{Addr: a, Protocol: noProtocol} }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -45,13 +44,10 @@ func classOf(fr frontend.Frontend) class {
 	return externalAddresses
 }
 
-// kind returns a kind of frontend that is in a class.
+// kind returns a kind of frontend that has the routes of a class.
 func (c class) kind() frontend.Kind {
-	switch c {
-	case clusterIPs:
+	if c == clusterIPs {
 		return frontend.ClusterIP
-	case nodePorts:
-		return frontend.NodePort
 	}
 	return frontend.ExternalIP
 }
@@ -92,14 +88,6 @@ func masqOf(m model.Masquerade) masq {
 		return masqUnlessPod
 	}
 	return masqNever
-}
-
-func targetsOf(endpoints []*model.Endpoint) []netip.AddrPort {
-	list := make([]netip.AddrPort, len(endpoints))
-	for i, ep := range endpoints {
-		list[i] = ep.Target
-	}
-	return list
 }
 
 func nameOf(c *frontend.PortChange) model.PortName {
@@ -150,7 +138,7 @@ func countFrontends(c *frontend.PortChange) (n [numClasses]int) {
 // planOwnChains has the chains that only one service port uses follow.
 func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
 	for _, own := range next.chains {
-		f.chainsOf(own.filter).set(own.name, own.rules, next.name.String())
+		f.chainsOf(own.filter).set(own.name, own.rules, next.name)
 	}
 	for _, own := range old.chains {
 		if !next.has(own.name) {
@@ -221,7 +209,7 @@ func affinityName(n model.PortName, ep netip.AddrPort) string {
 // affinityRules send a client to the endpoint that it was sent to before, if it was, and otherwise to one at random
 // (S32). Either way it is noted when it was here.
 func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
-	match := "-p " + protocolText(p.Name.Protocol)
+	match, note := protocolMatch(p.Name.Protocol), comment(portComment(p.Name))
 	mask := "255.255.255.255"
 	if c.family == model.IPv6 {
 		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
@@ -230,19 +218,12 @@ func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []s
 	rules := make([]string, 0, 2*len(endpoints))
 	lists := make([]string, len(endpoints))
 	for i, ep := range endpoints {
-		lists[i] = " --name " + affinityName(p.Name, ep) + " --mask " + mask + " --rsource" + dnat(ep)
-		m := match
-		if i == 0 {
-			m += comment(portComment(p.Name))
-		}
-		rules = append(rules, m+" -m recent --update --seconds "+seconds+" --reap"+lists[i])
+		lists[i] = "--name " + affinityName(p.Name, ep) + " --mask " + mask + " --rsource " + dnat(ep)
+		rules = append(rules, match+note+"-m recent --update --seconds "+seconds+" --reap "+lists[i])
+		note = ""
 	}
 	for i := range endpoints {
-		m := match
-		if left := len(endpoints) - i; left > 1 {
-			m += " -m statistic --mode random --probability " + dp.Probability(1, left)
-		}
-		rules = append(rules, m+" -m recent --set"+lists[i])
+		rules = append(rules, match+chance(1, len(endpoints)-i)+"-m recent --set "+lists[i])
 	}
 	return rules
 }

@@ -157,32 +157,23 @@ func (f *family) joinLeftOut(err error) error {
 
 // suspects returns the service ports that have rules in chains that were to change, by name.
 func (f *family) suspects(c *frontend.Changes) []candidate {
-	var list []candidate
-	for change := range c.All() {
-		if p := f.ports[change.After.Name]; p != nil && f.isTouched(candidate{change, p}) {
-			list = append(list, candidate{change, p})
-		}
-	}
-	return list
-}
-
-func (f *family) isTouched(p candidate) bool {
-	if slices.ContainsFunc(p.port.chains, func(own ownChain) bool { return f.chainsOf(own.filter).touched[own.name] }) {
-		return true
-	}
-	for i, s := range p.port.sets {
-		if s.isTouched(f.nat, p.port.name, setOf(i)) {
-			return true
-		}
-	}
-	for fr := range p.change.Frontends() {
-		for _, t := range []*tree{f.tree(fr.Key, p.port.traffic[classOf(fr)].masquerade), f.refuseTree(fr.Key)} {
-			if n := t.top.leafFor(fr.Key); n != nil && n.isTouched() {
-				return true
+	owners := map[model.PortName]bool{}
+	for _, t := range f.tables() {
+		for name := range t.touched {
+			if content := t.wanted[name]; content != nil {
+				for _, owner := range content.owners() {
+					owners[owner] = true
+				}
 			}
 		}
 	}
-	return false
+	var list []candidate
+	for _, name := range slices.SortedFunc(maps.Keys(owners), model.PortName.Compare) {
+		if change, ok := c.Port(name); ok {
+			list = append(list, candidate{change, f.ports[name]})
+		}
+	}
+	return list
 }
 
 // allRules returns the rules of a service port, in both tables.
@@ -211,7 +202,7 @@ func (c *config) rulesOf(p candidate, filter bool) []string {
 	}
 	for i, s := range p.port.sets {
 		if s.used && !filter {
-			rules = append(rules, c.setRules(p.change.After, targetsOf(p.change.Endpoints(setOf(i))))...)
+			rules = append(rules, c.setRules(p.change.After, p.change.Endpoints(setOf(i)))...)
 		}
 	}
 	return rules

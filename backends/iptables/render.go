@@ -12,7 +12,7 @@ type renderer struct {
 	*config
 	from *frontend.Port
 	port *port
-	// users are how many rules lead to the endpoints of each of port.sets.
+	// users are how many rules jump to each of port.sets.
 	users [2]int
 }
 
@@ -32,28 +32,34 @@ func (r *renderer) simple(k frontend.SourceRoutes) bool {
 	return r.same(k.FromPod, k.Other) && r.same(k.FromNode, k.Other)
 }
 
-// What the chains of a service port are for.
+// What the chains of a service port are for, those of its sets aside.
 const (
-	chainCluster    = "CLUSTER" // to the cluster set
-	chainLocal      = "LOCAL"   // to the local set
-	chainExternal   = "EXT"     // to a set that depends on where the traffic comes from
-	chainRestricted = "ALLOW"   // only what source ranges let pass
-	chainRefuse     = "EMPTY"   // filter: refuse what has no endpoints
-	chainDeny       = "DENY"    // filter: drop what source ranges do not let pass
+	chainExternal   = "EXT"   // to a set that depends on where the traffic comes from
+	chainRestricted = "ALLOW" // only what source ranges let pass
+	chainRefuse     = "EMPTY" // filter: refuse what has no endpoints
+	chainDeny       = "DENY"  // filter: drop what source ranges do not let pass
 )
 
-func chainName(purpose string, p model.PortName) string {
-	return chainPrefix + purpose + "-" + portHash(p)
-}
-
-func (r *renderer) chainName(purpose string) string { return chainName(purpose, r.port.name) }
-
+// add adds a chain of the port's own, unless it has it already, and returns a jump to it.
 func (r *renderer) add(filter bool, purpose string, rules []string) string {
-	name := r.chainName(purpose)
+	name := chainName(purpose, r.port.name)
 	if !r.port.has(name) {
 		r.port.chains = append(r.port.chains, ownChain{filter, name, rules})
 	}
-	return name
+	return "-g " + name
+}
+
+// ruleList is the rules of a chain, the first of which names whose they are.
+type ruleList struct {
+	note  string
+	rules []string
+}
+
+func newRuleList(n model.PortName) *ruleList { return &ruleList{note: comment(portComment(n))} }
+
+func (l *ruleList) add(match, target string) {
+	l.rules = append(l.rules, match+l.note+target)
+	l.note = ""
 }
 
 // render returns a service port as it is to be, which has so many frontends of each class.
@@ -63,11 +69,13 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 	p := r.port
 	for i, n := range frontends {
 		if n > 0 {
-			r.renderNAT(class(i), n)
-			r.renderRefusal(class(i))
+			class := class(i)
+			routes := from.RoutesOf(class.kind())
+			r.renderNAT(class, routes, n)
+			r.renderRefusal(class, routes)
 		}
 	}
-	// A set that only one frontend leads to, and directly, needs no chain of its own. Node ports have one all the same:
+	// A set that only one frontend uses, and directly, needs no chain of its own. Node ports have one all the same:
 	// with a group below them the names of their chains would be too long.
 	for i, users := range r.users {
 		if users == 0 {
@@ -75,7 +83,7 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 		}
 		set := setOf(i)
 		if users == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
-			rule := "-g " + setChain(p.name, set)
+			rule := "-g " + setChain(p.name, i)
 			at := slices.IndexFunc(p.traffic[:nodePorts], func(t traffic) bool { return t.to.rule == rule })
 			if at >= 0 {
 				p.traffic[at].to = target{endpoints: targetsOf(change.Endpoints(set))}
@@ -87,142 +95,117 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 	return p
 }
 
-// toSet returns the rule that leads to the endpoints of a route, for so many users.
+// toSet returns a jump to the endpoints of a route, for so many users.
 func (r *renderer) toSet(rt model.Route, users int) string {
-	r.users[setIndex(rt.Endpoints)] += users
-	return "-g " + setChain(r.port.name, rt.Endpoints)
+	i := setIndex(rt.Endpoints)
+	r.users[i] += users
+	return "-g " + setChain(r.port.name, i)
 }
 
 // renderNAT says what table nat does for the frontends of a class.
-func (r *renderer) renderNAT(c class, frontends int) {
-	k, t := r.from.RoutesOf(c.kind()), &r.port.traffic[c]
+func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
 	if r.isEmpty(k.FromPod) && r.isEmpty(k.FromNode) && r.isEmpty(k.Other) {
 		return
 	}
-	m := masqOf(k.Other.Masquerade)
-	rule := ""
-	if r.simple(k) && (c != nodePorts || m != masqUnlessPod) {
+	t := &r.port.traffic[c]
+	if m := masqOf(k.Other.Masquerade); r.simple(k) && (c != nodePorts || m != masqUnlessPod) {
 		t.masquerade = m
-		rule = r.toSet(k.Other, frontends)
+		t.to.rule = r.toSet(k.Other, frontends)
 	} else {
-		rule = "-g " + r.external(k)
+		t.to.rule = r.external(k)
 	}
 	if c == restricted {
-		var rules []string
-		for i, p := range r.from.SourceRanges {
-			match := "-s " + prefixText(p)
-			if p.Bits() == 0 {
-				match = "-p " + protocolText(r.port.name.Protocol)
-			}
-			if i == 0 {
-				match += comment(portComment(r.port.name))
-			}
-			rules = append(rules, match+" "+rule)
-		}
-		rule = "-g " + r.add(false, chainRestricted, rules)
+		t.to.rule = r.add(false, chainRestricted, r.fromRanges(t.to.rule).rules)
 	}
-	t.to.rule = rule
 }
 
-// external returns the chain that tells traffic apart by where it comes from (S27).
-func (r *renderer) external(k frontend.SourceRoutes) string {
-	if name := r.chainName(chainExternal); r.port.has(name) {
-		return name
+// fromRanges returns rules that do to traffic from the source ranges what another one says.
+func (r *renderer) fromRanges(rule string) *ruleList {
+	l := newRuleList(r.port.name)
+	for _, p := range r.from.SourceRanges {
+		l.add(sourceMatch(p), rule)
 	}
-	var rules []string
-	lead := func(match string, rt model.Route) {
-		if match != "" {
-			match += " "
-		}
-		if r.isEmpty(rt) {
-			rules = append(rules, match+"-j RETURN")
-			return
-		}
-		if rt.Masquerade != model.MasqueradeNever {
-			rules = append(rules, match+markText(r.mark, true))
-		}
-		rules = append(rules, match+r.toSet(rt, 1))
+	return l
+}
+
+// bySource calls add for the routes with what matches their sources, as far as the source makes a difference (S27).
+func (r *renderer) bySource(k frontend.SourceRoutes, add func(match string, rt model.Route)) {
+	fromPod := k.FromPod
+	if fromPod.Masquerade == model.MasqueradeUnlessLocalPod {
+		fromPod.Masquerade = model.MasqueradeNever
 	}
-	if !r.same(k.FromPod, k.Other) || !r.same(k.FromPod, k.FromNode) || k.Other.Masquerade == model.MasqueradeUnlessLocalPod {
+	if !r.same(fromPod, k.Other) || !r.same(fromPod, k.FromNode) {
 		for _, isLocalPod := range r.isLocalPod() {
-			rt := k.FromPod
-			if rt.Masquerade == model.MasqueradeUnlessLocalPod {
-				rt.Masquerade = model.MasqueradeNever
-			}
-			lead(isLocalPod, rt)
+			add(isLocalPod, fromPod)
 		}
 	}
 	if !r.same(k.FromNode, k.Other) {
-		lead("-m addrtype --src-type LOCAL", k.FromNode)
+		add("-m addrtype --src-type LOCAL ", k.FromNode)
 	}
-	lead("", k.Other)
-	rules[0] = insertComment(rules[0], portComment(r.port.name))
-	return r.add(false, chainExternal, rules)
+	add("", k.Other)
+}
+
+// external returns a jump to the chain that tells traffic apart by where it comes from.
+func (r *renderer) external(k frontend.SourceRoutes) string {
+	if name := chainName(chainExternal, r.port.name); r.port.has(name) {
+		return "-g " + name // its users are counted
+	}
+	l := newRuleList(r.port.name)
+	r.bySource(k, func(match string, rt model.Route) {
+		if r.isEmpty(rt) {
+			l.add(match, "-j RETURN")
+			return
+		}
+		if rt.Masquerade != model.MasqueradeNever {
+			l.add(match, markText(r.mark, true))
+		}
+		l.add(match, r.toSet(rt, 1))
+	})
+	return r.add(false, chainExternal, l.rules)
 }
 
 // renderRefusal says what table filter does for the frontends of a class: to packets that table nat has sent to no
 // endpoint.
-func (r *renderer) renderRefusal(c class) {
-	k, t := r.from.RoutesOf(c.kind()), &r.port.traffic[c]
-	none := !r.isEmpty(k.FromPod) && !r.isEmpty(k.FromNode) && !r.isEmpty(k.Other)
-	all := r.isEmpty(k.FromPod) && r.isEmpty(k.FromNode) && r.isEmpty(k.Other)
-	var rule string
+func (r *renderer) renderRefusal(c class, k frontend.SourceRoutes) {
+	rule := &r.port.traffic[c].refuse.rule
 	switch {
-	case none && c != restricted:
+	case !r.isEmpty(k.FromPod) && !r.isEmpty(k.FromNode) && !r.isEmpty(k.Other):
+		if c == restricted {
+			*rule = dropText
+		}
 		return
-	case none:
-		t.refuse.rule = dropText
-		return
-	case all && r.simple(k):
-		rule = r.verdict(k.Other)
+	case r.isEmpty(k.Other) && r.simple(k):
+		*rule = r.verdict(k.Other)
 	default:
-		rule = "-g " + r.refusal(k)
+		*rule = r.refusal(k)
 	}
 	if c == restricted {
-		rules := make([]string, 0, len(r.from.SourceRanges)+1)
-		for _, p := range r.from.SourceRanges {
-			match := "-s " + prefixText(p) + " "
-			if p.Bits() == 0 {
-				match = ""
-			}
-			rules = append(rules, match+rule)
-		}
-		rules = append(rules, dropText)
-		rules[0] = insertComment(rules[0], portComment(r.port.name))
-		rule = "-g " + r.add(true, chainDeny, rules)
+		l := r.fromRanges(*rule)
+		l.add("", dropText)
+		*rule = r.add(true, chainDeny, l.rules)
 	}
-	t.refuse.rule = rule
 }
 
-// refusal returns the chain that refuses traffic depending on where it comes from.
+// refusal returns a jump to the chain that refuses traffic depending on where it comes from.
 func (r *renderer) refusal(k frontend.SourceRoutes) string {
-	var rules []string
-	refuse := func(match string, rt model.Route) {
-		if match != "" {
-			match += " "
-		}
+	l := newRuleList(r.port.name)
+	r.bySource(k, func(match string, rt model.Route) {
 		if r.isEmpty(rt) {
-			rules = append(rules, match+r.verdict(rt))
+			l.add(match, r.verdict(rt))
 		} else {
-			rules = append(rules, match+"-j RETURN")
+			l.add(match, "-j RETURN")
 		}
-	}
-	for _, isLocalPod := range r.isLocalPod() {
-		refuse(isLocalPod, k.FromPod)
-	}
-	refuse("-m addrtype --src-type LOCAL", k.FromNode)
-	refuse("", k.Other)
-	rules[0] = insertComment(rules[0], portComment(r.port.name))
-	return r.add(true, chainRefuse, rules)
+	})
+	return r.add(true, chainRefuse, l.rules)
 }
 
 const dropText = "-j DROP"
 
 func (r *renderer) verdict(rt model.Route) string {
-	if rt.Empty == model.Drop {
+	switch {
+	case rt.Empty == model.Drop:
 		return dropText
-	}
-	if r.family == model.IPv6 {
+	case r.family == model.IPv6:
 		return "-j REJECT --reject-with icmp6-port-unreachable"
 	}
 	return "-j REJECT --reject-with icmp-port-unreachable"

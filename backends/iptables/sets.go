@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -29,12 +28,9 @@ type ownSet struct {
 	parts    int // 0: all in one chain
 }
 
-// setOf returns the backend set with an index in port.sets.
+// setOf returns the backend set with an index in port.sets, and setIndex the index.
 func setOf(i int) model.EndpointSets {
-	if i == 1 {
-		return model.LocalSet
-	}
-	return model.ClusterSet
+	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}[i]
 }
 
 func setIndex(set model.EndpointSets) int {
@@ -44,21 +40,10 @@ func setIndex(set model.EndpointSets) int {
 	return 0
 }
 
-func setChain(p model.PortName, set model.EndpointSets) string {
-	purpose := chainCluster
-	if set == model.LocalSet {
-		purpose = chainLocal
-	}
-	return chainName(purpose, p)
-}
+func setChain(p model.PortName, i int) string { return chainName([2]string{"CLUSTER", "LOCAL"}[i], p) }
 
-// partChain is short: names have 28 characters at most.
-func partChain(p model.PortName, set model.EndpointSets, part int) string {
-	purpose := "C"
-	if set == model.LocalSet {
-		purpose = "L"
-	}
-	return chainName(purpose+strconv.Itoa(part), p)
+func partChain(p model.PortName, i, part int) string {
+	return chainName([2]string{"C", "L"}[i]+strconv.Itoa(part), p)
 }
 
 // newOwnSet lays out a set of a port.
@@ -71,38 +56,48 @@ func newOwnSet(p *frontend.Port, set model.EndpointSets) ownSet {
 }
 
 // setRules are those that send to one of the endpoints.
-func (c *config) setRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
+func (c *config) setRules(p *frontend.Port, endpoints []*model.Endpoint) []string {
+	targets := targetsOf(endpoints)
 	if p.AffinityTimeout > 0 {
-		return c.affinityRules(p, endpoints)
+		return c.affinityRules(p, targets)
 	}
-	match := "-p " + protocolText(p.Name.Protocol)
-	return balance(nil, match+comment(portComment(p.Name)), match, endpoints)
+	return balance(nil, protocolMatch(p.Name.Protocol), comment(portComment(p.Name)), targets)
+}
+
+func targetsOf(endpoints []*model.Endpoint) []netip.AddrPort {
+	list := make([]netip.AddrPort, len(endpoints))
+	for i, ep := range endpoints {
+		list[i] = ep.Target
+	}
+	return list
 }
 
 // planSet has the chains of a set follow. Of a set in parts only those are looked at that have changed.
 func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old, next ownSet) {
-	set := setOf(i)
 	for part := next.parts; part < old.parts; part++ {
-		f.nat.drop(partChain(name, set, part))
+		f.nat.drop(partChain(name, i, part))
 	}
 	if !next.used {
 		if old.used {
-			f.nat.drop(setChain(name, set))
+			f.nat.drop(setChain(name, i))
 		}
 		return
 	}
-	isSame := c.Before != nil && old == next && c.Before.AffinityTimeout == c.After.AffinityTimeout
-	if isSame && len(c.EndpointChanges(set)) == 0 {
-		return
+	var changes []frontend.EndpointChange
+	if c.Before != nil {
+		changes = c.EndpointChanges(setOf(i))
+		if old == next && c.Before.AffinityTimeout == c.After.AffinityTimeout && len(changes) == 0 {
+			return
+		}
 	}
-	endpoints := c.Endpoints(set)
+	endpoints := c.Endpoints(setOf(i))
 	if next.parts == 0 {
-		f.nat.set(setChain(name, set), f.config.setRules(c.After, targetsOf(endpoints)), name.String())
+		f.nat.set(setChain(name, i), f.config.setRules(c.After, endpoints), name)
 		return
 	}
 	planPart := func(part int) {
-		list := targetsOf(endpoints[part*partSize : min((part+1)*partSize, len(endpoints))])
-		f.nat.set(partChain(name, set, part), f.config.setRules(c.After, list), name.String())
+		list := endpoints[part*partSize : min((part+1)*partSize, len(endpoints))]
+		f.nat.set(partChain(name, i, part), f.config.setRules(c.After, list), name)
 	}
 	if c.Before == nil || old.parts == 0 {
 		for part := range next.parts {
@@ -110,7 +105,7 @@ func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old
 		}
 	} else {
 		last := -1
-		for _, ch := range c.EndpointChanges(set) {
+		for _, ch := range changes {
 			if part := ch.Slot / partSize; part != last && part < next.parts {
 				planPart(part)
 				last = part
@@ -118,29 +113,10 @@ func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old
 		}
 	}
 	if old != next {
-		f.nat.set(setChain(name, set), drawPart(name, set, next), name.String())
-	}
-}
-
-// drawPart is the first chain of a set in parts.
-func drawPart(name model.PortName, set model.EndpointSets, s ownSet) []string {
-	rules := make([]string, 0, s.parts)
-	for part := range s.parts {
-		match := ""
-		if left := s.size - part*partSize; left > partSize {
-			match = "-m statistic --mode random --probability " + dp.Probability(partSize, left) + " "
+		var draw []string
+		for part := range next.parts {
+			draw = append(draw, chance(partSize, next.size-part*partSize)+"-g "+partChain(name, i, part))
 		}
-		rules = append(rules, match+"-g "+partChain(name, set, part))
+		f.nat.set(setChain(name, i), draw, name)
 	}
-	return rules
-}
-
-// isTouched tells whether one of the chains of a set may be different in the table.
-func (s ownSet) isTouched(c *chains, name model.PortName, set model.EndpointSets) bool {
-	for part := range s.parts {
-		if c.touched[partChain(name, set, part)] {
-			return true
-		}
-	}
-	return s.used && c.touched[setChain(name, set)]
 }

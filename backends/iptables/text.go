@@ -13,6 +13,7 @@ import (
 )
 
 // Rules are written as iptables-save prints them, so that what is there can be compared with what is wanted as text.
+// Matches end in a space: a rule is any number of them and a target.
 
 func prefixText(p netip.Prefix) string {
 	return dp.Address(p.Masked().Addr()) + "/" + strconv.Itoa(p.Bits())
@@ -32,13 +33,30 @@ func protocolText(p model.Protocol) string {
 	return strconv.Itoa(int(p))
 }
 
+func protocolMatch(p model.Protocol) string { return "-p " + protocolText(p) + " " }
+
 func portMatch(p model.Protocol, ports string) string {
-	name := protocolText(p)
-	return "-p " + name + " -m " + name + " --dport " + ports
+	return protocolMatch(p) + "-m " + protocolText(p) + " --dport " + ports + " "
 }
 
-// comment is a match that matches everything, for people to read.
-func comment(text string) string { return " -m comment --comment " + dp.Quote(text) }
+// sourceMatch is "" for all sources: iptables-save does not print that.
+func sourceMatch(p netip.Prefix) string {
+	if p.Bits() == 0 {
+		return ""
+	}
+	return "-s " + prefixText(p) + " "
+}
+
+// chance matches k of n packets, at random.
+func chance(k, n int) string {
+	if k >= n {
+		return ""
+	}
+	return "-m statistic --mode random --probability " + dp.Probability(k, n) + " "
+}
+
+// comment matches everything. It is for people to read.
+func comment(text string) string { return "-m comment --comment " + dp.Quote(text) + " " }
 
 // portComment names a service port in a comment. It is bounded, and can do no harm whatever the names are.
 func portComment(n model.PortName) string {
@@ -63,8 +81,9 @@ func hash(parts ...string) string {
 	return base32.StdEncoding.EncodeToString(sum[:10])
 }
 
-func portHash(n model.PortName) string {
-	return hash(n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String())
+// chainName names a chain for its purpose and a service port. Names may have 28 characters.
+func chainName(purpose string, n model.PortName) string {
+	return chainPrefix + purpose + "-" + hash(n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String())
 }
 
 func markText(bit uint32, set bool) string {
@@ -75,5 +94,4 @@ func markText(bit uint32, set bool) string {
 	return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", value, bit)
 }
 
-// markMatch matches packets that have the mark.
-func markMatch(bit uint32) string { return fmt.Sprintf("-m mark --mark %#x/%#x", bit, bit) }
+func markMatch(bit uint32) string { return fmt.Sprintf("-m mark --mark %#x/%#x ", bit, bit) }

@@ -73,22 +73,13 @@ func (t *tree) set(e *entry) {
 	}
 	have := t.find(e.key)
 	if have == nil {
-		for n := t.top; ; {
-			n.count++
-			if n.children == nil {
-				n.insert(e)
-				return
-			}
-			n = n.childFor(e.key)
-		}
+		t.top.insert(e)
+	} else if !have.equal(e) {
+		n := t.top.leafFor(e.key)
+		i, _ := n.search(e.key)
+		n.leaf[i] = e
+		n.divideOrRegroup()
 	}
-	if have.equal(e) {
-		return
-	}
-	n := t.top.leafFor(e.key)
-	i, _ := n.search(e.key)
-	n.leaf[i] = e
-	n.divideOrRegroup()
 }
 
 // find returns the entry with a key, or nil.
@@ -99,31 +90,41 @@ func (t *tree) remove(k frontend.Key, owner model.PortName) {
 	if e := t.find(k); e == nil || e.owner != owner {
 		return
 	}
-	var path []*node
-	for n := t.top; n != nil; n = n.existingChild(k) {
-		n.count--
-		path = append(path, n)
+	if t.top.remove(k); t.top.count == 0 {
+		t.top.drop()
+		t.top = nil
 	}
-	last := path[len(path)-1]
-	i, _ := last.search(k)
-	last.leaf = slices.Delete(last.leaf, i, i+1)
-	last.regroup()
-	for i, n := range path {
-		switch {
-		case n.count == 0:
-			n.drop()
-			if i == 0 {
-				t.top = nil
-			} else {
-				parent := path[i-1]
-				parent.children = slices.DeleteFunc(parent.children, func(c child) bool { return c.node == n })
-				t.chains.touch(parent.name)
-			}
-			return
-		case n.children != nil && n.merge():
-			return
-		}
+}
+
+// insert adds an entry that is not there.
+func (n *node) insert(e *entry) {
+	n.count++
+	if n.children != nil {
+		n.childFor(e.key).insert(e)
+		return
 	}
+	i, _ := n.search(e.key)
+	n.leaf = slices.Insert(n.leaf, i, e)
+	n.divideOrRegroup()
+}
+
+// remove takes out an entry that is there.
+func (n *node) remove(k frontend.Key) {
+	n.count--
+	if n.children == nil {
+		i, _ := n.search(k)
+		n.leaf = slices.Delete(n.leaf, i, i+1)
+		n.regroup()
+		return
+	}
+	i, _ := n.childIndex(k)
+	c := n.children[i]
+	if c.remove(k); c.count == 0 {
+		c.drop()
+		n.children = slices.Delete(n.children, i, i+1)
+		n.tree.chains.touch(n.name)
+	}
+	n.merge()
 }
 
 func (n *node) search(k frontend.Key) (int, bool) {
@@ -161,24 +162,28 @@ func addrDigit(a netip.Addr, shift int) uint16 {
 	return uint16(b[len(b)-1-shift/8]>>(shift%8)) & (1<<addrBits - 1)
 }
 
+// childIndex returns where the child for a key is or would be.
+func (n *node) childIndex(k frontend.Key) (int, bool) {
+	return slices.BinarySearchFunc(n.children, n.digit(k), func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
+}
+
+// existingChild returns the child for a key, or nil.
 func (n *node) existingChild(k frontend.Key) *node {
-	if n.children == nil {
-		return nil
+	if n.children != nil {
+		if i, ok := n.childIndex(k); ok {
+			return n.children[i].node
+		}
 	}
-	i, ok := slices.BinarySearchFunc(n.children, n.digit(k), func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
-	if !ok {
-		return nil
-	}
-	return n.children[i].node
+	return nil
 }
 
 // childFor returns the child for a key, made if need be.
 func (n *node) childFor(k frontend.Key) *node {
-	d := n.digit(k)
-	i, ok := slices.BinarySearchFunc(n.children, d, func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
+	i, ok := n.childIndex(k)
 	if ok {
 		return n.children[i].node
 	}
+	d := n.digit(k)
 	c := &node{tree: n.tree, first: n.first, last: n.last, levels: n.levels}
 	if n.first < n.last {
 		width := n.portsPerChild()
@@ -202,13 +207,6 @@ func (n *node) childFor(k frontend.Key) *node {
 	return c
 }
 
-// insert adds to a leaf.
-func (n *node) insert(e *entry) {
-	i, _ := n.search(e.key)
-	n.leaf = slices.Insert(n.leaf, i, e)
-	n.divideOrRegroup()
-}
-
 // divideOrRegroup sees to a leaf that has changed: if packets would have to pass by too much in it, it is divided.
 func (n *node) divideOrRegroup() {
 	if passed(n.leaf) <= maxPassed || !n.canDivide() {
@@ -220,9 +218,7 @@ func (n *node) divideOrRegroup() {
 	n.regroup()
 	n.tree.chains.touch(n.name)
 	for _, e := range entries {
-		c := n.childFor(e.key)
-		c.count++
-		c.insert(e)
+		n.childFor(e.key).insert(e)
 	}
 }
 
@@ -252,13 +248,13 @@ func (n *node) firstDifference() int {
 }
 
 // merge makes a leaf of a node, if there is so little below it that it need not be divided again soon.
-func (n *node) merge() bool {
+func (n *node) merge() {
 	if n.count > mergeBelow {
-		return false
+		return
 	}
 	entries := n.gather(nil)
 	if passed(entries) > maxPassed/2 {
-		return false
+		return
 	}
 	slices.SortFunc(entries, func(a, b *entry) int { return a.key.Compare(b.key) })
 	for _, c := range n.children {
@@ -267,7 +263,6 @@ func (n *node) merge() bool {
 	n.leaf, n.children = entries, nil
 	n.regroup()
 	n.tree.chains.touch(n.name)
-	return true
 }
 
 func (n *node) gather(entries []*entry) []*entry {
@@ -302,7 +297,7 @@ func (n *node) rules() []string {
 			if c.first < c.last {
 				ports += ":" + strconv.Itoa(int(c.last))
 			}
-			rules = append(rules, portMatch(n.tree.protocol, ports)+" -g "+c.name)
+			rules = append(rules, portMatch(n.tree.protocol, ports)+"-g "+c.name)
 			continue
 		}
 		size := n.anyAddr().BitLen() / 8
@@ -327,7 +322,5 @@ func (n *node) anyAddr() netip.Addr {
 	return n.leaf[0].key.Addr
 }
 
-// origin implements content.
-func (n *node) origin() string {
-	return originOf(n.single)
-}
+// owners implements content.
+func (n *node) owners() []model.PortName { return ownersOf(n.single) }
