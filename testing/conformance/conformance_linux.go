@@ -42,6 +42,15 @@ func Test(t *testing.T, f Factory) {
 	if len(notRun) > 0 {
 		t.Logf("NOT RUN, %d of %d cases:\n  %s", len(notRun), len(cases()), strings.Join(notRun, "\n  "))
 	}
+	s.logWaived(t)
+}
+
+// logWaived says what passed only because the backend lacks something.
+func (s *session) logWaived(t *testing.T) {
+	t.Helper()
+	if text := s.waived.String(); text != "" {
+		t.Logf("WAIVED, what is wrong but for what the backend lacks:\n%s", indent(text))
+	}
 }
 
 // testSession makes a session for a test, or skips the test.

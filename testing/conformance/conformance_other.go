@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"errors"
 	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -19,3 +20,6 @@ func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
 	need.That(t, false, "Linux, for network namespaces")
 }
+
+// Do calls f on a thread that is in the network namespace of the node. It needs Linux.
+func (e Env) Do(f func() error) error { return errors.New("network namespaces need Linux") }

@@ -12,8 +12,8 @@ import (
 
 // Factory describes a backend to the suite. Only New is required. All functions, and the methods of the sink, are called on
 // an operating-system thread that is in the network namespace of the node under test: the sockets that they open there,
-// netlink ones too, and the programs that they start belong to it. Goroutines that they start do not; those open
-// Env.NetNS. None of them may call t.FailNow.
+// netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in it: those open
+// Env.NetNS, or call Env.Do. None of them may call t.FailNow.
 type Factory struct {
 	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as after
 	// a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx lasts as
@@ -25,6 +25,9 @@ type Factory struct {
 	New func(ctx context.Context, env Env) (sink.Sink, error)
 	// Cleanup removes all that the backend has put into the node, as kube-proxy --cleanup does. No sink is alive then.
 	Cleanup func(ctx context.Context, env Env) error
+	// Stop ends what the backend leaves running on purpose when its sink is closed: a forwarder, say, that is a process
+	// of its own. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
+	Stop func(ctx context.Context, env Env) error
 	// Dump returns what the backend has in the dataplane, for messages; and if there is a Cleanup, Dump must return the same
 	// before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
 	Dump func(ctx context.Context, env Env) (string, error)
@@ -41,12 +44,15 @@ type Factory struct {
 
 // Env is the node that a backend is to serve.
 type Env struct {
+	// ID is another one in each test, and the same in all calls of one: a key for what outlives a sink.
+	ID string
 	// NetNS is the network namespace of the node, open until the test ends. Its name is a path that other processes can
 	// open as well.
 	NetNS *os.File
 	// Families are the IP families to serve: all that the backend does not lack.
 	Families []model.Family
-	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. It has others: HostAddresses.
+	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. HostAddresses are all addresses of
+	// the node's interfaces, NodeIPs included, but not the loopback addresses.
 	NodeIPs, HostAddresses []netip.Addr
 	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. None of a family
 	// means all. NodePortAddresses is what it comes to, for backends that leave that to somebody else.
@@ -73,6 +79,12 @@ const (
 	SourceRanges Feature = "load-balancer source ranges"
 	// Refusal is that connections are refused where the route says so; without it, dropping them will do (S25).
 	Refusal Feature = "refusal"
+	// EarlyRefusal is that a connection is refused before it is accepted. Without it a reset that comes later will do
+	// and, where there is no connection, silence.
+	EarlyRefusal Feature = "refusal before a connection is accepted"
+	// SourcePreservation is that endpoints see the client's address where the route does not masquerade (S27, S28).
+	// Without it they may see an address of the node.
+	SourcePreservation Feature = "preservation of the client's address"
 	// InterfaceDetectors are the ways to detect local pods by a bridge or an interface prefix (S30).
 	InterfaceDetectors Feature = "local-traffic detectors by interface"
 	// NodePortAddresses is S35; without it, node ports are served on all addresses.
@@ -88,6 +100,10 @@ const (
 	StaleFlows Feature = "clean-up of stale UDP flows"
 	// DrainedConnections is that connections that stand stay with an endpoint that takes no new ones.
 	DrainedConnections Feature = "connections to endpoints that have gone"
+	// StandingOverRestart is that connections that stand survive a restart of the backend, and NewOverRestart that new
+	// ones are served at every moment of it, also while no backend runs (S44).
+	StandingOverRestart Feature = "connections that stand, over a restart"
+	NewOverRestart      Feature = "new connections while the backend restarts"
 )
 
 // lacks tells whether the backend does not do something.

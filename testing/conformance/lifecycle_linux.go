@@ -229,13 +229,19 @@ func restartKeepsTraffic(ctx context.Context, s *session) error {
 	if err := s.step(ctx, before); err != nil {
 		return err
 	}
-	open, err := s.stand(before.services[0])
-	if err != nil {
-		return err
+	open := &standing{}
+	if s.demands(StandingOverRestart) {
+		var err error
+		if open, err = s.stand(before.services[0]); err != nil {
+			return err
+		}
 	}
 	defer open.close()
-	st := s.startStream(before.services[0], localPod1, remotePod1)
-	err = s.throughRestarts(ctx, st, before, after)
+	st := &stream{stop: make(chan struct{})}
+	if s.demands(NewOverRestart) {
+		st = s.startStream(before.services[0], localPod1, remotePod1)
+	}
+	err := s.throughRestarts(ctx, st, before, after)
 	if failed := st.end(); failed != nil {
 		return fmt.Errorf("to a service that did not change, while the backend restarted:\n\n%w", failed)
 	}
@@ -245,14 +251,25 @@ func restartKeepsTraffic(ctx context.Context, s *session) error {
 	return open.check(s.patience)
 }
 
+// demands tells whether the backend claims a feature. If not, that is noted as a part of a case that is waived.
+func (s *session) demands(f Feature) bool {
+	if s.factory.lacks(f) {
+		s.waived.add(f)
+		return false
+	}
+	return true
+}
+
 // throughRestarts restarts the backend into the same state and into another one.
 func (s *session) throughRestarts(ctx context.Context, st *stream, before, after step) error {
 	inForce := s.told
 	if err := s.drop(); err != nil {
 		return err
 	}
-	if err := s.trafficIn(ctx, before, inForce); err != nil {
-		return fmt.Errorf("while no backend runs:\n\n%w", err)
+	if !s.factory.lacks(NewOverRestart) {
+		if err := s.trafficIn(ctx, before, inForce); err != nil {
+			return fmt.Errorf("while no backend runs:\n\n%w", err)
+		}
 	}
 	for _, next := range []step{before, after, before} {
 		if s.sink != nil {

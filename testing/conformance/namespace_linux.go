@@ -56,6 +56,24 @@ func (ns *namespace) close() {
 	_ = ns.file.Close()
 }
 
+// Do calls f on a thread that is in the network namespace of the node, and returns its error: sockets that f opens, also
+// with net.Dial, and programs that it starts belong to the node. It may be called from any goroutine, for several
+// functions at a time, until the test ends.
+func (e Env) Do(f func() error) error {
+	done := make(chan error, 1)
+	onSideThread(func() {
+		err := errThreadEnded
+		defer func() { done <- err }()
+		if err = unix.Setns(int(e.NetNS.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the node's network namespace: %w", err)
+			return
+		}
+		err = errThreadEnded // unless f returns
+		err = f()
+	})
+	return <-done
+}
+
 // sysctl is a kernel parameter below /proc/sys/net and its value.
 type sysctl struct{ path, value string }
 

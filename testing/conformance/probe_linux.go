@@ -36,6 +36,8 @@ type seen struct {
 	oracle.Observation
 	// detail is what exactly was seen, for messages.
 	detail string
+	// accepted: the refusal came after the connection had been accepted.
+	accepted bool
 	// lost: a packet was lost on the way, and had to be sent again.
 	lost bool
 	// broken is an error of the test network itself.
@@ -48,6 +50,10 @@ func (s seen) String() string {
 		return fmt.Sprintf("the test itself failed: %v", s.broken)
 	case s.Verdict == oracle.NotOurs:
 		return "left the node unchanged: " + s.detail
+	case s.Verdict == 0:
+		return "something else: " + s.detail
+	case s.accepted:
+		return fmt.Sprintf("%v after the connection was accepted: %s", s.Observation, s.detail)
 	case s.detail != "":
 		return fmt.Sprintf("%v: %s", s.Observation, s.detail)
 	}
@@ -160,7 +166,7 @@ func (c *connection) askOnce(deadline time.Time) (answer, error) {
 		}
 		a, err := decodeAnswer(buf[:n])
 		if err != nil {
-			return answer{}, brokenError{err}
+			return answer{}, garbledError{err}
 		}
 		// An answer to an earlier question may still be under way.
 		if a.echo == question {
@@ -173,6 +179,9 @@ func (c *connection) askOnce(deadline time.Time) (answer, error) {
 type brokenError struct{ error }
 
 func (e brokenError) Unwrap() error { return e.error }
+
+// garbledError says that what came is no answer of a server of the test network.
+type garbledError struct{ error }
 
 // attempt is a flow to be tried.
 type attempt struct {
@@ -205,25 +214,44 @@ func (n *network) try(f attempt, p patience) seen {
 	return s
 }
 
-// classify says what an error means for the flow.
+// classify says what an error means for the flow. Whatever it is, the backend may have caused it: only errors of the
+// test's own sockets before anything was sent are the test's.
 func classify(err error, waited time.Duration) seen {
 	var network *networkError
 	var broken brokenError
+	var garbled garbledError
+	see := func(v oracle.Verdict) seen {
+		return seen{Observation: oracle.Observation{Verdict: v}, detail: err.Error()}
+	}
 	switch {
 	case errors.As(err, &broken):
 		return seen{broken: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return seen{Observation: oracle.Observation{Verdict: oracle.Drop}, detail: fmt.Sprintf("nothing came within %v", waited)}
+		s := see(oracle.Drop)
+		s.detail = fmt.Sprintf("nothing came within %v", waited)
+		return s
+	case errors.As(err, &garbled):
+		return see(0)
 	case !errors.As(err, &network):
-		return seen{Observation: oracle.Observation{Verdict: oracle.Drop}, detail: err.Error()}
+		return see(oracle.Drop)
 	case network.icmp && outsideAddr(network.from),
 		// SCTP sockets of the kernel do not tell whose error it was. Nobody else's has this number.
 		!network.icmp && !network.localCause && network.errno == unix.ENETUNREACH:
-		return seen{Observation: oracle.Observation{Verdict: oracle.NotOurs}, detail: err.Error()}
+		return see(oracle.NotOurs)
 	case network.icmp, network.errno == unix.ECONNREFUSED:
-		return seen{Observation: oracle.Observation{Verdict: oracle.Reject}, detail: err.Error()}
+		return see(oracle.Reject)
 	}
-	return seen{broken: err}
+	switch network.errno {
+	case unix.ECONNRESET, unix.EPIPE:
+		s := see(oracle.Reject)
+		s.accepted = true
+		return s
+	case unix.EINVAL: // what a blackhole route on the node tells the node's own processes
+		return see(oracle.Drop)
+	case unix.EACCES, unix.EPERM, unix.EHOSTUNREACH, unix.ENETUNREACH: // routes of type prohibit and unreachable
+		return see(oracle.Reject)
+	}
+	return see(0)
 }
 
 func isErrno(err error, errno unix.Errno) bool {

@@ -25,6 +25,7 @@ func Random(t *testing.T, f Factory, seed uint64, n int) {
 	if err := s.random(t.Context(), seed, n); err != nil {
 		t.Errorf("random test with seed %d and %d states\n\n%v", seed, n, err)
 	}
+	s.logWaived(t)
 }
 
 // random runs the random test.

@@ -120,13 +120,12 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 // expect asks the oracle about a flow.
 func (s *session) expect(o *oracle.Oracle, f flow) (expectation, error) {
 	out, err := o.Expect(f.Flow)
-	to := f.Destination.Addr()
-	return expectation{
-		flow: f, out: out,
-		tolerant: s.factory.lacks(Refusal),
-		toHost:   to.IsLoopback() || slices.Contains(s.env.HostAddresses, to),
-		silent:   s.n.rawSCTP(f),
-	}, err
+	e := expectation{flow: f, out: out, lacks: s.factory.Lacks, waived: s.waived}
+	if s.n.rawSCTP(f) && e.allows(oracle.NotOurs) {
+		e.out.AlsoAllowed = append(slices.Clone(out.AlsoAllowed), oracle.Outcome{Flow: f.Flow, Verdict: oracle.Drop,
+			Why: "SCTP in user space answers nothing that it does not serve"})
+	}
+	return e, err
 }
 
 // giveToNode puts an address of each family on the node's loopback interface, until remove is called.

@@ -2,9 +2,11 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -20,6 +22,8 @@ type session struct {
 	factory  Factory
 	host     *nsThread // where the backend's code runs
 	patience patience
+	id       string
+	waived   *waivers
 
 	// The backend that runs now.
 	setup setup
@@ -36,7 +40,7 @@ func newSession(f Factory, families []model.Family) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{n: n, factory: f, patience: defaultPatience}
+	s := &session{n: n, factory: f, patience: defaultPatience, id: strings.ToLower(rand.Text()[:12]), waived: &waivers{}}
 	if s.host, err = n.node.thread(); err != nil {
 		n.close()
 		return nil, fmt.Errorf("thread in the node's namespace: %w", err)
@@ -58,7 +62,7 @@ func (s *session) start(ctx context.Context, set setup) error {
 	defer time.AfterFunc(callTimeout, s.end).Stop()
 	s.setup = set
 	s.env = set.env(s.factory.families())
-	s.env.NetNS = s.n.node.file
+	s.env.NetNS, s.env.ID = s.n.node.file, s.id
 	err := s.host.do(func() (err error) {
 		s.sink, err = s.factory.New(ctx, s.env)
 		return err
@@ -106,13 +110,21 @@ func (s *session) cleanup(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.factory.Cleanup == nil || s.env.NetNS == nil {
+	if err := s.hook(ctx, "stop", s.factory.Stop); err != nil {
+		return err
+	}
+	return s.hook(ctx, "clean up", s.factory.Cleanup)
+}
+
+// hook calls a function of the factory, if it has it and a backend was ever started.
+func (s *session) hook(ctx context.Context, what string, f func(context.Context, Env) error) error {
+	if f == nil || s.env.NetNS == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.host.do(func() error { return s.factory.Cleanup(ctx, s.env) }); err != nil {
-		return fmt.Errorf("clean up: %w", err)
+	if err := s.host.do(func() error { return f(ctx, s.env) }); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

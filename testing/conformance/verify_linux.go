@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
@@ -46,12 +47,11 @@ type expectation struct {
 	out oracle.Outcome
 	// anySource: whatever source the endpoint sees is right.
 	anySource bool
-	// tolerant: a drop will do where a refusal is due.
-	tolerant bool
-	// toHost: the destination is an address of the node, which refuses what is not served; unless silent: then it does not.
-	toHost, silent bool
-	// served: something does serve the destination, without a service proxy.
+	// served: a process of the node listens at the destination, so that the node does not refuse it.
 	served bool
+	// lacks are the features without which other outcomes are right as well, which waived counts.
+	lacks  []Feature
+	waived *waivers
 }
 
 // check compares what was seen, and returns nil or what is wrong.
@@ -59,42 +59,58 @@ func (e *expectation) check(o *oracle.Oracle, s seen) error {
 	if s.broken != nil {
 		return fmt.Errorf("%v\n%v", e.flow, s)
 	}
-	observed := s.Observation
-	if e.anySource && observed.Verdict == oracle.Deliver {
+	if e.anySource && s.Verdict == oracle.Deliver {
 		for _, d := range e.out.Endpoints {
-			if d.Endpoint == observed.Endpoint {
+			if d.Endpoint == s.Endpoint {
 				return nil
 			}
 		}
 	}
-	if e.tolerant && observed.Verdict == oracle.Drop && e.allows(oracle.Reject) {
+	refused := e.served && s.Verdict == oracle.Reject
+	if !s.accepted && !refused && o.Check(e.out, s.Observation) == nil {
 		return nil
 	}
-	if observed.Verdict == oracle.NotOurs && e.allows(oracle.NotOurs) {
-		// The oracle knows no way to see that a flow was left alone; this network does.
-		return nil
-	}
-	if !e.unexplained(observed.Verdict) && observed.Verdict != oracle.NotOurs && o.Check(e.out, observed) == nil {
-		return nil
+	for _, f := range e.lacks {
+		for _, also := range e.without(f) {
+			if o.Check(also, s.Observation) == nil {
+				e.waived.add(f)
+				return nil
+			}
+		}
 	}
 	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v", e.flow, s, e.out)
 }
 
-// unexplained tells whether nothing in this network refuses or drops a flow that is left alone, so that it must have been the
-// backend. Only the node itself refuses what it does not serve, and no one drops anything.
-func (e *expectation) unexplained(v oracle.Verdict) bool {
-	switch v {
-	case oracle.Reject:
-		return !e.allows(oracle.Reject) && (!e.toHost || e.served)
-	case oracle.Drop:
-		return !e.allows(oracle.Drop) && (!e.silent || e.served)
+// without returns what else is right of a backend that lacks a feature.
+func (e *expectation) without(f Feature) []oracle.Outcome {
+	var list []oracle.Outcome
+	also := func(v oracle.Verdict) {
+		list = append(list, oracle.Outcome{Flow: e.flow.Flow, Verdict: v})
 	}
-	return false
+	switch {
+	case f == Refusal && e.allows(oracle.Reject):
+		also(oracle.Drop)
+	case f == EarlyRefusal && e.allows(oracle.Reject):
+		also(oracle.Reject) // after the connection was accepted
+		if e.flow.Protocol != model.TCP {
+			also(oracle.Drop)
+		}
+	case f == SourcePreservation && e.out.Verdict == oracle.Deliver:
+		masqueraded := e.out
+		masqueraded.AlsoAllowed, masqueraded.Endpoints = nil, slices.Clone(e.out.Endpoints)
+		for i := range masqueraded.Endpoints {
+			masqueraded.Endpoints[i].SourceNAT = true
+		}
+		list = append(list, masqueraded)
+	}
+	return list
 }
 
 // allowsSilence tells whether it may be right that nothing comes back.
 func (e *expectation) allowsSilence() bool {
-	return e.allows(oracle.Drop) || e.tolerant && e.allows(oracle.Reject) || e.silent && e.allows(oracle.NotOurs)
+	return e.allows(oracle.Drop) || slices.ContainsFunc(e.lacks, func(f Feature) bool {
+		return slices.ContainsFunc(e.without(f), func(o oracle.Outcome) bool { return o.Verdict == oracle.Drop })
+	})
 }
 
 // allows tells whether a verdict is right.

@@ -141,7 +141,8 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 	for _, cidr := range o.state.Node.ServiceCIDRs {
 		if cidr.Contains(to) {
 			why := fmt.Sprintf("%v is in the service CIDR %v and no service has it as its cluster IP (S33)", to, cidr)
-			return Outcome{Flow: f, Verdict: Drop, Why: why, AlsoAllowed: []Outcome{leftAlone}}
+			refused := Outcome{Flow: f, Verdict: Reject, Why: "a node to which the whole range belongs refuses instead"}
+			return Outcome{Flow: f, Verdict: Drop, Why: why, AlsoAllowed: []Outcome{leftAlone, refused}}
 		}
 	}
 	return Outcome{Flow: f, Verdict: NotOurs, Why: o.whyNotOurs(f)}

@@ -212,11 +212,11 @@ func TestUnknownDestinations(t *testing.T) {
 		{"a node port is not a port of the cluster IP", nil,
 			"local pod 10.244.1.9 -> 10.96.0.10:30080/TCP", "reject | not ours", "S33"},
 		{"an unallocated address of the service CIDRs is dropped or left alone", nil,
-			"local pod 10.244.1.9 -> 10.96.0.99:80/TCP", "drop | not ours", "S33"},
-		{"so it is in IPv6", nil, "local pod fd44:1::9 -> [fd96::99]:80/TCP", "drop | not ours", "S33"},
+			"local pod 10.244.1.9 -> 10.96.0.99:80/TCP", "drop | not ours | reject", "S33"},
+		{"so it is in IPv6", nil, "local pod fd44:1::9 -> [fd96::99]:80/TCP", "drop | not ours | reject", "S33"},
 		{"an external IP in the service CIDRs is unallocated for its unknown ports", func(f *fixture) {
 			f.service.ExternalIPs = []netip.Addr{addr("10.96.0.50")}
-		}, "local pod 10.244.1.9 -> 10.96.0.50:81/TCP", "drop | not ours", "S33"},
+		}, "local pod 10.244.1.9 -> 10.96.0.50:81/TCP", "drop | not ours | reject", "S33"},
 		{"without known service CIDRs nothing is dropped", func(f *fixture) { f.node.ServiceCIDRs = nil },
 			"local pod 10.244.1.9 -> 10.96.0.99:80/TCP", "not ours", "no service"},
 		{"an unknown port of an external IP is not ours", nil,

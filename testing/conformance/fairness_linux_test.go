@@ -1,0 +1,144 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+)
+
+// What passes only because the backend lacks something is said at the end, as what is not run.
+func TestWaivedDeviationsAreListed(t *testing.T) {
+	need.Program(t, "nft")
+	testNetwork(t)
+	for _, name := range []string{"TestChildLacksFeatures", "TestChildRandomlyLacksFeatures"} {
+		out, err := child(t.Context(), name).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		assert.Regexp(t, `WAIVED, what is wrong but for what the backend lacks:\n +refusal: \d+ times`, string(out))
+	}
+}
+
+func TestChildRandomlyLacksFeatures(t *testing.T) {
+	childOnly(t)
+	Random(t, Factory{New: simpleFactory(limited).New, Lacks: []Feature{
+		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses}}, 3, 20)
+}
+
+// Whatever a backend does to a connection is seen, and judged; only what the test's own sockets do breaks the test.
+func TestWhatTheBackendDoesIsSeen(t *testing.T) {
+	e := expectation{out: oracle.Outcome{Verdict: oracle.Reject}, waived: &waivers{}}
+	e.Protocol = model.TCP
+	o, err := oracle.New(oracle.State{Node: setup{}.node(nil)}, oracle.Config{})
+	require.NoError(t, err)
+	for _, tc := range []struct {
+		name    string
+		err     error
+		want    string
+		verdict oracle.Verdict
+		right   []Feature // what a backend has to lack for it to pass for a refusal; nil: nothing
+	}{
+		{"a refusal", &networkError{errno: unix.ECONNREFUSED}, "reject: ", oracle.Reject, []Feature{}},
+		{"a reset of an accepted connection", &networkError{errno: unix.ECONNRESET},
+			"reject after the connection was accepted: ", oracle.Reject, []Feature{EarlyRefusal}},
+		{"the same, noticed by a write", &networkError{errno: unix.EPIPE},
+			"reject after the connection was accepted: ", oracle.Reject, []Feature{EarlyRefusal}},
+		{"a blackhole route", &networkError{errno: unix.EINVAL}, "drop: ", oracle.Drop, []Feature{Refusal}},
+		{"a route of type prohibit", &networkError{errno: unix.EACCES}, "reject: ", oracle.Reject, []Feature{}},
+		{"a route of type unreachable", &networkError{errno: unix.EHOSTUNREACH}, "reject: ", oracle.Reject, []Feature{}},
+		{"an end without an answer", errors.New("closed"), "drop: ", oracle.Drop, []Feature{Refusal}},
+		{"an answer that is none", garbledError{errors.New("HTTP/1.1 400")}, "something else: ", 0, nil},
+		{"an error that nobody expects", &networkError{errno: unix.ENOBUFS}, "something else: ", 0, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := classify(tc.err, time.Second)
+			require.NoError(t, s.broken)
+			assert.Equal(t, tc.verdict, s.Verdict)
+			assert.Contains(t, s.String(), tc.want)
+			for _, lacks := range [][]Feature{nil, {Refusal}, {EarlyRefusal}} {
+				e.lacks = lacks
+				err := e.check(o, s)
+				if right := tc.right != nil && (len(tc.right) == 0 || slices.Equal(tc.right, lacks)); right {
+					assert.NoError(t, err, "without %v", lacks)
+				} else {
+					assert.Error(t, err, "without %v", lacks)
+				}
+			}
+		})
+	}
+	assert.ErrorContains(t, classify(brokenError{errors.New("no port left")}, 0).broken, "no port left")
+}
+
+// An ID tells tests apart, and what a backend leaves running is stopped when no sink is alive.
+func TestTheEnvironmentHasALife(t *testing.T) {
+	testNetwork(t)
+	ids := map[string]int{}
+	var events []string
+	for range 2 {
+		t.Run("session", func(t *testing.T) {
+			open := 0
+			s := testSession(t, Factory{
+				New: func(_ context.Context, env Env) (sink.Sink, error) {
+					ids[env.ID]++
+					open++
+					return &closer{open: &open}, nil
+				},
+				Stop: func(_ context.Context, env Env) error {
+					assert.Zero(t, open, "no sink is alive when the backend is stopped")
+					ids[env.ID]++
+					events = append(events, "stop")
+					return nil
+				},
+				Cleanup: func(context.Context, Env) error {
+					events = append(events, "clean up")
+					return nil
+				},
+			})
+			require.NoError(t, s.start(t.Context(), setup{}))
+			require.NoError(t, s.restart(t.Context()))
+		})
+	}
+	assert.Equal(t, []string{"stop", "clean up", "stop", "clean up"}, events)
+	require.Len(t, ids, 2)
+	for id, calls := range ids {
+		assert.NotEmpty(t, id)
+		assert.Equal(t, 3, calls)
+	}
+}
+
+// What a backend starts in goroutines gets its sockets in the node's namespace.
+func TestSocketsCanBeOpenedOnTheNode(t *testing.T) {
+	s := testSession(t, Factory{New: func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }})
+	require.NoError(t, s.start(t.Context(), setup{}))
+	node := placeNamed(theNode).v4.String()
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			assert.NoError(t, s.env.Do(func() error {
+				l, err := net.Listen("tcp", net.JoinHostPort(node, "0"))
+				if err == nil {
+					err = l.Close()
+				}
+				return err
+			}))
+		})
+	}
+	group.Wait()
+	_, err := net.Listen("tcp", net.JoinHostPort(node, "0"))
+	require.Error(t, err, "the test itself is elsewhere")
+	require.ErrorIs(t, s.env.Do(func() error { return io.EOF }), io.EOF)
+	require.ErrorIs(t, s.env.Do(func() error { runtime.Goexit(); return nil }), errThreadEnded)
+}
