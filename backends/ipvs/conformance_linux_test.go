@@ -98,9 +98,10 @@ func factory() conformance.Factory {
 			return err
 		},
 		// What IPVS does not have: a client stays with an endpoint per virtual server, that is, per address and port;
-		// and for as long as one of its connections is remembered, which for UDP is 5 minutes.
+		// and for as long as one of its connections is remembered, which for UDP is 5 minutes. And all of a service's
+		// addresses are the node's own, so that nothing is forwarded to them.
 		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.AffinityTimeout,
-			conformance.SharedAffinity},
+			conformance.SharedAffinity, conformance.ExternalPorts},
 	}
 }
 

@@ -75,6 +75,8 @@
 //   - Persistence does not work by mark, where endpoints have another port than the service. Pods of this node, and the
 //     node itself, at an external address with traffic policy Local are kept at their endpoint by scheduler sh: by
 //     their address alone, until the set of endpoints changes.
+//   - External IPs and VIPs are addresses of the node: new connections to ports that no service has are refused there,
+//     where other backends leave them alone.
 //   - Node ports are not served on loopback addresses (S36). For each address of the node that serves node ports there
 //     is a virtual server for each: choose few.
 //   - Marks are compared whole. Where another program sets bits of the mark before, the sources of S27 get what all

@@ -72,7 +72,7 @@ func (s *session) visit(ctx context.Context, svc service, visitors []visitor, to
 	for _, v := range visitors {
 		f := flow{from: v.from, about: fmt.Sprintf("%s to the %v of %s", v.from.name, to, svc.name), Flow: oracle.Flow{
 			From: v.from.kind, Source: v.source, Destination: to.resolve(svc, v.port, v.family), Protocol: svc.ports[v.port].protocol}}
-		x, err := s.expect(o, f)
+		x, err := s.expect(o, f, s.told)
 		if err != nil {
 			return nil, err
 		}

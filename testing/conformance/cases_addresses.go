@@ -61,6 +61,13 @@ func addressCases() []trafficCase {
 			}}},
 		},
 		{
+			name: "other ports of external addresses are left alone", rules: "S33", needs: []Feature{ExternalPorts},
+			steps: []step{{services: one(service{slot: 1, externalIP: true, vip: true, endpoints: both}), traffic: []traffic{
+				{as: &service{name: "other", slot: 1, ports: []servicePort{{protocol: model.TCP, number: 81}}}, from: fromAll,
+					to: []destination{toExternalIP, toVIP}, want: leftAlone},
+			}}},
+		},
+		{
 			name: "addresses of the service CIDRs that no service has are dropped", rules: "S33",
 			needs: []Feature{UnallocatedAddresses},
 			steps: []step{{services: one(service{endpoints: both}), traffic: []traffic{

@@ -170,6 +170,16 @@ type state struct {
 	endpoints map[model.EndpointKey]*model.Endpoint
 }
 
+// isExternal tells whether an address is an external IP or VIP of a service.
+func (s state) isExternal(a netip.Addr) bool {
+	for _, svc := range s.services {
+		if slices.Contains(svc.ExternalIPs, a) || slices.Contains(svc.LoadBalancerIPs, a) {
+			return true
+		}
+	}
+	return false
+}
+
 func newState(node *model.Node) state {
 	return state{node: node, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
 }

@@ -95,6 +95,9 @@ const (
 	// CIDRs that no service has are dropped (S33).
 	UnknownPorts         Feature = "refusal of unknown ports"
 	UnallocatedAddresses Feature = "guard over the service CIDRs"
+	// ExternalPorts is that ports of external IPs and VIPs that no service has are left alone; without it they may be
+	// refused, because the backend makes these addresses the node's own.
+	ExternalPorts Feature = "other ports of external addresses are left alone"
 	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package conntrack
 	// does it, as a sink around another one.
 	StaleFlows Feature = "clean-up of stale UDP flows"

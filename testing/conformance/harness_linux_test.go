@@ -61,7 +61,7 @@ func TestChildLacksFeatures(t *testing.T) {
 	complete := simpleFactory(limited)
 	Test(t, Factory{New: complete.New, Lacks: []Feature{
 		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses, LocalhostNodePorts,
-		UnknownPorts, UnallocatedAddresses, StaleFlows}})
+		UnknownPorts, UnallocatedAddresses, ExternalPorts, StaleFlows}})
 }
 
 func TestNothingIsLeftByAProcessThatWasKilled(t *testing.T) {

@@ -49,6 +49,7 @@ const (
 	forgetsNodeShortCircuit  mutant = "treats the node as a stranger to external addresses"
 	forgetsUnknownPorts      mutant = "does not guard unknown ports"
 	forgetsServiceCIDRs      mutant = "does not guard the service CIDRs"
+	refusesExternalPorts     mutant = "refuses other ports of external addresses"
 	refusesEstablished       mutant = "refuses packets of connections that stand"
 	leavesStaleFlows         mutant = "leaves stale UDP flows"
 	cutsAllFlows             mutant = "cuts all UDP flows"
@@ -113,6 +114,7 @@ var mustCatch = map[mutant]map[string]string{
 	forgetsPodShortCircuit:  {"external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT": "local pod"},
 	forgetsNodeShortCircuit: {"external traffic policy Local: pods and the node itself reach all endpoints, the node with source NAT": "flow: node"},
 	forgetsUnknownPorts:     {"other ports of a cluster IP are refused": "S33"},
+	refusesExternalPorts:    {"other ports of external addresses are left alone": "seen: reject"},
 	forgetsServiceCIDRs:     {"addresses of the service CIDRs that no service has are dropped": "S33"},
 	refusesEstablished:      {"connections that stand stay with an endpoint that takes no new ones": "connection that stands"},
 	leavesStaleFlows: {"UDP flows move when their endpoint goes": "sent before", "UDP flows move when their endpoint changes its port": "sent before",

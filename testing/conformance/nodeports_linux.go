@@ -43,7 +43,7 @@ func otherAddressesStayFree(ctx context.Context, s *session) error {
 		}
 		var list []expectation
 		for _, f := range flows {
-			x, err := s.expect(o, f)
+			x, err := s.expect(o, f, s.told)
 			if err != nil {
 				return err
 			}

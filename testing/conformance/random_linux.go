@@ -75,8 +75,9 @@ type effort struct {
 }
 
 type contactKey struct {
-	port   model.PortName
-	source netip.Addr
+	port    model.PortName
+	source  netip.Addr
+	address netip.AddrPort // only for a backend without SharedAffinity
 }
 
 type contact struct {
@@ -163,7 +164,7 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 			return err
 		}
 		for _, e := range expanded {
-			x, err := r.expect(o, flow{Flow: e.flow, from: e.source, about: e.about})
+			x, err := r.expect(o, flow{Flow: e.flow, from: e.source, about: e.about}, r.told)
 			if err != nil {
 				return err
 			}
@@ -194,7 +195,10 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 
 // visitOften makes a few connections of one client to a service with affinity, one after the other.
 func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
-	out, key := x.out, contactKey{x.out.Port, x.Source}
+	out, key := x.out, contactKey{port: x.out.Port, source: x.Source}
+	if r.factory.lacks(SharedAffinity) {
+		key.address = x.Destination
+	}
 	for range r.effort.visits {
 		var contacts []oracle.Contact
 		for _, c := range r.contacts[key] {

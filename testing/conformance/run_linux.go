@@ -104,7 +104,7 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 	}
 	var list []expectation
 	for _, e := range expected {
-		x, err := s.expect(o, flow{Flow: e.flow, from: e.source, about: e.about})
+		x, err := s.expect(o, flow{Flow: e.flow, from: e.source, about: e.about}, inForce)
 		if err != nil {
 			return err
 		}
@@ -117,10 +117,11 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 	return s.verify(ctx, o, list)
 }
 
-// expect asks the oracle about a flow.
-func (s *session) expect(o *oracle.Oracle, f flow) (expectation, error) {
+// expect asks the oracle about a flow in a state.
+func (s *session) expect(o *oracle.Oracle, f flow, inForce state) (expectation, error) {
 	out, err := o.Expect(f.Flow)
-	e := expectation{flow: f, out: out, lacks: s.factory.Lacks, waived: s.waived}
+	e := expectation{flow: f, out: out, lacks: s.factory.Lacks, waived: s.waived,
+		external: inForce.isExternal(f.Destination.Addr())}
 	if s.n.rawSCTP(f) && e.allows(oracle.NotOurs) {
 		e.out.AlsoAllowed = append(slices.Clone(out.AlsoAllowed), oracle.Outcome{Flow: f.Flow, Verdict: oracle.Drop,
 			Why: "SCTP in user space answers nothing that it does not serve"})

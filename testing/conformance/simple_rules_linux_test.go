@@ -317,6 +317,13 @@ func (b *simple) renderUnknown(r *ruleset) {
 		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts && b.mutant != limited {
 			r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
 		}
+		if b.mutant == refusesExternalPorts || b.mutant == limited {
+			for _, a := range slices.Concat(b.services[name].ExternalIPs, b.services[name].LoadBalancerIPs) {
+				if model.FamilyOf(a) == r.family {
+					r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
+				}
+			}
+		}
 	}
 	for _, c := range b.node.ServiceCIDRs {
 		if model.FamilyOf(c.Addr()) == r.family && b.mutant != forgetsServiceCIDRs && b.mutant != limited {

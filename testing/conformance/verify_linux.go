@@ -49,6 +49,8 @@ type expectation struct {
 	anySource bool
 	// served: a process of the node listens at the destination, so that the node does not refuse it.
 	served bool
+	// external: the destination is an external IP or VIP of some service.
+	external bool
 	// lacks are the features without which other outcomes are right as well, which waived counts.
 	lacks  []Feature
 	waived *waivers
@@ -95,6 +97,8 @@ func (e *expectation) without(f Feature) []oracle.Outcome {
 		if e.flow.Protocol != model.TCP {
 			also(oracle.Drop)
 		}
+	case f == ExternalPorts && e.external && e.out.Verdict == oracle.NotOurs:
+		also(oracle.Reject)
 	case f == SourcePreservation && e.out.Verdict == oracle.Deliver:
 		masqueraded := e.out
 		masqueraded.AlsoAllowed, masqueraded.Endpoints = nil, slices.Clone(e.out.Endpoints)
