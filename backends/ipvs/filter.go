@@ -304,7 +304,7 @@ func (f *filter) applied(final, withChains bool) {
 // cleanUp deletes the table.
 func (f *filter) cleanUp(ctx context.Context) error {
 	f.known = false
-	table, err := f.dataplane.ReadTable(ctx, f.key, func(*nft.Set) bool { return false })
+	table, err := f.dataplane.ReadTable(ctx, f.key, func(*nft.TableSet) bool { return false })
 	if err != nil {
 		return fmt.Errorf("read table %v: %w", f.key, err)
 	}

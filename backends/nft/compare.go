@@ -22,7 +22,7 @@ import (
 // that look there are rewritten: packets under way still find the old ones.
 func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
 	rewrite := f.state == unknown
-	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.Set) bool { return !rewrite || !hasSlots(s) })
+	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.TableSet) bool { return !rewrite || s.Size == 0 })
 	if err != nil {
 		return false, err
 	}

@@ -79,7 +79,10 @@ func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, table.Sets, "endpoints-2")
 	require.NotContains(t, table.Sets, "endpoints")
-	left := &dataplane.Set{Name: "endpoints", Key: table.Sets["endpoints-2"].Key, Value: table.Sets["endpoints-2"].Value, Size: 16 << 10}
+	left := &dataplane.Set{Name: "endpoints", Size: 16 << 10,
+		Key: []dataplane.Field{dataplane.DestinationAddr, dataplane.Protocol, dataplane.DestinationPort,
+			dataplane.Random},
+		Value: []dataplane.Field{dataplane.DestinationAddr, dataplane.DestinationPort}}
 	tx := dataplane.NewTransaction(key)
 	tx.AddSet(left)
 	slot := dataplane.AppendPort(dataplane.AppendProtocol(dataplane.AppendAddr(nil, netip.MustParseAddr("10.96.0.1")), model.TCP), 80)

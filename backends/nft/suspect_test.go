@@ -30,7 +30,7 @@ func (b *busyNode) Apply(ctx context.Context, tx *dataplane.Transaction) error {
 }
 
 func (b *busyNode) ReadTable(ctx context.Context, key dataplane.TableKey,
-	elements func(*dataplane.Set) bool) (*dataplane.Table, error) {
+	elements func(*dataplane.TableSet) bool) (*dataplane.Table, error) {
 	t, err := b.Fake.ReadTable(ctx, key, elements)
 	if err == nil {
 		b.did.reads++

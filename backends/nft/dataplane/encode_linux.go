@@ -50,37 +50,43 @@ func (b *batch) nft(typ, flags uint16, f model.Family) {
 // setGeneration changes the attribute of the first message.
 func (b *batch) setGeneration(g uint32) { binary.BigEndian.PutUint32(b.Buf[nfnetlink.HeaderLen+4:], g) }
 
+// object begins a message about a table or something in it, which has a name in an attribute of its own.
+func (b *batch) object(typ, flags uint16, table TableKey, nameAttr uint16, name string) {
+	b.nft(typ, flags, table.Family)
+	b.Text(nftaTable, table.Name)
+	if name != "" {
+		b.Text(nameAttr, name)
+	}
+}
+
 func (b *batch) op(table TableKey, o *op) error {
-	f := table.Family
+	const create = unix.NLM_F_CREATE | unix.NLM_F_EXCL
 	switch o.verb {
 	case addTable:
-		b.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, f)
-		b.Text(unix.NFTA_TABLE_NAME, table.Name)
+		b.object(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, table, 0, "")
 		b.Uint32(unix.NFTA_TABLE_FLAGS, 0)
 		b.optional(nftaTableUserdata, comment(o.comment))
 	case deleteTable:
-		b.nft(unix.NFT_MSG_DELTABLE, 0, f)
-		b.Text(unix.NFTA_TABLE_NAME, table.Name)
+		b.object(unix.NFT_MSG_DELTABLE, 0, table, 0, "")
 	case addChain:
-		b.chain(table, o.chain)
+		b.object(unix.NFT_MSG_NEWCHAIN, create, table, unix.NFTA_CHAIN_NAME, o.name)
+		b.chain(o.chain)
 	case deleteChain:
-		b.nft(unix.NFT_MSG_DELCHAIN, 0, f)
-		b.Text(unix.NFTA_CHAIN_TABLE, table.Name)
-		b.Text(unix.NFTA_CHAIN_NAME, o.name)
-	case flushChain:
-		b.nft(unix.NFT_MSG_DELRULE, 0, f)
-		b.Text(unix.NFTA_RULE_TABLE, table.Name)
-		b.Text(unix.NFTA_RULE_CHAIN, o.name)
+		b.object(unix.NFT_MSG_DELCHAIN, 0, table, unix.NFTA_CHAIN_NAME, o.name)
 	case addRule:
-		return b.rule(table, o.name, o.rule)
+		b.object(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, table, unix.NFTA_RULE_CHAIN, o.name)
+		if err := b.rule(table.Family, o.rule); err != nil {
+			return err
+		}
+	case flushChain:
+		b.object(unix.NFT_MSG_DELRULE, 0, table, unix.NFTA_RULE_CHAIN, o.name)
 	case addSet:
-		b.set(table, o.set)
+		b.object(unix.NFT_MSG_NEWSET, create, table, unix.NFTA_SET_NAME, o.name)
+		b.set(table.Family, o.set)
 	case deleteSet:
-		b.nft(unix.NFT_MSG_DELSET, 0, f)
-		b.Text(unix.NFTA_SET_TABLE, table.Name)
-		b.Text(unix.NFTA_SET_NAME, o.name)
+		b.object(unix.NFT_MSG_DELSET, 0, table, unix.NFTA_SET_NAME, o.name)
 	case addElements:
-		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE|unix.NLM_F_EXCL, table, o)
+		b.elements(unix.NFT_MSG_NEWSETELEM, create, table, o)
 		return nil
 	case deleteElements:
 		b.elements(unix.NFT_MSG_DELSETELEM, 0, table, o)
@@ -92,12 +98,12 @@ func (b *batch) op(table TableKey, o *op) error {
 
 // Attributes that golang.org/x/sys/unix does not have. The kernel takes user data of tables and chains from 5.10 on.
 const (
+	nftaTable         = 1 // in messages of every kind
 	nftaTableUserdata = 6
 	nftaChainUserdata = 12
 	nftaSetElemKeyEnd = 10
 	nftaSetDescConcat = 2
 	nftaSetFieldLen   = 1
-	nftSetConcat      = 0x80
 	nfAccept          = 1
 )
 
@@ -108,13 +114,10 @@ func (b *batch) optional(typ uint16, v []byte) {
 	}
 }
 
-func (b *batch) chain(table TableKey, c *Chain) {
-	b.nft(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_EXCL, table.Family)
-	b.Text(unix.NFTA_CHAIN_TABLE, table.Name)
-	b.Text(unix.NFTA_CHAIN_NAME, c.Name)
+func (b *batch) chain(c *Chain) {
 	if c.Hook != NoHook {
 		at := b.Open(unix.NFTA_CHAIN_HOOK)
-		b.Uint32(unix.NFTA_HOOK_HOOKNUM, hookNumber(c.Hook))
+		b.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook-1))
 		b.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
 		b.Close(at)
 		b.Uint32(unix.NFTA_CHAIN_POLICY, nfAccept)
@@ -123,30 +126,15 @@ func (b *batch) chain(table TableKey, c *Chain) {
 	b.optional(nftaChainUserdata, comment(c.Comment))
 }
 
-func hookNumber(h Hook) uint32 {
-	switch h {
-	case Forward:
-		return unix.NF_INET_FORWARD
-	case Output:
-		return unix.NF_INET_LOCAL_OUT
-	case Postrouting:
-		return unix.NF_INET_POST_ROUTING
-	}
-	return unix.NF_INET_PRE_ROUTING
-}
-
-func (b *batch) rule(table TableKey, chain string, r *Rule) error {
-	b.nft(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, table.Family)
-	b.Text(unix.NFTA_RULE_TABLE, table.Name)
-	b.Text(unix.NFTA_RULE_CHAIN, chain)
+func (b *batch) rule(f model.Family, r *Rule) error {
 	at := b.Open(unix.NFTA_RULE_EXPRESSIONS)
 	for _, s := range r.Statements {
-		exprs, err := encode(s, table.Family)
+		exprs, err := encode(s, f)
 		if err != nil {
 			return err
 		}
 		for _, e := range exprs {
-			data, err := expr.Marshal(nfnetlink.Proto(table.Family), e)
+			data, err := expr.Marshal(nfnetlink.Proto(f), e)
 			if err != nil {
 				return fmt.Errorf("%T: %w", e, err)
 			}
@@ -154,17 +142,12 @@ func (b *batch) rule(table TableKey, chain string, r *Rule) error {
 		}
 	}
 	b.Close(at)
-	b.Bytes(unix.NFTA_RULE_USERDATA, ruleUserdata(r, table.Family))
-	b.End()
+	b.Bytes(unix.NFTA_RULE_USERDATA, ruleUserdata(r, f))
 	return nil
 }
 
-func (b *batch) set(table TableKey, s *Set) {
-	f := table.Family
+func (b *batch) set(f model.Family, s *Set) {
 	d := definitionOf(s, f)
-	b.nft(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f)
-	b.Text(unix.NFTA_SET_TABLE, table.Name)
-	b.Text(unix.NFTA_SET_NAME, s.Name)
 	b.Uint32(unix.NFTA_SET_ID, b.Seq) // any number will do that is not used twice in a batch
 	b.Uint32(unix.NFTA_SET_FLAGS, d.flags)
 	b.Uint32(unix.NFTA_SET_KEY_TYPE, d.keyType)
@@ -182,7 +165,7 @@ func (b *batch) set(table TableKey, s *Set) {
 			list := b.Open(nftaSetDescConcat)
 			for _, field := range s.Key {
 				elem := b.Open(unix.NFTA_LIST_ELEM)
-				b.Uint32(nftaSetFieldLen, uint32(field.size(f)))
+				b.Uint32(nftaSetFieldLen, uint32(field.info(f).size))
 				b.Close(elem)
 			}
 			b.Close(list)
@@ -192,62 +175,13 @@ func (b *batch) set(table TableKey, s *Set) {
 	b.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s, f))
 }
 
-// definition is what the kernel knows of a set.
-type definition struct {
-	flags, keyType, keyLen, dataType, dataLen, size uint32
-}
-
-const verdictType = 0xffffff00 // NFT_DATA_VERDICT
-
-func definitionOf(s *Set, f model.Family) definition {
-	d := definition{keyType: fieldsType(s.Key, f), keyLen: uint32(fieldsSize(f, s.Key)), size: s.Size}
-	if len(s.Key) == 1 {
-		d.keyLen = uint32(s.Key[0].size(f))
-	}
-	switch {
-	case s.Verdicts:
-		d.flags, d.dataType = unix.NFT_SET_MAP, verdictType // its length is the kernel's own affair
-	case s.Value != nil:
-		d.flags, d.dataType, d.dataLen = unix.NFT_SET_MAP, fieldsType(s.Value, f), uint32(fieldsSize(f, s.Value))
-	}
-	if s.Interval {
-		d.flags |= unix.NFT_SET_INTERVAL | nftSetConcat
-	}
-	if s.Dynamic {
-		d.flags |= unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT
-	}
-	return d
-}
-
-// fieldsType returns nft's number for a concatenation of types, six bits for each.
-func fieldsType(fields []Field, f model.Family) (t uint32) {
-	for _, field := range fields {
-		t <<= 6
-		switch field {
-		case Protocol:
-			t |= 12 // inet_proto
-		case DestinationPort:
-			t |= 13 // inet_service
-		case Random, Constant:
-			t |= 4 // integer
-		default:
-			if t |= 7; f == model.IPv6 { // ipv4_addr
-				t++ // ipv6_addr
-			}
-		}
-	}
-	return t
-}
-
 // elements appends as many messages as the elements need: a list of them is an attribute, which has a maximum length.
 func (b *batch) elements(typ, flags uint16, table TableKey, o *op) {
 	size := fieldsSize(table.Family, o.set.Key)
 	adding := typ == unix.NFT_MSG_NEWSETELEM
 	rest := o.elements
 	for len(rest) > 0 {
-		b.nft(typ, flags, table.Family)
-		b.Text(unix.NFTA_SET_ELEM_LIST_TABLE, table.Name)
-		b.Text(unix.NFTA_SET_ELEM_LIST_SET, o.name)
+		b.object(typ, flags, table, unix.NFTA_SET_ELEM_LIST_SET, o.name)
 		list := b.Open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for len(rest) > 0 && len(b.Buf)-list < nfnetlink.MaxAttrLen {
 			b.element(&rest[0], o.set, size, adding)

@@ -145,7 +145,7 @@ func (f *Fake) Drifted(key TableKey) bool {
 func (f *Fake) Close() error { return nil }
 
 // ReadTable implements [Interface]. Elements are sorted by key.
-func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
+func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -165,8 +165,9 @@ func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Set) 
 		table.Chains[c.Name] = chain
 	}
 	for _, s := range t.sets {
-		set := &TableSet{Set: s.Set}
-		if elements == nil || elements(&s.Set) {
+		set := &TableSet{Name: s.Name, Comment: s.Comment, Size: s.Size, Dynamic: s.Dynamic,
+			definition: definitionOf(&s.Set, key.Family)}
+		if elements == nil || elements(set) {
 			for _, k := range slices.Sorted(maps.Keys(s.elements)) {
 				set.Elements = append(set.Elements, s.elements[k])
 			}

@@ -188,7 +188,7 @@ func (t *fakeTable) walk(c *fakeChain, base *Chain, path []string, done map[stri
 }
 
 func (a *fakeApply) addElements(t *fakeTable, o *op) error {
-	s, err := t.elementsOf(o)
+	s, err := a.elementsOf(t, o)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (a *fakeApply) addElements(t *fakeTable, o *op) error {
 }
 
 func (a *fakeApply) deleteElements(t *fakeTable, o *op) error {
-	s, err := t.elementsOf(o)
+	s, err := a.elementsOf(t, o)
 	if err != nil {
 		return err
 	}
@@ -254,12 +254,12 @@ func (a *fakeApply) deleteElements(t *fakeTable, o *op) error {
 	return nil
 }
 
-func (t *fakeTable) elementsOf(o *op) (*fakeSet, error) {
+func (a *fakeApply) elementsOf(t *fakeTable, o *op) (*fakeSet, error) {
 	s := t.set(o.name)
 	switch {
 	case s == nil:
 		return nil, fmt.Errorf("no such set: %w", syscall.ENOENT)
-	case !s.sameDefinition(o.set):
+	case definitionOf(&s.Set, a.key.Family) != definitionOf(o.set, a.key.Family):
 		return nil, fmt.Errorf("the set is another: %w", syscall.EINVAL)
 	}
 	return s, nil

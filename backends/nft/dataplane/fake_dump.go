@@ -69,14 +69,13 @@ func (s *fakeSet) dump(b *strings.Builder, family model.Family) {
 
 // typeofText returns a key or value as nft declares it.
 func typeofText(family model.Family, fields []Field) string {
-	texts := make([]string, len(fields))
-	for i, f := range fields {
-		if f == Constant {
-			f = Random
+	fields = slices.Clone(fields)
+	for i := range fields {
+		if fields[i] == Constant {
+			fields[i] = Random
 		}
-		texts[i] = f.text(family, numbers{n: typeofModulus})
 	}
-	return strings.Join(texts, " . ")
+	return fieldsText(family, fields, numbers{n: typeofModulus})
 }
 
 // elementText returns an element in nft's syntax. The last field of an interval set is written as a range.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -22,6 +23,43 @@ const (
 	Constant                         // numgen random mod 1 offset ID: nft has no other way to write a number in a key
 )
 
+// fieldInfo is what nft and the kernel know of a field.
+type fieldInfo struct {
+	text   string // in nft's syntax, without the numbers of Random and Constant
+	size   int    // in bytes; in keys each field takes a multiple of four
+	typ    uint32 // nft's number for its type
+	offset uint32 // in the network header or that of the transport
+}
+
+func (f Field) info(family model.Family) fieldInfo {
+	const ipv4Addr, ipv6Addr, inetProto, inetService, integer = 7, 8, 12, 13, 4
+	switch isIPv6 := family == model.IPv6; {
+	case f == SourceAddr && isIPv6:
+		return fieldInfo{"ip6 saddr", 16, ipv6Addr, 8}
+	case f == SourceAddr:
+		return fieldInfo{"ip saddr", 4, ipv4Addr, 12}
+	case f == DestinationAddr && isIPv6:
+		return fieldInfo{"ip6 daddr", 16, ipv6Addr, 24}
+	case f == DestinationAddr:
+		return fieldInfo{"ip daddr", 4, ipv4Addr, 16}
+	case f == Protocol:
+		return fieldInfo{"meta l4proto", 1, inetProto, 0}
+	case f == DestinationPort:
+		return fieldInfo{"th dport", 2, inetService, 2}
+	}
+	return fieldInfo{"numgen random", 4, integer, 0}
+}
+
+func padded(n int) int { return (n + 3) &^ 3 }
+
+func fieldsSize(family model.Family, fields []Field) int {
+	n := 0
+	for _, f := range fields {
+		n += padded(f.info(family).size)
+	}
+	return n
+}
+
 // numbers are what the fields of a key that are not of the packet give: Constant always id, Random a number below n.
 type numbers struct{ id, n uint32 }
 
@@ -33,69 +71,27 @@ func (v numbers) numgen(f Field) (modulus, offset uint32) {
 	return v.n, 0
 }
 
-// size returns the bytes of a field; in keys each takes a multiple of four.
-func (f Field) size(family model.Family) int {
-	switch f {
-	case SourceAddr, DestinationAddr:
-		if family == model.IPv6 {
-			return 16
-		}
-		return 4
-	case Protocol:
-		return 1
-	case DestinationPort:
-		return 2
-	}
-	return 4
-}
-
-func padded(n int) int { return (n + 3) &^ 3 }
-
-func fieldsSize(family model.Family, fields []Field) int {
-	n := 0
-	for _, f := range fields {
-		n += padded(f.size(family))
-	}
-	return n
-}
-
-// text returns the field in nft's syntax.
-func (f Field) text(family model.Family, v numbers) string {
-	switch f {
-	case SourceAddr:
-		return familyText(family) + " saddr"
-	case DestinationAddr:
-		return familyText(family) + " daddr"
-	case Protocol:
-		return "meta l4proto"
-	case DestinationPort:
-		return "th dport"
-	case Random, Constant:
-		modulus, offset := v.numgen(f)
-		if offset != 0 {
-			return fmt.Sprintf("numgen random mod %d offset %d", modulus, offset)
-		}
-		return fmt.Sprintf("numgen random mod %d", modulus)
-	}
-	return fmt.Sprintf("unknown field %d", uint8(f))
-}
-
+// fieldsText returns a key in nft's syntax.
 func fieldsText(family model.Family, fields []Field, v numbers) string {
 	texts := make([]string, len(fields))
 	for i, f := range fields {
-		texts[i] = f.text(family, v)
+		texts[i] = f.info(family).text
+		if f != Random && f != Constant {
+			continue
+		}
+		modulus, offset := v.numgen(f)
+		texts[i] += " mod " + strconv.Itoa(int(modulus))
+		if offset != 0 {
+			texts[i] += " offset " + strconv.Itoa(int(offset))
+		}
 	}
 	return strings.Join(texts, " . ")
 }
 
 // AppendAddr appends an address to a key or value.
 func AppendAddr(b []byte, a netip.Addr) []byte {
-	if a.Is4() {
-		b4 := a.As4()
-		return append(b, b4[:]...)
-	}
-	b16 := a.As16()
-	return append(b, b16[:]...)
+	b, _ = a.WithZone("").AppendBinary(b) // which never fails
+	return b
 }
 
 // AppendProtocol appends a protocol to a key or value.
@@ -104,14 +100,14 @@ func AppendProtocol(b []byte, p model.Protocol) []byte { return append(b, byte(p
 // AppendPort appends a port to a key or value.
 func AppendPort(b []byte, port uint16) []byte { return append(b, byte(port>>8), byte(port), 0, 0) }
 
-// AppendNumber appends a number that Random or Constant may give. It is in the byte order of the host, as the kernel has it.
+// AppendNumber appends a number that Random or Constant may give. It is in the byte order of the host, as in the kernel.
 func AppendNumber(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
 
-// valueText returns the bytes of a key or value in nft's syntax, and what follows it.
+// fieldsValueText returns the bytes of a key or value in nft's syntax, and what follows it.
 func fieldsValueText(family model.Family, fields []Field, b string) (text, rest string) {
 	var parts []string
 	for _, f := range fields {
-		size := f.size(family)
+		size := f.info(family).size
 		if len(b) < padded(size) {
 			return strings.Join(append(parts, "?"), " . "), ""
 		}

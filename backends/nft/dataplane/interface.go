@@ -10,16 +10,16 @@ import (
 
 // Interface is a kernel's nftables, or something that behaves like it. Calls may come from several goroutines.
 type Interface interface {
-	// Apply puts a transaction in force, all of it or nothing. An error leaves everything as it was.
+	// Apply applies a transaction, all of it or nothing. An error leaves everything as it was.
 	//
 	// It fails with ErrStale, and does nothing, if somebody else may have changed the table since the last Apply or
 	// ReadTable of it here, unless the transaction is unconditional.
 	Apply(ctx context.Context, tx *Transaction) error
 	// Check tells whether Apply would succeed, and changes nothing.
 	Check(ctx context.Context, tx *Transaction) error
-	// ReadTable returns what is in force, or nil if there is no such table. Changes of others until now count as seen. The
-	// elements of a set are read unless elements is given and says no.
-	ReadTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error)
+	// ReadTable returns what the table holds, or nil if there is no such table. Changes of others until now count as
+	// seen. The elements of a set are read unless elements is given and says no.
+	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
 	// Drift has a value soon after somebody else changed a table that has been read or written here.
 	Drift() <-chan struct{}
 	// Drifted tells whether a table is one of those that Drift is about. ReadTable resets it.

@@ -26,7 +26,7 @@ type monitor struct {
 	seen    uint32        // the latest generation that was reported
 	news    chan struct{} // closed and replaced when seen changes
 	tables  map[TableKey]bool
-	pending bool // a watched table is among those that the changes that are being reported are about
+	pending bool // the batch being reported touches a watched table
 }
 
 func newMonitor(own uint32) (*monitor, error) {
@@ -101,14 +101,6 @@ func (m *monitor) tell() {
 	case m.drift <- struct{}{}:
 	default:
 	}
-}
-
-// pause stops listening until resume is called.
-func (m *monitor) pause() (resume func() error, err error) {
-	if err := m.conn.Leave(unix.NFNLGRP_NFTABLES); err != nil {
-		return nil, err
-	}
-	return func() error { return m.conn.Join(unix.NFNLGRP_NFTABLES) }, nil
 }
 
 // waitFor waits until the changes up to a generation have been reported. It returns false if that does not happen: they

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // Netlink is the kernel's nftables, in the network namespace of the thread that made it.
@@ -32,11 +31,6 @@ const (
 
 func dial() (*nfnetlink.Conn, error) {
 	return nfnetlink.Dial(nfnetlink.Config{SendBuffer: sendBuffer, ReceiveBuffer: recvBuffer})
-}
-
-// request begins a message that asks for something.
-func (n *Netlink) request(typ, flags uint16, f model.Family) *nfnetlink.Builder {
-	return n.conn.Request(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags, nfnetlink.Proto(f))
 }
 
 // NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the end.
@@ -84,13 +78,12 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		return err
 	}
 	if tx.Elements() >= quietSize {
-		resume, err := n.monitor.pause()
-		if err != nil {
+		if err := n.monitor.conn.Leave(unix.NFNLGRP_NFTABLES); err != nil {
 			return err
 		}
 		defer func() {
 			// What happened in between is only known if the generation says that it was this alone.
-			err := resume()
+			err := n.monitor.conn.Join(unix.NFNLGRP_NFTABLES)
 			g, genErr := n.conn.Generation()
 			if err != nil || genErr != nil || g != n.generation {
 				n.monitor.suspectAll()

@@ -221,8 +221,7 @@ func TestWhatOthersDoDuringABigBatchIsSuspectedOfAllTables(t *testing.T) {
 	}
 	tx := NewTransaction(v4.key)
 	tx.AddElements(v4.endpoints, slots...)
-	_, err := n.monitor.pause() // as Apply does
-	require.NoError(t, err)
+	require.NoError(t, n.monitor.conn.Leave(unix.NFNLGRP_NFTABLES)) // as Apply does
 	nft(t, "", "flush", "ruleset")
 	require.ErrorIs(t, n.Apply(ctx, tx), ErrStale)
 	select {

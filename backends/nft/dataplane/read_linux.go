@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
@@ -13,7 +14,7 @@ import (
 )
 
 // ReadTable implements [Interface]. It reads until nobody changed the ruleset in between.
-func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
+func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for range 20 {
@@ -25,7 +26,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Se
 		if err != nil {
 			return nil, err
 		}
-		// What is reported from here on comes on top of what is read. Reports that are late only cause a needless look.
+		// What is reported from here on comes on top of what is read. Late reports only cause a needless look.
 		n.monitor.waitFor(ctx, before)
 		n.monitor.seenNow(key)
 		t, err := n.readTable(ctx, key, elements)
@@ -47,31 +48,15 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Se
 	return nil, fmt.Errorf("reading table %v: %w", key, nfnetlink.ErrInterrupted)
 }
 
-func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Set) bool) (*Table, error) {
+func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error) {
 	t := &Table{Key: key, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
-	w := n.request(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, key.Family)
-	w.End()
 	found := false
-	err := n.conn.Dump(w, func(m nfnetlink.Message) error {
-		var name, comment string
-		var flags uint32
-		defer func() {
-			if flags != 0 && name == key.Name {
-				t.Comment = "" // dormant: not a table that this package would have made
+	err := n.list(unix.NFT_MSG_GETTABLE, key.Family, func(m nfnetlink.Message) error {
+		if a := attributes(m); nfnetlink.CString(a[unix.NFTA_TABLE_NAME]) == key.Name {
+			found = true
+			if nfnetlink.Uint32(a[unix.NFTA_TABLE_FLAGS]) == 0 { // a dormant table is nobody's that is known here
+				t.Comment = readComment(a[nftaTableUserdata], userdata.TypeComment)
 			}
-		}()
-		for typ, v := range m.Attributes() {
-			switch typ {
-			case unix.NFTA_TABLE_NAME:
-				name = nfnetlink.CString(v)
-			case unix.NFTA_TABLE_FLAGS:
-				flags = nfnetlink.Uint32(v)
-			case nftaTableUserdata:
-				comment = nfnetlink.CString(readUserdata(v, userdata.TypeComment))
-			}
-		}
-		if name == key.Name {
-			found, t.Comment = true, comment
 		}
 		return nil
 	})
@@ -93,7 +78,7 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Se
 		return nil, err
 	}
 	for _, s := range t.Sets {
-		if s.Dynamic || s.Foreign || elements != nil && !elements(&s.Set) {
+		if s.Dynamic || elements != nil && !elements(s) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -106,186 +91,102 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Se
 	return t, nil
 }
 
-func (n *Netlink) readChains(t *Table) error {
-	w := n.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, t.Key.Family)
+// list asks for a list. names are the first attributes of the request: the table, and what in it.
+func (n *Netlink) list(typ uint16, f model.Family, each func(nfnetlink.Message) error, names ...string) error {
+	w := n.conn.Request(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_DUMP, nfnetlink.Proto(f))
+	for i, name := range names {
+		w.Text(nftaTable+uint16(i), name)
+	}
 	w.End()
-	return n.conn.Dump(w, func(m nfnetlink.Message) error {
-		var c TableChain
-		table, drops := "", false
-		for typ, v := range m.Attributes() {
-			switch typ {
-			case unix.NFTA_CHAIN_TABLE:
-				table = nfnetlink.CString(v)
-			case unix.NFTA_CHAIN_NAME:
-				c.Name = nfnetlink.CString(v)
-			case unix.NFTA_CHAIN_TYPE:
-				c.Filter = nfnetlink.CString(v) == "filter"
-			case nftaChainUserdata:
-				c.Comment = nfnetlink.CString(readUserdata(v, userdata.TypeComment))
-			case unix.NFTA_CHAIN_POLICY:
-				drops = nfnetlink.Uint32(v) != nfAccept
-			case unix.NFTA_CHAIN_HOOK:
-				for typ, v := range nfnetlink.Attributes(v) {
-					switch typ {
-					case unix.NFTA_HOOK_HOOKNUM:
-						c.Hook = hookOf(nfnetlink.Uint32(v))
-					case unix.NFTA_HOOK_PRIORITY:
-						c.Priority = int32(nfnetlink.Uint32(v))
-					}
-				}
-			}
+	return n.conn.Dump(w, each)
+}
+
+func attributes(m nfnetlink.Message) map[uint16][]byte { return maps.Collect(m.Attributes()) }
+
+func (n *Netlink) readChains(t *Table) error {
+	return n.list(unix.NFT_MSG_GETCHAIN, t.Key.Family, func(m nfnetlink.Message) error {
+		a := attributes(m)
+		c := &TableChain{Chain: Chain{
+			Name:    nfnetlink.CString(a[unix.NFTA_CHAIN_NAME]),
+			Comment: readComment(a[nftaChainUserdata], userdata.TypeComment),
+			Filter:  nfnetlink.CString(a[unix.NFTA_CHAIN_TYPE]) == "filter"}}
+		if hook, ok := a[unix.NFTA_CHAIN_HOOK]; ok {
+			h := maps.Collect(nfnetlink.Attributes(hook))
+			c.Hook = Hook(nfnetlink.Uint32(h[unix.NFTA_HOOK_HOOKNUM]) + 1)
+			c.Priority = int32(nfnetlink.Uint32(h[unix.NFTA_HOOK_PRIORITY]))
 		}
-		if drops {
-			c.Hook = ^NoHook
+		if policy, ok := a[unix.NFTA_CHAIN_POLICY]; ok && nfnetlink.Uint32(policy) != nfAccept {
+			c.Hook = ^NoHook // like none of this package's
 		}
-		if table == t.Key.Name {
-			t.Chains[c.Name] = &c
+		if nfnetlink.CString(a[unix.NFTA_CHAIN_TABLE]) == t.Key.Name {
+			t.Chains[c.Name] = c
 		}
 		return nil
 	})
 }
 
-func hookOf(number uint32) Hook {
-	for _, h := range []Hook{Prerouting, Forward, Output, Postrouting} {
-		if hookNumber(h) == number {
-			return h
-		}
-	}
-	return ^NoHook
-}
-
 // readRules reads the rules of one chain. To go on with a list of all rules of a table, the kernel counts them from the start
 // for each 32 KiB: 4,000 services with affinity took 6 to 8 s that way.
 func (n *Netlink) readRules(table TableKey, c *TableChain) error {
-	w := n.request(unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP, table.Family)
-	w.Text(unix.NFTA_RULE_TABLE, table.Name)
-	w.Text(unix.NFTA_RULE_CHAIN, c.Name)
-	w.End()
-	return n.conn.Dump(w, func(m nfnetlink.Message) error {
+	return n.list(unix.NFT_MSG_GETRULE, table.Family, func(m nfnetlink.Message) error {
 		var id RuleID
-		for typ, v := range m.Attributes() {
+		for typ, v := range m.Attributes() { // without a map: there may be very many rules
 			if typ == unix.NFTA_RULE_USERDATA {
 				id = readRuleID(v)
 			}
 		}
 		c.Rules = append(c.Rules, id)
 		return nil
-	})
+	}, table.Name, c.Name)
 }
 
 func (n *Netlink) readSets(t *Table) error {
-	w := n.request(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, t.Key.Family)
-	w.Text(unix.NFTA_SET_TABLE, t.Key.Name)
-	w.End()
-	return n.conn.Dump(w, func(m nfnetlink.Message) error {
-		var d definition
-		var name, table, comment string
-		for typ, v := range m.Attributes() {
-			switch typ {
-			case unix.NFTA_SET_TABLE:
-				table = nfnetlink.CString(v)
-			case unix.NFTA_SET_NAME:
-				name = nfnetlink.CString(v)
-			case unix.NFTA_SET_FLAGS:
-				d.flags = nfnetlink.Uint32(v)
-			case unix.NFTA_SET_KEY_TYPE:
-				d.keyType = nfnetlink.Uint32(v)
-			case unix.NFTA_SET_KEY_LEN:
-				d.keyLen = nfnetlink.Uint32(v)
-			case unix.NFTA_SET_DATA_TYPE:
-				d.dataType = nfnetlink.Uint32(v)
-			case unix.NFTA_SET_DATA_LEN:
-				d.dataLen = nfnetlink.Uint32(v)
-			case unix.NFTA_SET_DESC:
-				for typ, v := range nfnetlink.Attributes(v) {
-					if typ == unix.NFTA_SET_DESC_SIZE {
-						d.size = nfnetlink.Uint32(v)
-					}
-				}
-			case unix.NFTA_SET_USERDATA:
-				comment = nfnetlink.CString(readUserdata(v, userdata.NFTNL_UDATA_SET_COMMENT))
-			}
+	return n.list(unix.NFT_MSG_GETSET, t.Key.Family, func(m nfnetlink.Message) error {
+		a := attributes(m)
+		number := func(typ uint16) uint32 { return nfnetlink.Uint32(a[typ]) }
+		desc := maps.Collect(nfnetlink.Attributes(a[unix.NFTA_SET_DESC]))
+		d := definition{
+			family:   t.Key.Family,
+			flags:    number(unix.NFTA_SET_FLAGS),
+			keyType:  number(unix.NFTA_SET_KEY_TYPE),
+			keyLen:   number(unix.NFTA_SET_KEY_LEN),
+			dataType: number(unix.NFTA_SET_DATA_TYPE),
+			dataLen:  number(unix.NFTA_SET_DATA_LEN),
+			size:     nfnetlink.Uint32(desc[unix.NFTA_SET_DESC_SIZE]),
 		}
-		if table == t.Key.Name && d.flags&unix.NFT_SET_ANONYMOUS == 0 {
-			s := setOfDefinition(d, t.Key.Family)
-			s.Name, s.Comment = name, comment
-			t.Sets[name] = s
+		if d.flags&setDynamic != 0 && d.size == MaxDynamic {
+			d.size = 0 // the kernel's choice, made when the first rule refers to the set
+		}
+		if d.dataType == verdictType {
+			d.dataLen = 0 // the kernel's own affair
+		}
+		if nfnetlink.CString(a[unix.NFTA_SET_TABLE]) == t.Key.Name && d.flags&setAnonymous == 0 {
+			name := nfnetlink.CString(a[unix.NFTA_SET_NAME])
+			comment := readComment(a[unix.NFTA_SET_USERDATA], userdata.NFTNL_UDATA_SET_COMMENT)
+			t.Sets[name] = &TableSet{Name: name, Comment: comment, Size: d.size, Dynamic: d.flags&setDynamic != 0,
+				definition: d}
 		}
 		return nil
-	})
-}
-
-// setOfDefinition is the reverse of definitionOf. Source and destination addresses are of one type: as the key's last
-// field behind a port it is the source, and of dynamic sets the first; of two addresses the first is the source. So are
-// Constant and Random: of two numbers the first is Constant, and so is the one of a dynamic set.
-func setOfDefinition(d definition, f model.Family) *TableSet {
-	if d.flags&unix.NFT_SET_EVAL != 0 && d.size == MaxDynamic {
-		d.size = 0 // the kernel's choice, made when the first rule refers to the set
-	}
-	s := &TableSet{Set: Set{Size: d.size, Key: fieldsOfType(d.keyType), Dynamic: d.flags&unix.NFT_SET_EVAL != 0,
-		Interval: d.flags&unix.NFT_SET_INTERVAL != 0}}
-	switch {
-	case d.dataType == verdictType:
-		s.Verdicts, d.dataLen = true, 0
-	case d.flags&unix.NFT_SET_MAP != 0:
-		s.Value = fieldsOfType(d.dataType)
-	}
-	switch n := len(s.Key); {
-	case n == 0:
-	case s.Dynamic:
-		s.Key[0] = SourceAddr
-		for i, field := range s.Key {
-			if field == Random {
-				s.Key[i] = Constant
-			}
-		}
-	case n == 2 && s.Key[0] == Random && s.Key[1] == Random:
-		s.Key[0] = Constant
-	case n > 1 && s.Key[n-2] == DestinationPort && s.Key[n-1] == DestinationAddr:
-		s.Key[n-1] = SourceAddr
-	case n == 2 && s.Key[0] == DestinationAddr && s.Key[1] == DestinationAddr:
-		s.Key[0] = SourceAddr
-	}
-	s.Foreign = definitionOf(&s.Set, f) != d
-	return s
-}
-
-func fieldsOfType(t uint32) (fields []Field) {
-	for shift := 24; shift >= 0; shift -= 6 {
-		switch t >> shift & 63 {
-		case 12:
-			fields = append(fields, Protocol)
-		case 13:
-			fields = append(fields, DestinationPort)
-		case 4:
-			fields = append(fields, Random)
-		case 7, 8:
-			fields = append(fields, DestinationAddr)
-		}
-	}
-	return fields
+	}, t.Key.Name)
 }
 
 func (n *Netlink) readElements(key TableKey, s *TableSet) error {
-	w := n.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, key.Family)
-	w.Text(unix.NFTA_SET_ELEM_LIST_TABLE, key.Name)
-	w.Text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	w.End()
-	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table between
-	// two (it does so a while after a big change), as many elements are there twice as are left out.
+	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table
+	// between two (it does so a while after a big change), as many elements are listed twice as are left out.
 	var seen map[string]bool
-	if s.Size == 0 && !s.Interval {
+	isInterval := s.definition.flags&setInterval != 0
+	if s.Size == 0 && !isInterval {
 		seen = map[string]bool{}
 	}
 	twice := false
-	size := fieldsSize(key.Family, s.Key)
-	err := n.conn.Dump(w, func(m nfnetlink.Message) error {
+	size := padded(int(s.definition.keyLen))
+	err := n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {
 		for typ, v := range m.Attributes() {
 			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				for _, v := range nfnetlink.Attributes(v) {
 					e := readElement(v)
 					// "*", for example: nothing that this package could delete.
-					s.Foreign = s.Foreign || padded(len(e.Key)) != size && !(s.Interval && len(e.Key) == 2*size)
+					s.foreign = s.foreign || padded(len(e.Key)) != size && !(isInterval && len(e.Key) == 2*size)
 					if seen != nil {
 						twice = twice || seen[e.Key]
 						seen[e.Key] = true
@@ -295,7 +196,7 @@ func (n *Netlink) readElements(key TableKey, s *TableSet) error {
 			}
 		}
 		return nil
-	})
+	}, key.Name, s.Name)
 	if errors.Is(err, nfnetlink.ErrInterrupted) {
 		err = nil // maybe another table changed: ReadTable finds out
 	}
@@ -330,7 +231,7 @@ func readElement(b []byte) (e Element) {
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
-			e.Comment = nfnetlink.CString(readUserdata(v, userdata.TypeComment))
+			e.Comment = readComment(v, userdata.TypeComment)
 		}
 	}
 	e.Key += keyEnd

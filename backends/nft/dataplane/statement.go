@@ -120,11 +120,11 @@ func (s InPrefix) text(f model.Family) string {
 	if s.Prefix.IsSingleIP() {
 		p = s.Prefix.Addr().String()
 	}
-	return s.Field.text(f, numbers{}) + " " + not(s.Not) + p
+	return s.Field.info(f).text + " " + not(s.Not) + p
 }
 
 func (s IsLocal) text(f model.Family) string {
-	_, field, _ := strings.Cut(s.Field.text(f, numbers{}), " ")
+	_, field, _ := strings.Cut(s.Field.info(f).text, " ")
 	return "fib " + field + " type local"
 }
 

@@ -2,7 +2,7 @@ package dataplane
 
 import (
 	"hash/fnv"
-	"slices"
+	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -10,17 +10,18 @@ import (
 // Hook is where a base chain sees packets. The zero value is none: a chain that others jump to.
 type Hook uint8
 
+// The numbers are the kernel's (enum nf_inet_hooks) plus one.
 const (
-	NoHook Hook = iota
-	Prerouting
-	Forward
-	Output
-	Postrouting
+	NoHook      Hook = 0
+	Prerouting  Hook = 1
+	Forward     Hook = 3
+	Output      Hook = 4
+	Postrouting Hook = 5
 )
 
 // String returns nft's name of the hook.
 func (h Hook) String() string {
-	if names := [...]string{"none", "prerouting", "forward", "output", "postrouting"}; int(h) < len(names) {
+	if names := [...]string{"none", "prerouting", "input", "forward", "output", "postrouting"}; int(h) < len(names) {
 		return names[h]
 	}
 	return "unknown"
@@ -32,7 +33,8 @@ type Chain struct {
 	Comment  string // kernel 5.10 and later keep it
 	Hook     Hook
 	Priority int32 // of base chains, for example -100 for dstnat
-	// Filter: a base chain of type filter, which sees all packets. Others are of type nat and see the first of a connection.
+	// Filter: a base chain of type filter, which sees all packets. Others are of type nat and see the first of a
+	// connection.
 	Filter bool
 }
 
@@ -64,7 +66,8 @@ type Set struct {
 	Interval bool
 	// Dynamic: rules add elements, which time out, up to MaxDynamic.
 	Dynamic bool
-	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for dynamic sets.
+	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for dynamic
+	// sets.
 	Size uint32
 }
 
@@ -72,17 +75,12 @@ type Set struct {
 // grows as they come, while one that asks takes 16 bytes for each from the start.
 const MaxDynamic = 65535
 
-func (s *Set) sameDefinition(o *Set) bool {
-	return slices.Equal(s.Key, o.Key) && slices.Equal(s.Value, o.Value) && s.Verdicts == o.Verdicts &&
-		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Size == o.Size
-}
-
 // Element is an element of a set or map.
 type Element struct {
 	// Key is made with the Append functions, in the order of the set's fields. In an interval set the range's last value,
 	// as a complete second key, follows its first.
 	Key string
-	// Value is likewise made for a map; for a verdict map it is the name of the chain that the packet goes to. Unused in sets.
+	// Value is likewise made for a map; for a verdict map it is the name of the chain that the packet goes to.
 	Value string
 	// Comment is for people. Escape makes one of any text.
 	Comment string
@@ -108,14 +106,19 @@ type RuleID uint64
 
 // TableSet is a set with its elements.
 type TableSet struct {
-	Set
-	// Foreign: the set is not one that this package would have made.
-	Foreign  bool
-	Elements []Element
+	Name, Comment string
+	Size          uint32
+	Dynamic       bool
+	Elements      []Element
+
+	definition definition
+	foreign    bool // it has elements that nobody here could delete
 }
 
 // Matches tells whether the set is what want says, whatever its elements and comment.
-func (s *TableSet) Matches(want *Set) bool { return !s.Foreign && s.sameDefinition(want) }
+func (s *TableSet) Matches(want *Set) bool {
+	return !s.foreign && s.definition == definitionOf(want, s.definition.family)
+}
 
 // ID returns what stands for the rule in a table of the family.
 func (r *Rule) ID(family model.Family) RuleID {
@@ -132,23 +135,13 @@ const maxComment = 120
 
 // Escape makes text fit for a comment or name: printable ASCII without quotes and backslashes, of at most limit bytes.
 func Escape(text string, limit int) string {
-	clean := len(text) <= limit
-	for i := 0; clean && i < len(text); i++ {
-		clean = printable(text[i])
+	if len(text) > limit {
+		text = text[:max(limit-3, 0)] + "..."
 	}
-	if clean {
-		return text
-	}
-	b := []byte(text)
-	if len(b) > limit {
-		b = append(b[:max(limit-3, 0)], "..."...)
-	}
-	for i, c := range b {
-		if !printable(c) {
-			b[i] = '_'
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return '_'
 		}
-	}
-	return string(b)
+		return c
+	}, text)
 }
-
-func printable(c byte) bool { return c >= ' ' && c <= '~' && c != '"' && c != '\\' }

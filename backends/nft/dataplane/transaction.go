@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Transaction is a list of operations on one table that are put in force together. They are in order: what is referred to
-// is added before, and no longer referred to when it is deleted.
+// Transaction is a list of operations on one table that are applied together, in order: what is referred to is added
+// before, and no longer referred to when it is deleted.
 type Transaction struct {
 	Table TableKey
 	// Unconditional: whatever others have made of the table, Apply does not fail with ErrStale.
@@ -18,19 +18,20 @@ type Transaction struct {
 // NewTransaction returns an empty transaction.
 func NewTransaction(table TableKey) *Transaction { return &Transaction{Table: table} }
 
-type verb uint8
+// verb is an operation as errors name it, before the name of what it is done to.
+type verb string
 
 const (
-	addTable verb = iota
-	deleteTable
-	addChain
-	flushChain
-	deleteChain
-	addRule
-	addSet
-	deleteSet
-	addElements
-	deleteElements
+	addTable       verb = "add table"
+	deleteTable    verb = "delete table"
+	addChain       verb = "add chain"
+	flushChain     verb = "flush chain"
+	deleteChain    verb = "delete chain"
+	addRule        verb = "add rule to chain"
+	addSet         verb = "add set"
+	deleteSet      verb = "delete set"
+	addElements    verb = "add elements to"
+	deleteElements verb = "delete elements from"
 )
 
 type op struct {
@@ -55,46 +56,34 @@ func (t *Transaction) Elements() (n int) {
 	return n
 }
 
+func (t *Transaction) add(o op) { t.ops = append(t.ops, o) }
+
 // AddTable adds the table. It may be there already; a comment then stays what it is.
-func (t *Transaction) AddTable(comment string) {
-	t.ops = append(t.ops, op{verb: addTable, comment: comment})
-}
+func (t *Transaction) AddTable(comment string) { t.add(op{verb: addTable, comment: comment}) }
 
 // DeleteTable deletes the table with all that is in it. It must be there.
-func (t *Transaction) DeleteTable() { t.ops = append(t.ops, op{verb: deleteTable}) }
+func (t *Transaction) DeleteTable() { t.add(op{verb: deleteTable}) }
 
 // AddChain adds a chain. It must not be there.
-func (t *Transaction) AddChain(c *Chain) {
-	t.ops = append(t.ops, op{verb: addChain, name: c.Name, chain: c})
-}
+func (t *Transaction) AddChain(c *Chain) { t.add(op{verb: addChain, name: c.Name, chain: c}) }
 
 // FlushChain deletes all rules of a chain.
-func (t *Transaction) FlushChain(name string) {
-	t.ops = append(t.ops, op{verb: flushChain, name: name})
-}
+func (t *Transaction) FlushChain(name string) { t.add(op{verb: flushChain, name: name}) }
 
 // DeleteChain deletes a chain. It must have no rules, and nothing may refer to it.
-func (t *Transaction) DeleteChain(name string) {
-	t.ops = append(t.ops, op{verb: deleteChain, name: name})
-}
+func (t *Transaction) DeleteChain(name string) { t.add(op{verb: deleteChain, name: name}) }
 
 // AddRule adds a rule at the end of a chain.
-func (t *Transaction) AddRule(chain string, r *Rule) {
-	t.ops = append(t.ops, op{verb: addRule, name: chain, rule: r})
-}
+func (t *Transaction) AddRule(chain string, r *Rule) { t.add(op{verb: addRule, name: chain, rule: r}) }
 
 // AddSet adds a set or map. It must not be there.
-func (t *Transaction) AddSet(s *Set) { t.ops = append(t.ops, op{verb: addSet, name: s.Name, set: s}) }
+func (t *Transaction) AddSet(s *Set) { t.add(op{verb: addSet, name: s.Name, set: s}) }
 
 // DeleteSet deletes a set with its elements. No rule may refer to it.
-func (t *Transaction) DeleteSet(name string) {
-	t.ops = append(t.ops, op{verb: deleteSet, name: name})
-}
+func (t *Transaction) DeleteSet(name string) { t.add(op{verb: deleteSet, name: name}) }
 
 // AddElements adds elements to a set. They must not be there.
-func (t *Transaction) AddElements(s *Set, elements ...Element) {
-	t.elements(addElements, s, elements)
-}
+func (t *Transaction) AddElements(s *Set, elements ...Element) { t.elements(addElements, s, elements) }
 
 // DeleteElements deletes elements of a set by their keys. They must be there.
 func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
@@ -104,14 +93,13 @@ func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
 // ReplaceElements gives elements that are there other values.
 func (t *Transaction) ReplaceElements(s *Set, elements ...Element) {
 	for part := range slices.Chunk(elements, 500) {
-		t.ops = append(t.ops,
-			op{verb: deleteElements, name: s.Name, set: s, elements: part},
-			op{verb: addElements, name: s.Name, set: s, elements: part, joined: true})
+		t.add(op{verb: deleteElements, name: s.Name, set: s, elements: part})
+		t.add(op{verb: addElements, name: s.Name, set: s, elements: part, joined: true})
 	}
 }
 
-// Split divides the transaction into two that do the same, one after the other, for when it is too big for a socket. It
-// returns false if that is not possible.
+// Split divides the transaction into two that do the same, one after the other, for when it is too big for a socket.
+// It returns false if that is not possible.
 func (t *Transaction) Split() (first, second *Transaction, ok bool) {
 	weight := func(o *op) int { return 4 + len(o.elements) }
 	total := 0
@@ -151,38 +139,14 @@ func (t *Transaction) elements(v verb, s *Set, elements []Element) {
 		t.ops[n-1].elements = append(t.ops[n-1].elements, elements...)
 		return
 	}
-	t.ops = append(t.ops, op{verb: v, name: s.Name, set: s, elements: slices.Clip(elements)})
+	t.add(op{verb: v, name: s.Name, set: s, elements: slices.Clip(elements)})
 }
 
 // String returns the operation in short, for errors.
-func (o *op) String() string {
-	switch o.verb {
-	case addTable:
-		return "add table"
-	case deleteTable:
-		return "delete table"
-	case addChain:
-		return "add chain " + o.name
-	case flushChain:
-		return "flush chain " + o.name
-	case deleteChain:
-		return "delete chain " + o.name
-	case addRule:
-		return "add rule to chain " + o.name
-	case addSet:
-		return "add set " + o.name
-	case deleteSet:
-		return "delete set " + o.name
-	case addElements:
-		return "add elements to " + o.name
-	case deleteElements:
-		return "delete elements from " + o.name
-	}
-	return "unknown operation"
-}
+func (o *op) String() string { return strings.TrimSpace(string(o.verb) + " " + o.name) }
 
-// Text returns the transaction as commands for nft, a line for each thing that changes. (nft cannot execute all of it: it
-// knows no names for some base chain attributes that are left out here.)
+// Text returns the transaction as commands for nft, a line for each thing that changes. (nft cannot execute all of it:
+// attributes of base chains are left out.)
 func (t *Transaction) Text() string {
 	var b strings.Builder
 	for i := range t.ops {
@@ -192,28 +156,20 @@ func (t *Transaction) Text() string {
 }
 
 func (o *op) command(b *strings.Builder, table TableKey) {
-	f := table.Family
+	verb, kind, _ := strings.Cut(string(o.verb), " ")
 	switch o.verb {
-	case addTable:
-		fmt.Fprintf(b, "add table %v\n", table)
-	case deleteTable:
-		fmt.Fprintf(b, "delete table %v\n", table)
+	case addTable, deleteTable:
+		fmt.Fprintf(b, "%s table %v\n", verb, table)
 	case addRule:
-		fmt.Fprintf(b, "add rule %v %s %s\n", table, o.name, o.rule.text(f))
+		fmt.Fprintf(b, "add rule %v %s %s\n", table, o.name, o.rule.text(table.Family))
 	case addElements, deleteElements:
-		verb := "add"
-		if o.verb == deleteElements {
-			verb = "delete"
-		}
 		for _, e := range o.elements {
 			if o.verb == deleteElements {
 				e.Comment = ""
 			}
-			fmt.Fprintf(b, "%s element %v %s { %s }\n", verb, table, o.name, o.set.elementText(f, e))
+			fmt.Fprintf(b, "%s element %v %s { %s }\n", verb, table, o.name, o.set.elementText(table.Family, e))
 		}
 	default:
-		verb, rest, _ := strings.Cut(o.String(), " ")
-		kind, name, _ := strings.Cut(rest, " ")
-		fmt.Fprintf(b, "%s %s %v %s\n", verb, kind, table, name)
+		fmt.Fprintf(b, "%s %s %v %s\n", verb, kind, table, o.name)
 	}
 }

@@ -55,7 +55,7 @@ func TestTextsAreMadeFitForNft(t *testing.T) {
 		want  string
 	}{
 		{"default/web:http/TCP", 120, "default/web:http/TCP"},
-		{"quote\" and \\ and \n and ä", 120, "quote_ and _ and _ and __"},
+		{"quote\" and \\ and \n and ä", 120, "quote_ and _ and _ and _"},
 		{"0123456789", 10, "0123456789"},
 		{"0123456789a", 10, "0123456..."},
 		{"", 10, ""},

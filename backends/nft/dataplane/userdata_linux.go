@@ -6,6 +6,7 @@ import (
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -38,6 +39,8 @@ func readUserdata(b []byte, typ userdata.Type) []byte {
 	}
 	return nil
 }
+
+func readComment(b []byte, typ userdata.Type) string { return nfnetlink.CString(readUserdata(b, typ)) }
 
 // Tables and chains have their comment under type 0, sets theirs under another, and elements under 0 again.
 func comment(text string) []byte {

@@ -1,0 +1,49 @@
+package dataplane
+
+import "sigs.k8s.io/kube-proxy-lib/model"
+
+// definition is what the kernel knows of a set: what is read is compared with what is wanted by it.
+type definition struct {
+	family                                          model.Family
+	flags, keyType, keyLen, dataType, dataLen, size uint32
+}
+
+// Flags of sets (enum nft_set_flags).
+const (
+	setAnonymous = 0x1
+	setInterval  = 0x4
+	setMap       = 0x8
+	setTimeout   = 0x10
+	setDynamic   = 0x20
+	setConcat    = 0x80
+)
+
+const verdictType = 0xffffff00 // NFT_DATA_VERDICT
+
+func definitionOf(s *Set, f model.Family) definition {
+	d := definition{family: f, keyType: fieldsType(s.Key, f), keyLen: uint32(fieldsSize(f, s.Key)), size: s.Size}
+	if len(s.Key) == 1 {
+		d.keyLen = uint32(s.Key[0].info(f).size)
+	}
+	switch {
+	case s.Verdicts:
+		d.flags, d.dataType = setMap, verdictType // its length is the kernel's own affair
+	case s.Value != nil:
+		d.flags, d.dataType, d.dataLen = setMap, fieldsType(s.Value, f), uint32(fieldsSize(f, s.Value))
+	}
+	if s.Interval {
+		d.flags |= setInterval | setConcat
+	}
+	if s.Dynamic {
+		d.flags |= setDynamic | setTimeout
+	}
+	return d
+}
+
+// fieldsType returns nft's number for a concatenation of types, six bits for each.
+func fieldsType(fields []Field, f model.Family) (t uint32) {
+	for _, field := range fields {
+		t = t<<6 | field.info(f).typ
+	}
+	return t
+}
