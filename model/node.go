@@ -25,6 +25,12 @@ func (l LocalPods) Detects(f Family) bool {
 		slices.ContainsFunc(l.CIDRs, func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == f })
 }
 
+// Of returns the detector of one family: the CIDRs of others are left out.
+func (l LocalPods) Of(f Family) LocalPods {
+	l.CIDRs = PrefixesOf(f, l.CIDRs)
+	return l
+}
+
 // Equal tells whether two detectors are the same. A nil and an empty list are equal.
 func (l LocalPods) Equal(o LocalPods) bool {
 	return l.Bridge == o.Bridge && l.InterfacePrefix == o.InterfacePrefix && slices.Equal(l.CIDRs, o.CIDRs)

@@ -47,6 +47,18 @@ func ComparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Masked().Addr().Compare(b.Masked().Addr()), cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
 }
 
+// PrefixesOf returns the prefixes of a family, masked, sorted and without duplicates.
+func PrefixesOf(f Family, prefixes []netip.Prefix) []netip.Prefix {
+	var list []netip.Prefix
+	for _, p := range prefixes {
+		if FamilyOf(p.Addr()) == f {
+			list = append(list, p.Masked())
+		}
+	}
+	slices.SortFunc(list, ComparePrefixes)
+	return slices.Compact(list)
+}
+
 // Protocol is a transport protocol, by its IANA number. The zero value is no protocol.
 type Protocol uint8
 

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -34,8 +35,8 @@ func (c *Changes) Full() bool { return c.family.full }
 // ports, with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
 func (c *Changes) Retry() bool { return c.family.retry }
 
-// Difference returns the changes as what differs from what was last accepted, also with Full. It is for backends that keep
-// what they want by themselves, and for which Full means no more than to read the dataplane again.
+// Difference returns the changes as what differs from what was last accepted, also with Full. It is for backends that
+// keep what they want by themselves, and for which Full means no more than to read the dataplane again.
 func (c *Changes) Difference() *Changes {
 	return &Changes{table: c.table, family: c.family, difference: true}
 }
@@ -94,11 +95,7 @@ func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
 	if s == nil {
 		return nil, false
 	}
-	sp := s.port(portID{name.Port, name.Protocol})
-	if sp == nil {
-		return nil, false
-	}
-	p := sp.families[familyIndex(c.family.family)]
+	p := s.port(portID{c.family, name.Port, name.Protocol})
 	if p == nil || !p.exists {
 		return nil, false
 	}
@@ -121,9 +118,7 @@ func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all(
 
 // HealthChecks tells the ports on which services began or ceased to answer health checks: a backend that guards the
 // node's ports lets them through. With Full all of them are told as added.
-func (c *Changes) HealthChecks() Diff[HealthCheck] {
-	return c.family.healthChecks.changes(c.asNew())
-}
+func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthChecks.changes(c.asNew()) }
 
 // AllHealthChecks returns all such ports, sorted.
 func (c *Changes) AllHealthChecks() []HealthCheck { return c.family.healthChecks.all() }
@@ -175,12 +170,17 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 	}
 }
 
-// NumFrontends returns how many frontends the port has.
-func (c *PortChange) NumFrontends() int { return len(c.port.asked) - c.port.lost }
-
 // FrontendChange is a frontend that a port gained (Before is nil), lost (After is nil), or has with another kind or
 // restriction. A key that moves from one port to another is told by both.
 type FrontendChange struct{ Before, After *Frontend }
+
+// Key is that of the frontend.
+func (c FrontendChange) Key() Key {
+	if c.Before != nil {
+		return c.Before.Key
+	}
+	return c.After.Key
+}
 
 // FrontendChanges returns the frontends that differ, by key. Frontends are the same while what the port does with their
 // traffic changes: compare Before and After of the PortChange for that.
@@ -194,24 +194,22 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 			}
 			return
 		}
-		keys := make([]Key, 0, len(c.port.frontends))
-		for k := range c.port.frontends {
-			keys = append(keys, k)
-		}
-		slices.SortFunc(keys, Key.Compare)
-		for _, k := range keys {
-			before := c.port.frontends[k]
+		for _, k := range slices.SortedFunc(maps.Keys(c.port.frontends), Key.Compare) {
+			before, after := c.port.frontends[k], Frontend{}
+			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
+				after = owner.frontend(k)
+			}
+			if before == after {
+				continue
+			}
 			var change FrontendChange
 			if before != (Frontend{}) {
 				change.Before = &before
 			}
-			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
-				after := owner.frontend(k)
+			if after != (Frontend{}) {
 				change.After = &after
 			}
-			same := change.Before == nil && change.After == nil ||
-				change.Before != nil && change.After != nil && *change.Before == *change.After
-			if !same && !yield(change) {
+			if !yield(change) {
 				return
 			}
 		}

@@ -63,6 +63,8 @@ type port struct {
 
 func (p *port) name() model.PortName { return p.current.Name }
 
+func (p *port) id() portID { return portID{p.family, p.current.Name.Port, p.current.Name.Protocol} }
+
 // mark notes that a port may differ from what was last accepted.
 func (p *port) mark() {
 	if !p.isDirty {
@@ -92,7 +94,7 @@ func (p *port) isUnused() bool {
 }
 
 // describe takes over what a service says of a port.
-func (p *port) describe(next Port, asked []Frontend, clusterIP netip.Addr) {
+func (p *port) describe(next Port, asked []Frontend) {
 	next.sizes, next.frontends = p.current.sizes, p.current.frontends
 	existed, routes := p.exists, p.current.Routes
 	if !existed || !p.current.equal(&next) {
@@ -101,9 +103,11 @@ func (p *port) describe(next Port, asked []Frontend, clusterIP netip.Addr) {
 	if p.current, p.exists = next, true; !existed {
 		p.family.existing++
 	}
-	if p.clusterIP != clusterIP {
-		p.countClusterIP(clusterIP)
+	clusterIP := netip.Addr{}
+	if i := slices.IndexFunc(asked, func(fr Frontend) bool { return fr.Kind == ClusterIP }); i >= 0 {
+		clusterIP = asked[i].Addr
 	}
+	p.countClusterIP(clusterIP)
 	p.ask(asked)
 	if !existed || routes != next.Routes {
 		p.placeAll()
@@ -124,6 +128,9 @@ func (p *port) remove() {
 }
 
 func (p *port) countClusterIP(a netip.Addr) {
+	if p.clusterIP == a {
+		return
+	}
 	if p.clusterIP.IsValid() {
 		p.family.clusterIPs.remove(p.clusterIP)
 	}
@@ -235,19 +242,14 @@ func (p *port) deleteEndpoint(target netip.AddrPort) {
 
 // setNode follows the node.
 func (f *family) setNode(node *model.Node, services map[model.ServiceName]*service) {
-	var local []netip.Prefix
-	for _, c := range node.LocalPods.CIDRs {
-		if model.FamilyOf(c.Addr()) == f.family {
-			local = append(local, c)
-		}
-	}
+	local := model.PrefixesOf(f.family, node.LocalPods.CIDRs)
 	if slices.Equal(local, f.localPods) {
 		return
 	}
 	f.localPods = local
 	for _, s := range services {
-		for _, sp := range s.ports {
-			if p := sp.families[familyIndex(f.family)]; p != nil {
+		for _, p := range s.ports {
+			if p.family == f {
 				p.placeAll()
 			}
 		}
@@ -273,20 +275,6 @@ func (f *family) settle(report func(Problem)) {
 		p.endpoints.compact()
 		p.current.frontends = len(p.asked) - p.lost
 	}
-}
-
-// conflicts returns who does not get what.
-func (f *family) conflicts() []Problem {
-	lost := map[pair][]Key{}
-	for k, list := range f.owners.contested {
-		owner := f.owners.byKey[k].port
-		for _, c := range list {
-			if c.port != owner {
-				lost[pair{c.port, owner}] = append(lost[pair{c.port, owner}], k)
-			}
-		}
-	}
-	return f.inUse(lost)
 }
 
 // inUse returns a problem for each pair, in order.
@@ -335,8 +323,8 @@ func (f *family) sorted(services map[model.ServiceName]*service, all bool) []*po
 	if all && f.existing != countExisting(f.dirty) {
 		list = make([]*port, 0, f.existing)
 		for _, s := range services {
-			for _, sp := range s.ports {
-				if p := sp.families[familyIndex(f.family)]; p != nil && p.exists {
+			for _, p := range s.ports {
+				if p.family == f && p.exists {
 					list = append(list, p)
 				}
 			}

@@ -216,10 +216,9 @@ type rig struct {
 	problems []Problem
 }
 
-func newRig(tb testing.TB) *rig { return newRigWith(tb, Options{}) }
-
-func newRigWith(tb testing.TB, o Options) *rig {
+func newRig(tb testing.TB) *rig {
 	r := &rig{v4: newMirror(tb), v6: newMirror(tb)}
+	var o Options
 	o.Apply = func(ctx context.Context, c *Changes) error {
 		if c.Family() == model.IPv6 {
 			return r.v6.apply(ctx, c)
@@ -232,6 +231,20 @@ func newRigWith(tb testing.TB, o Options) *rig {
 	require.NoError(tb, err)
 	r.SetNode(&model.Node{Name: "n1"})
 	return r
+}
+
+// repair looks at both families, as Repair does, and applies what was not accepted yet.
+func (r *rig) repair(tb testing.TB) {
+	o := &RepairOptions{Look: func(ctx context.Context, c *Changes) (Look, error) {
+		err := r.options.Apply(ctx, c)
+		if assert.NoError(tb, err) {
+			c.Accept()
+		}
+		return Look{}, err
+	}}
+	for _, f := range r.families {
+		r.look(tb.Context(), &repairLoop{family: f}, o)
+	}
 }
 
 func (r *rig) set(objects ...any) {

@@ -44,6 +44,6 @@ const (
 	DuplicatePort Reason = "DuplicatePort"
 	// InvalidEndpoint: one or more of its endpoints have no address or port number.
 	InvalidEndpoint Reason = "InvalidEndpoint"
-	// TooManyFrontends: its service has more of them than Options.MaxFrontends allows.
+	// TooManyFrontends: its service has more than 131,072 of them in a family.
 	TooManyFrontends Reason = "TooManyFrontends"
 )

@@ -59,7 +59,7 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 				}
 				if dice.IntN(8) == 0 {
 					r.v4.fail, r.v6.fail = nil, nil
-					assert.NoError(t, r.Reapply(quiet(t), dice.IntN(2) == 0))
+					r.repair(t)
 				}
 				if t.Failed() {
 					return
@@ -79,7 +79,6 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			}
 			r.sync(t)
 			assert.Empty(t, r.services, "what has gone is forgotten")
-			assert.Empty(t, r.Problems())
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
 				assert.Empty(t, f.owners.contested)

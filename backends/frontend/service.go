@@ -9,69 +9,63 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// service is a service with its ports, as described.
+// service is a service with its ports in both families, as described.
 type service struct {
 	name     model.ServiceName
 	object   *model.Service // nil if it is not set
-	ports    []*servicePort
-	index    map[portID]*servicePort // nil while the ports are few enough to look through
-	problems map[problemKey]Problem  // that were reported
+	ports    []*port
+	index    map[portID]*port      // nil while the ports are few enough to look through
+	problems map[problemKey]uint64 // that were reported: the round in which they were last there
 }
 
 // portID identifies a port in its service.
 type portID struct {
+	family   *family
 	name     string
 	protocol model.Protocol
 }
 
-// servicePort is a port in both families, nil for those that are not served.
-type servicePort struct {
-	id       portID
-	families [2]*port
-}
-
-func familyIndex(f model.Family) int {
-	if f == model.IPv6 {
-		return 1
-	}
-	return 0
-}
-
-func (s *service) port(id portID) *servicePort {
+// port returns a port, or nil.
+func (s *service) port(id portID) *port {
 	if s.index != nil {
 		return s.index[id]
 	}
 	for _, p := range s.ports {
-		if p.id == id {
+		if p.id() == id {
 			return p
 		}
 	}
 	return nil
 }
 
-func (s *service) addPort(p *servicePort) {
+// makePort returns a port, after it has made it if need be.
+func (s *service) makePort(id portID) *port {
+	if p := s.port(id); p != nil {
+		return p
+	}
+	name := model.PortName{Service: s.name, Port: id.name, Protocol: id.protocol}
+	p := &port{family: id.family, service: s, current: Port{Name: name}}
 	s.ports = append(s.ports, p)
 	switch {
 	case s.index != nil:
-		s.index[p.id] = p
+		s.index[id] = p
 	case len(s.ports) > maxScan:
-		s.index = make(map[portID]*servicePort, 2*len(s.ports))
+		s.index = make(map[portID]*port, 2*len(s.ports))
 		for _, o := range s.ports {
-			s.index[o.id] = o
+			s.index[o.id()] = o
 		}
 	}
+	return p
 }
 
 // removeUnused forgets ports of which nothing is known any more, and tells whether there are none left.
 func (s *service) removeUnused() (empty bool) {
-	s.ports = slices.DeleteFunc(s.ports, func(sp *servicePort) bool {
-		for _, p := range sp.families {
-			if p != nil && !p.isUnused() {
-				return false
-			}
+	s.ports = slices.DeleteFunc(s.ports, func(p *port) bool {
+		unused := p.isUnused()
+		if unused {
+			delete(s.index, p.id())
 		}
-		delete(s.index, sp.id)
-		return true
+		return unused
 	})
 	if len(s.ports) <= maxScan {
 		s.index = nil

@@ -16,8 +16,7 @@ type Options struct {
 	// Families are those that are served, in the order in which they are applied. Nil means both, IPv4 first.
 	Families []model.Family
 	// Apply makes the dataplane follow the changes of one family. Every Sync calls it once for each family, also if
-	// nothing has changed, and so does [Table.Reapply]; never for two families at a time. It must not call methods of
-	// the table.
+	// nothing has changed; never for two families at a time. It must not call methods of the table.
 	//
 	// If it returns nil, or an error made of nothing but [*sink.PortError], the changes are accepted, and are not told
 	// again. After any other error, unless it has called [Changes.Accept], the next call is told the same again, with
@@ -26,12 +25,11 @@ type Options struct {
 	// OnProblem is told what is not served and why, once, from within Sync: to make an Event of it, say. It is logged
 	// in any case. Nil is for programs that need no more than that.
 	OnProblem func(ctx context.Context, p Problem)
-	// MaxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000
-	// ports uses up the node. What is beyond is not served. 0 means 131,072.
-	MaxFrontends int
 }
 
-const defaultMaxFrontends = 1 << 17
+// maxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000 ports
+// uses up the node. What is beyond is not served.
+const maxFrontends = 1 << 17
 
 // Validate returns what is wrong with the options.
 func (o *Options) Validate() error {
@@ -39,26 +37,27 @@ func (o *Options) Validate() error {
 	if o.Apply == nil {
 		errs = append(errs, errors.New("no Apply function"))
 	}
-	if o.MaxFrontends < 0 {
-		errs = append(errs, fmt.Errorf("invalid MaxFrontends: %d is negative", o.MaxFrontends))
-	}
 	if o.Families != nil && len(o.Families) == 0 {
 		errs = append(errs, errors.New("no families: give nil for both"))
 	}
-	seen := map[model.Family]bool{}
-	for _, f := range o.Families {
-		if seen[f] || f != model.IPv4 && f != model.IPv6 {
-			errs = append(errs, fmt.Errorf("invalid or duplicate family: %v", f))
+	return errors.Join(append(errs, CheckFamilies(o.Families))...)
+}
+
+// CheckFamilies returns what is wrong with the families in the options of a table or a backend.
+func CheckFamilies(families []model.Family) error {
+	for i, f := range families {
+		if f != model.IPv4 && f != model.IPv6 || slices.Contains(families[:i], f) {
+			return fmt.Errorf("families: invalid or duplicate family %v", f)
 		}
-		seen[f] = true
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Table is a [sink.Sink] that keeps the frontends of both families. See the package documentation. The methods of the
-// sink are called from one goroutine at a time; Reapply, Repair, CleanUp and Problems may be called from any.
+// sink are called from one goroutine at a time; Repair and CleanUp may be called from any.
 type Table struct {
-	options Options
+	options      Options
+	maxFrontends int
 
 	// What was described since the last Sync, in the order in which it was.
 	described []description
@@ -101,10 +100,7 @@ func New(o Options) (*Table, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
-	if o.MaxFrontends == 0 {
-		o.MaxFrontends = defaultMaxFrontends
-	}
-	t := &Table{options: o, services: map[model.ServiceName]*service{}}
+	t := &Table{options: o, maxFrontends: maxFrontends, services: map[model.ServiceName]*service{}}
 	families := o.Families
 	if families == nil {
 		both := model.Families()
@@ -166,22 +162,19 @@ func (t *Table) Sync(ctx context.Context) error {
 	for _, f := range t.families {
 		f.full = f.full || t.resync == resyncAll || t.resync == resyncFailed && f.failed
 		f.retry = t.resync != resyncNothing || f.full && !f.failed
-		errs = append(errs, t.apply(ctx, f, t.options.Apply))
+		errs = append(errs, t.apply(ctx, f))
 	}
 	t.resync = resyncNothing
-	if err := ctx.Err(); err != nil && t.anyFailed() {
+	anyFailed := slices.ContainsFunc(t.families, func(f *family) bool { return f.failed })
+	if err := ctx.Err(); err != nil && anyFailed {
 		return err
 	}
 	return errors.Join(errs...)
 }
 
-func (t *Table) anyFailed() bool {
-	return slices.ContainsFunc(t.families, func(f *family) bool { return f.failed })
-}
-
 // apply calls the backend for one family.
-func (t *Table) apply(ctx context.Context, f *family, apply func(context.Context, *Changes) error) error {
-	err := apply(ctx, &Changes{table: t, family: f})
+func (t *Table) apply(ctx context.Context, f *family) error {
+	err := t.options.Apply(ctx, &Changes{table: t, family: f})
 	if err != nil {
 		err = &sink.FamilyError{Family: f.family, Err: err}
 	}
@@ -203,25 +196,6 @@ func (t *Table) accept(f *family) {
 	}
 }
 
-// Reapply calls Apply for families outside of a wave, if there has been a Sync and no CleanUp since; with full, they
-// are told everything as new. Nil means all families. It is for backends that notice by themselves that somebody has
-// changed their dataplane; [Table.Repair] does so with pauses.
-func (t *Table) Reapply(ctx context.Context, full bool, families ...model.Family) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.active {
-		return nil
-	}
-	var errs []error
-	for _, f := range t.families {
-		if len(families) == 0 || slices.Contains(families, f.family) {
-			f.full, f.retry = f.full || full, f.retry || full
-			errs = append(errs, t.apply(ctx, f, t.options.Apply))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // CleanUp calls remove, which is to remove from the dataplane all that is the backend's, without anything being applied
 // at the same time. Nothing is repaired from then on. The next Sync tells everything as new.
 func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error) error {
@@ -232,21 +206,4 @@ func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error)
 		f.full, f.failed = true, false
 	}
 	return remove(ctx)
-}
-
-// Problems returns what is not served at present, and why, as of the last Sync.
-func (t *Table) Problems() []Problem {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var list []Problem
-	for _, s := range t.services {
-		for _, p := range s.problems {
-			list = append(list, p)
-		}
-	}
-	for _, f := range t.families {
-		list = append(list, f.conflicts()...)
-	}
-	slices.SortFunc(list, Problem.compare)
-	return list
 }

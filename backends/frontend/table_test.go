@@ -27,9 +27,8 @@ func ep(target string, sets model.EndpointSets) *model.Endpoint {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := New(Options{MaxFrontends: -1, Families: []model.Family{model.IPv4, model.IPv4}})
-	assert.EqualError(t, err, "frontend: no Apply function\ninvalid MaxFrontends: -1 is negative\n"+
-		"invalid or duplicate family: IPv4")
+	_, err := New(Options{Families: []model.Family{model.IPv4, model.IPv4}})
+	assert.EqualError(t, err, "frontend: no Apply function\nfamilies: invalid or duplicate family IPv4")
 	_, err = New(Options{Apply: newMirror(t).apply, Families: []model.Family{}})
 	assert.ErrorContains(t, err, "no families")
 }
@@ -179,20 +178,19 @@ func TestWhatHasBeenAcceptedIsNotToldAgainAfterAFailure(t *testing.T) {
 	assert.Empty(t, r.v4.told)
 }
 
-func TestNothingIsAppliedInTheMiddleOfAWave(t *testing.T) {
+func TestARepairInTheMiddleOfAWaveSeesTheStateOfTheLastSync(t *testing.T) {
 	r := newRig(t)
 	r.set(web().Build())
-	require.NoError(t, r.Reapply(t.Context(), true))
-	assert.Zero(t, r.v4.calls, "before the first Sync")
 	r.sync(t)
 	r.set(ep("10.1.0.1:80", model.ClusterSet))
-	require.NoError(t, r.Reapply(t.Context(), true, model.IPv4))
+	r.repair(t)
 	assert.Equal(t, 2, r.v4.calls)
-	assert.Equal(t, 1, r.v6.calls)
 	assert.Empty(t, r.v4.ports[ep("10.1.0.1:80", 0).Port].sets[0])
+	r.sync(t)
+	assert.Len(t, r.v4.ports[ep("10.1.0.1:80", 0).Port].sets[0], 1)
 }
 
-func TestAfterCleanUpNothingIsAppliedUntilTheNextSync(t *testing.T) {
+func TestAfterCleanUpEverythingIsNew(t *testing.T) {
 	r := newRig(t)
 	r.set(web().Build())
 	r.sync(t)
@@ -201,8 +199,6 @@ func TestAfterCleanUpNothingIsAppliedUntilTheNextSync(t *testing.T) {
 		r.v6.reset()
 		return nil
 	}))
-	require.NoError(t, r.Reapply(t.Context(), true))
-	assert.Equal(t, 1, r.v4.calls)
 	r.sync(t)
 	assert.True(t, r.v4.full)
 	assert.Len(t, r.v4.ports, 1)
@@ -244,7 +240,11 @@ func TestWhatCannotBeServedIsSkippedByName(t *testing.T) {
 	r.set(web().Label("a", "b").Build())
 	r.sync(t)
 	assert.Len(t, r.problems, 5, "nothing is told twice")
-	assert.Len(t, r.Problems(), 2, "the endpoints")
+	r.DeleteService(s.Name)
+	r.sync(t)
+	r.set(s)
+	r.sync(t)
+	assert.Len(t, r.problems, 8, "another service of that name")
 }
 
 func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
@@ -255,7 +255,8 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 	for i := range 10 {
 		b.Port(fmt.Sprintf("p%d", i), uint16(80+i))
 	}
-	r := newRigWith(t, Options{MaxFrontends: 25})
+	r := newRig(t)
+	r.maxFrontends = 25
 	r.set(b.Build())
 	r.sync(t)
 	assert.Len(t, r.v4.frontends, 25)
@@ -264,7 +265,9 @@ func TestAServiceWithTooManyFrontendsIsServedAsFarAsItGoes(t *testing.T) {
 	r.set(fakemodel.Service("default/web").ClusterIP("10.96.0.1").Port("p0", 80).Build())
 	r.sync(t)
 	assert.Len(t, r.v4.frontends, 1)
-	assert.Empty(t, r.Problems())
+	r.set(b.Build())
+	r.sync(t)
+	assert.Len(t, r.problems, 16, "it had come to an end")
 }
 
 func TestAnotherPodCIDRChangesWhoMayReachItself(t *testing.T) {

@@ -3,7 +3,8 @@ package frontend
 import (
 	"context"
 	"fmt"
-	"net/netip"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -63,42 +64,25 @@ func (d *description) name() model.ServiceName {
 }
 
 func (t *Table) updateEndpoint(ctx context.Context, s *service, ep *model.Endpoint, gone bool) {
-	id := portID{ep.Port.Port, ep.Port.Protocol}
-	for _, f := range t.families {
-		if f.family != ep.Family() {
-			continue
+	i := slices.IndexFunc(t.families, func(f *family) bool { return f.family == ep.Family() })
+	if i < 0 {
+		if !gone && ep.Family() == 0 {
+			t.found(ctx, s, Problem{Port: ep.Port, Reason: InvalidEndpoint, Message: "an endpoint has no address"})
 		}
-		if gone {
-			if sp := s.port(id); sp != nil && sp.families[familyIndex(f.family)] != nil {
-				sp.families[familyIndex(f.family)].deleteEndpoint(ep.Target)
-			}
-			return
-		}
-		if !isValid(ep) {
-			t.reportOnce(ctx, s, Problem{Family: f.family, Port: ep.Port, Reason: InvalidEndpoint,
-				Message: fmt.Sprintf("endpoint %v has no port number", ep.Target.Addr())})
-		}
-		t.port(s, id, f).setEndpoint(ep)
 		return
 	}
-	if !gone && ep.Family() == 0 {
-		t.reportOnce(ctx, s, Problem{Port: ep.Port, Reason: InvalidEndpoint, Message: "an endpoint has no address"})
+	id := portID{t.families[i], ep.Port.Port, ep.Port.Protocol}
+	if gone {
+		if p := s.port(id); p != nil {
+			p.deleteEndpoint(ep.Target)
+		}
+		return
 	}
-}
-
-// port returns the port of a service, after it has made it if need be.
-func (t *Table) port(s *service, id portID, f *family) *port {
-	sp := s.port(id)
-	if sp == nil {
-		sp = &servicePort{id: id}
-		s.addPort(sp)
+	if !isValid(ep) {
+		t.found(ctx, s, Problem{Family: ep.Family(), Port: ep.Port, Reason: InvalidEndpoint,
+			Message: fmt.Sprintf("endpoint %v has no port number", ep.Target.Addr())})
 	}
-	p := &sp.families[familyIndex(f.family)]
-	if *p == nil {
-		name := model.PortName{Service: s.name, Port: id.name, Protocol: id.protocol}
-		*p = &port{family: f, service: s, current: Port{Name: name}}
-	}
-	return *p
+	s.makePort(id).setEndpoint(ep)
 }
 
 func (t *Table) setService(ctx context.Context, s *service, next *model.Service) {
@@ -113,49 +97,37 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	s.object = next
 	t.countHealthCheck(before, next)
 	same := sameFrontends(before, next)
-	reported := s.problems
-	s.problems = nil
-	for k, p := range reported {
-		if p.Reason == InvalidEndpoint { // the service says nothing of these
-			s.keepProblem(p)
-			delete(reported, k)
-		}
-	}
-	report := func(p Problem) {
-		if _, told := reported[p.key()]; told {
-			s.keepProblem(p)
-		} else {
-			t.reportOnce(ctx, s, p)
-		}
-	}
 	t.round++
 	for _, f := range t.families {
-		t.setPorts(s, f, same, report)
+		t.setPorts(ctx, s, f, same)
 	}
+	maps.DeleteFunc(s.problems, func(k problemKey, found uint64) bool {
+		return found != t.round && k.reason != InvalidEndpoint // of which the service says nothing
+	})
 }
 
 // setPorts follows what a service says of its ports in one family.
-func (t *Table) setPorts(s *service, f *family, same bool, report func(Problem)) {
+func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) {
 	next := s.object
 	var affinity time.Duration
 	if next.SessionAffinityTimeout > 0 {
 		affinity = max(next.SessionAffinityTimeout, time.Second)
 	}
 	ranges := next.SourceRanges(f.family)
-	left := t.options.MaxFrontends
+	left := t.maxFrontends
 	for _, sp := range next.Ports {
 		spec := Port{Name: next.PortName(sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
 		if spec.Routes.Sets() == 0 {
 			continue
 		}
 		if sp.Port == 0 || sp.Protocol == 0 {
-			report(Problem{Family: f.family, Port: spec.Name, Reason: InvalidPort,
+			t.found(ctx, s, Problem{Family: f.family, Port: spec.Name, Reason: InvalidPort,
 				Message: "it has no port number or protocol"})
 			continue
 		}
-		p := t.port(s, portID{sp.Name, sp.Protocol}, f)
+		p := s.makePort(portID{f, sp.Name, sp.Protocol})
 		if p.described == t.round {
-			report(Problem{Family: f.family, Port: spec.Name, Reason: DuplicatePort,
+			t.found(ctx, s, Problem{Family: f.family, Port: spec.Name, Reason: DuplicatePort,
 				Message: "the service has two ports of that name and protocol"})
 			continue
 		}
@@ -169,16 +141,16 @@ func (t *Table) setPorts(s *service, f *family, same bool, report func(Problem))
 			asked, p.omitted = frontends(f.family, next, sp, left)
 		}
 		if p.omitted > 0 {
-			report(Problem{Family: f.family, Port: spec.Name, Reason: TooManyFrontends,
+			t.found(ctx, s, Problem{Family: f.family, Port: spec.Name, Reason: TooManyFrontends,
 				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
-					p.omitted, t.options.MaxFrontends)})
+					p.omitted, t.maxFrontends)})
 		}
 		left -= len(asked)
 		p.numbers = numbers
-		p.describe(spec, asked, clusterIP(asked))
+		p.describe(spec, asked)
 	}
-	for _, sp := range s.ports {
-		if p := sp.families[familyIndex(f.family)]; p != nil && p.described != t.round {
+	for _, p := range s.ports {
+		if p.family == f && p.described != t.round {
 			p.remove()
 		}
 	}
@@ -190,27 +162,13 @@ func sameKinds(a, b *Port) bool {
 		(a.Routes.External.Endpoints != 0) == (b.Routes.External.Endpoints != 0)
 }
 
-// clusterIP returns the cluster IP among frontends, or the zero Addr.
-func clusterIP(list []Frontend) netip.Addr {
-	for _, fr := range list {
-		if fr.Kind == ClusterIP {
-			return fr.Addr
-		}
-	}
-	return netip.Addr{}
-}
-
 // deleteService takes back all that a service asks for. Its endpoints stay until they are deleted, too.
 func (t *Table) deleteService(s *service) {
 	t.countHealthCheck(s.object, nil)
 	s.object, s.problems = nil, nil
 	t.round++
-	for _, sp := range s.ports {
-		for _, p := range sp.families {
-			if p != nil {
-				p.remove()
-			}
-		}
+	for _, p := range s.ports {
+		p.remove()
 	}
 }
 
@@ -225,19 +183,15 @@ func (t *Table) countHealthCheck(before, after *model.Service) {
 	}
 }
 
-func (s *service) keepProblem(p Problem) {
+// found reports a problem of a service unless it was there before.
+func (t *Table) found(ctx context.Context, s *service, p Problem) {
 	if s.problems == nil {
-		s.problems = map[problemKey]Problem{}
+		s.problems = map[problemKey]uint64{}
 	}
-	s.problems[p.key()] = p
-}
-
-// reportOnce reports a problem of a service that was not reported since it began.
-func (t *Table) reportOnce(ctx context.Context, s *service, p Problem) {
 	if _, told := s.problems[p.key()]; !told {
-		s.keepProblem(p)
 		t.report(ctx, p)
 	}
+	s.problems[p.key()] = t.round
 }
 
 func (t *Table) report(ctx context.Context, p Problem) {

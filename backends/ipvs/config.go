@@ -21,17 +21,8 @@ func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs []netip
 	if node == nil {
 		node = &model.Node{}
 	}
-	ofFamily := func(prefixes []netip.Prefix) (list []netip.Prefix) {
-		for _, p := range prefixes {
-			if model.FamilyOf(p.Addr()) == f {
-				list = append(list, p.Masked())
-			}
-		}
-		slices.SortFunc(list, model.ComparePrefixes)
-		return slices.Compact(list)
-	}
-	c := &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods, serviceCIDRs: ofFamily(node.ServiceCIDRs)}
-	c.localPods.CIDRs = ofFamily(node.LocalPods.CIDRs)
+	c := &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods.Of(f),
+		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs)}
 	for _, a := range nodePortIPs {
 		if model.FamilyOf(a) == f && !a.IsLoopback() {
 			c.nodePortIPs = append(c.nodePortIPs, a)

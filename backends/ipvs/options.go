@@ -117,11 +117,7 @@ func (o *Options) Validate() error {
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
 	}
-	for i, f := range o.Families {
-		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
-			errs = append(errs, fmt.Errorf("families: invalid or duplicate family %v", f))
-		}
-	}
+	errs = append(errs, frontend.CheckFamilies(o.Families))
 	return errors.Join(errs...)
 }
 

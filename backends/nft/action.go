@@ -44,7 +44,8 @@ func actionsOf(p *frontend.Port, own *ownPort, kind frontend.Kind, restricted bo
 		return action{set: r.Endpoints, n: n, masquerade: r.Masquerade, nodePort: kind == frontend.NodePort}
 	}
 	r := p.RoutesOf(kind)
-	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other), restricted: restricted}
+	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other),
+		restricted: restricted}
 }
 
 func setName(s model.EndpointSets) string {
@@ -69,32 +70,19 @@ func (a action) chainName() string {
 	case a.nodePort:
 		name = "nodeport-" + name
 	}
-	return name + masqueradeSuffix(a.masquerade)
-}
-
-func masqueradeSuffix(m model.Masquerade) string {
-	switch m {
+	switch a.masquerade {
 	case model.MasqueradeAlways:
-		return "-masq"
+		name += "-masq"
 	case model.MasqueradeUnlessLocalPod:
-		return "-masq-nonpod"
+		name += "-masq-nonpod"
 	}
-	return ""
+	return name
 }
 
 // code is the short form of chainName for the names of chains that tell sources apart.
 func (a action) code() string {
-	switch {
-	case a.n == 0 && a.verdict == model.Drop:
-		return "drop"
-	case a.n == 0:
-		return "reject"
-	}
-	code := setName(a.set)
-	if a.own == "" {
-		code += fmt.Sprint(a.n)
-	}
-	return code + strings.TrimPrefix(masqueradeSuffix(a.masquerade), "-")
+	code := strings.TrimPrefix(strings.TrimPrefix(a.chainName(), a.own+"-"), "nodeport-")
+	return strings.ReplaceAll(strings.TrimSuffix(code, "-traffic"), "-", "")
 }
 
 // chainName returns the name of the chain that does all this, for example "pod-cluster3-node-cluster3masq-other-local2".
@@ -131,10 +119,10 @@ func (c *config) chains(s *sets, a actions) []chain {
 		inner := a
 		inner.restricted = false
 		chains = c.chains(s, inner)
-		return append(chains, chain{Chain: dp.Chain{Name: a.chainName()}, rules: []dp.Rule{
-			{Statements: []dp.Statement{dp.InSet{Key: s.vipSources.Key, Set: s.vipSources.Name, Not: true}, dp.Drop{}}},
-			{Statements: []dp.Statement{dp.Goto{Chain: inner.chainName()}}},
-		}})
+		ch := chain{Chain: dp.Chain{Name: a.chainName()}}
+		ch.add(dp.InSet{Key: s.vipSources.Key, Set: s.vipSources.Name, Not: true}, dp.Drop{})
+		ch.add(dp.Goto{Chain: inner.chainName()})
+		return append(chains, ch)
 	}
 	for _, each := range a.each() {
 		if each.n > 0 && (each.own == "" || each.masquerade != model.MasqueradeNever) {
@@ -153,18 +141,17 @@ func (c *config) balanceChain(s *sets, a action) chain {
 	setMark := dp.SetMark{Bit: c.mark}
 	switch a.masquerade {
 	case model.MasqueradeAlways:
-		ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{setMark}})
+		ch.add(setMark)
 	case model.MasqueradeUnlessLocalPod:
-		ch.rules = append(ch.rules, dp.Rule{Statements: append(c.isNoLocalPod(), setMark)})
+		ch.add(append(c.isLocalPod(true), setMark)...)
 	}
 	if a.own != "" {
 		a.masquerade = model.MasqueradeNever
-		ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.Goto{Chain: a.chainName()}}})
+		ch.add(dp.Goto{Chain: a.chainName()})
 		return ch
 	}
 	slots := s.slots(a.set, a.nodePort)
-	ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{
-		dp.DNATMap{Key: slots.Key, N: uint32(a.n), Map: slots.Name}}})
+	ch.add(dp.DNATMap{Key: slots.Key, N: uint32(a.n), Map: slots.Name})
 	return ch
 }
 
@@ -172,46 +159,30 @@ func (c *config) balanceChain(s *sets, a action) chain {
 func (c *config) sourcesChain(a actions) chain {
 	ch := chain{Chain: dp.Chain{Name: a.chainName()}}
 	if a.fromPod != a.other || a.fromPod != a.fromNode {
-		for _, isLocalPod := range c.isLocalPod() {
-			ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{isLocalPod, dp.Goto{Chain: a.fromPod.chainName()}}})
+		for _, isLocalPod := range c.isLocalPod(false) {
+			ch.add(isLocalPod, dp.Goto{Chain: a.fromPod.chainName()})
 		}
 	}
 	if a.fromNode != a.other {
-		ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{
-			dp.IsLocal{Field: dp.SourceAddr}, dp.Goto{Chain: a.fromNode.chainName()}}})
+		ch.add(dp.IsLocal{Field: dp.SourceAddr}, dp.Goto{Chain: a.fromNode.chainName()})
 	}
-	ch.rules = append(ch.rules, dp.Rule{Statements: []dp.Statement{dp.Goto{Chain: a.other.chainName()}}})
+	ch.add(dp.Goto{Chain: a.other.chainName()})
 	return ch
 }
 
-// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30).
-func (c *config) isLocalPod() []dp.Statement {
+// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30); or, with not,
+// those that together say that it is none.
+func (c *config) isLocalPod(not bool) []dp.Statement {
 	switch l := c.localPods; {
 	case l.Bridge != "":
-		return []dp.Statement{dp.FromInterface{Name: l.Bridge}}
+		return []dp.Statement{dp.FromInterface{Name: l.Bridge, Not: not}}
 	case l.InterfacePrefix != "":
-		return []dp.Statement{dp.FromInterface{Name: l.InterfacePrefix, Prefix: true}}
+		return []dp.Statement{dp.FromInterface{Name: l.InterfacePrefix, Prefix: true, Not: not}}
 	default:
 		var statements []dp.Statement
 		for _, p := range l.CIDRs {
-			statements = append(statements, dp.InPrefix{Field: dp.SourceAddr, Prefix: p})
+			statements = append(statements, dp.InPrefix{Field: dp.SourceAddr, Prefix: p, Not: not})
 		}
 		return statements
 	}
-}
-
-// isNoLocalPod returns the matches that together say that the source is no pod of this node.
-func (c *config) isNoLocalPod() []dp.Statement {
-	statements := c.isLocalPod()
-	for i, s := range statements {
-		switch s := s.(type) {
-		case dp.FromInterface:
-			s.Not = true
-			statements[i] = s
-		case dp.InPrefix:
-			s.Not = true
-			statements[i] = s
-		}
-	}
-	return statements
 }

@@ -16,19 +16,15 @@ import (
 )
 
 // Backend is a [sink.Sink] whose Sync applies services with nftables. It is also a [sink.NodeSetter] and a
-// [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close, CleanUp and
-// Problems, which may be called from any.
+// [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp,
+// which may be called from any.
 type Backend struct {
 	*frontend.Table
 
-	options   Options
-	dataplane dp.Interface
-	owned     bool // the dataplane is the backend's own to close
-	families  []*family
-
-	stop  context.CancelFunc
-	done  chan struct{}
-	close func() error
+	families []*family
+	stop     context.CancelFunc
+	done     chan struct{}
+	release  func() error // what the backend holds, once
 }
 
 var (
@@ -37,49 +33,53 @@ var (
 	_ sink.Resyncer   = (*Backend)(nil)
 )
 
-// New returns a backend, after it has found out that the kernel can do what it needs. It changes nothing until the first
-// Sync. When others change its tables it repairs them at once, in the background, until ctx ends or Close is called;
-// it logs with ctx's logger. ctx does not bound calls of Sync.
-func New(ctx context.Context, o Options) (*Backend, error) {
+// New returns a backend, after it has found out that the kernel can do what it needs. It changes nothing until the
+// first Sync. When others change its tables it repairs them at once, in the background, until ctx ends or Close is
+// called; it logs with ctx's logger. ctx does not bound calls of Sync.
+func New(ctx context.Context, o Options) (_ *Backend, err error) {
+	closeDataplane := func() error { return nil } // one that it is given is not the backend's to close
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("nft: %w", err), closeDataplane())
+		}
+	}()
 	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("nft: %w", err)
+		return nil, err
 	}
-	b := &Backend{options: o.withDefaults(), dataplane: o.Dataplane, done: make(chan struct{})}
-	if b.dataplane == nil {
+	if o = o.withDefaults(); o.Dataplane == nil {
 		n, err := dp.NewNetlink()
 		if err != nil {
-			return nil, fmt.Errorf("nft: %w", err)
+			return nil, err
 		}
-		b.dataplane, b.owned = n, true
+		o.Dataplane, closeDataplane = n, n.Close
 	}
-	if err := b.chooseFamilies(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
-	}
-	var families []model.Family
-	for _, f := range b.families {
-		families = append(families, f.key.Family)
-	}
-	metrics := newMetrics(families)
-	for _, f := range b.families {
-		f.metrics = metrics
-	}
-	unregister, err := metrics.Register(o.Metrics)
+	families, err := chooseFamilies(ctx, &o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.closeDataplane())
+		return nil, err
 	}
-	b.close = sync.OnceValue(func() error {
-		unregister()
-		return b.closeDataplane()
-	})
+	b := &Backend{done: make(chan struct{})}
+	metrics := newMetrics(families)
+	for _, f := range families {
+		b.families = append(b.families, &family{dataplane: o.Dataplane, options: &o, metrics: metrics,
+			key: dp.TableKey{Family: f, Name: o.TableName}})
+	}
 	b.Table, err = frontend.New(frontend.Options{Families: families, OnProblem: o.OnProblem,
 		Apply: func(ctx context.Context, c *frontend.Changes) error { return b.family(c.Family()).apply(ctx, c) }})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("nft: %w", err), b.close())
+		return nil, err
 	}
+	unregister, err := metrics.Register(o.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	b.release = sync.OnceValue(func() error {
+		unregister()
+		return closeDataplane()
+	})
 	ctx, b.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(b.done)
-		b.Repair(ctx, frontend.RepairOptions{Wake: b.dataplane.Drift(),
+		b.Repair(ctx, frontend.RepairOptions{Wake: o.Dataplane.Drift(),
 			Look: func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 				return b.family(c.Family()).repair(ctx, c)
 			}})
@@ -87,33 +87,33 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// chooseFamilies makes the families that are asked for or, if none is, those that the kernel can do.
-func (b *Backend) chooseFamilies(ctx context.Context) error {
-	families := b.options.Families
+// chooseFamilies returns the families that are asked for or, if none is, those that the kernel can do.
+func chooseFamilies(ctx context.Context, o *Options) (chosen []model.Family, err error) {
+	families := o.Families
 	if families == nil {
 		all := model.Families()
 		families = all[:]
 	}
 	for _, f := range families {
-		if err := probe(ctx, b.dataplane, f, &b.options); err != nil {
-			if b.options.Families == nil && f == model.IPv6 && ctx.Err() == nil {
-				klog.FromContext(ctx).Info("Serving IPv4 only, the kernel cannot do IPv6", "reason", err)
-				continue
-			}
-			return err
+		err := probe(ctx, o.Dataplane, f, o)
+		switch {
+		case err == nil:
+			chosen = append(chosen, f)
+		case o.Families == nil && f == model.IPv6 && ctx.Err() == nil:
+			klog.FromContext(ctx).Info("Serving IPv4 only, the kernel cannot do IPv6", "reason", err)
+		default:
+			return nil, err
 		}
-		b.families = append(b.families, &family{dataplane: b.dataplane, options: &b.options,
-			key: dp.TableKey{Family: f, Name: b.options.TableName}})
 	}
-	return nil
+	return chosen, nil
 }
 
 func (b *Backend) family(of model.Family) *family {
 	return b.families[slices.IndexFunc(b.families, func(f *family) bool { return f.key.Family == of })]
 }
 
-// CleanUp deletes the backend's tables. Flows that are under way keep their endpoints; for new ones services end. A later
-// Sync applies everything again.
+// CleanUp deletes the backend's tables. Flows that are under way keep their endpoints; for new ones services end. A
+// later Sync applies everything again.
 func (b *Backend) CleanUp(ctx context.Context) error {
 	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
 		var errs []error
@@ -131,14 +131,7 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
-	return b.close()
-}
-
-func (b *Backend) closeDataplane() error {
-	if !b.owned {
-		return nil
-	}
-	return b.dataplane.Close()
+	return b.release()
 }
 
 // CleanUp deletes the tables of a backend that is not running, whatever is in them: of o only TableName, Families and

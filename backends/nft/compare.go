@@ -84,7 +84,7 @@ func (p *plan) planAll(c *frontend.Changes) {
 func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	frontends, slots := 0, 0
 	for _, pc := range ports {
-		if n := pc.NumFrontends(); !wantsOwn(pc) {
+		if n := pc.After.NumFrontends(); !wantsOwn(pc) {
 			frontends += n
 			slots += n * pc.After.Size(model.ClusterSet)
 		}
@@ -106,18 +106,13 @@ func compatible(t *dp.Table) bool {
 			return false
 		}
 	}
-	want := map[string]*dp.Set{}
 	for _, s := range newSets().all() {
-		if !hasSlots(s) { // those get another name if need be
-			want[s.Name] = s
+		if have := t.Sets[s.Name]; have != nil && !hasSlots(s) && !have.Matches(s) { // slots get another name if need be
+			return false
 		}
 	}
 	for name, have := range t.Sets {
-		s := want[name]
-		if s == nil && strings.HasPrefix(name, clientsPrefix) {
-			s = clientsSet(nil, &ownPort{clients: name})
-		}
-		if s != nil && !have.Matches(s) {
+		if strings.HasPrefix(name, clientsPrefix) && !have.Matches(clientsSet(nil, &ownPort{clients: name})) {
 			return false
 		}
 	}

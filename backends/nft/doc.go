@@ -123,7 +123,7 @@
 // # Why two tables
 //
 // Everything is keyed by addresses, so one table of family inet would hold everything twice all the same, and each packet
-// would pass the rules of both families. With two tables a failure in one family leaves the other in force, the kernel
+// would pass the rules of both families. With two tables a failure in one family leaves the other applied, the kernel
 // validates half as much for each change, and a kernel without IPv6 needs no special case.
 //
 // # Metrics

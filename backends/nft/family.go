@@ -85,17 +85,17 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		f.state = unknown
 	}
 	f.lookForDrift()
-	if f.failed = f.sync(ctx, c); f.failed == nil {
+	f.failed = nil
+	err := f.sync(ctx, c)
+	if err == nil {
 		return nil
 	}
-	err := fmt.Errorf("nft: %w", f.failed)
-	if !errors.Is(err, dp.ErrStale) {
+	if err = fmt.Errorf("nft: %w", err); !errors.Is(err, dp.ErrStale) {
 		f.state = unknown
 	}
-	if f.failed = err; ctx.Err() == nil {
+	if ctx.Err() == nil { // or it has merely not been done
+		f.failed = err
 		f.countFailure()
-	} else {
-		f.failed = nil // it has merely not been done
 	}
 	return err
 }

@@ -119,7 +119,8 @@ type config struct {
 	localPods model.LocalPods
 	// serviceCIDRs are those of the family.
 	serviceCIDRs []netip.Prefix
-	// nodePortIPs serve node ports; or, if nodePortPrefixes is not nil, all local addresses in those.
+	// nodePortIPs serve node ports; or, if nodePortPrefixes is not nil, all local addresses in those. The zero Prefix
+	// holds all.
 	nodePortIPs      []netip.Addr
 	nodePortPrefixes []netip.Prefix
 }
@@ -129,39 +130,21 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 	if node == nil {
 		node = &model.Node{}
 	}
-	ofFamily := func(prefixes []netip.Prefix) (list []netip.Prefix) {
-		for _, p := range prefixes {
-			if model.FamilyOf(p.Addr()) == f {
-				list = append(list, p.Masked())
-			}
-		}
-		slices.SortFunc(list, model.ComparePrefixes)
-		return slices.Compact(list)
-	}
-	c.serviceCIDRs = ofFamily(node.ServiceCIDRs)
-	c.localPods = node.LocalPods
-	c.localPods.CIDRs = ofFamily(node.LocalPods.CIDRs)
+	c.serviceCIDRs, c.localPods = model.PrefixesOf(f, node.ServiceCIDRs), node.LocalPods.Of(f)
 	switch choice := o.NodePortAddresses; {
 	case choice.Primary:
 		c.nodePortIPs = choice.Of(nil, node).Of(f)
 	case choice.All(f):
-		c.nodePortPrefixes = []netip.Prefix{everything(f)}
+		c.nodePortPrefixes = []netip.Prefix{{}}
 	default:
-		c.nodePortPrefixes = ofFamily(choice.CIDRs)
+		c.nodePortPrefixes = model.PrefixesOf(f, choice.CIDRs)
 	}
 	return c
 }
 
-func everything(f model.Family) netip.Prefix {
-	if f == model.IPv6 {
-		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-}
-
 func loopback(f model.Family) netip.Prefix {
 	if f == model.IPv6 {
-		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+		return netip.MustParsePrefix("::1/128")
 	}
 	return netip.MustParsePrefix("127.0.0.0/8")
 }
@@ -179,63 +162,69 @@ func (c *config) equal(o *config) bool {
 // address translation (S33): there may be others who serve some of these, and packets to an address of the node itself are
 // not forwarded at all.
 func (c *config) baseChains(s *sets) []chain {
-	rules := func(list ...dp.Rule) []dp.Rule { return list }
-	rule := func(comment string, statements ...dp.Statement) dp.Rule {
-		return dp.Rule{Statements: statements, Comment: comment}
+	reject := chain{Chain: dp.Chain{Name: rejectChain}}
+	reject.add(dp.Reject{})
+	drop := chain{Chain: dp.Chain{Name: dropChain}}
+	drop.add(dp.Drop{})
+	masquerade := chain{Chain: dp.Chain{Name: masqueradeChain}}
+	masquerade.add(dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{})
+	masquerade.addCommented("an endpoint that reaches itself",
+		dp.InSet{Key: s.hairpin.Key, Set: s.hairpin.Name}, dp.Masquerade{})
+	base := func(name string, hook dp.Hook, priority int32, isFilter bool, rule ...dp.Statement) chain {
+		ch := chain{Chain: dp.Chain{Name: name, Hook: hook, Priority: priority, Filter: isFilter}}
+		ch.add(rule...)
+		return ch
 	}
-	services := rules(rule("", dp.Jump{Chain: servicesChain}))
-	check := rules(rule("", dp.IsNew{}, dp.Jump{Chain: clusterIPsChain}))
-	return []chain{
-		{Chain: dp.Chain{Name: rejectChain}, rules: rules(rule("", dp.Reject{}))},
-		{Chain: dp.Chain{Name: dropChain}, rules: rules(rule("", dp.Drop{}))},
-		{Chain: dp.Chain{Name: servicesChain}, rules: c.servicesRules(s)},
-		{Chain: dp.Chain{Name: clusterIPsChain}, rules: c.clusterIPsRules(s)},
-		{Chain: dp.Chain{Name: masqueradeChain}, rules: rules(
-			rule("", dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{}),
-			rule("an endpoint that reaches itself",
-				dp.InSet{Key: s.hairpin.Key, Set: s.hairpin.Name}, dp.Masquerade{}))},
-		{Chain: dp.Chain{Name: preroutingChain, Hook: dp.Prerouting, Priority: dstNAT}, rules: services},
-		{Chain: dp.Chain{Name: outputChain, Hook: dp.Output, Priority: dstNAT}, rules: services},
-		{Chain: dp.Chain{Name: postroutingChain, Hook: dp.Postrouting, Priority: srcNAT},
-			rules: rules(rule("", dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}))},
-		{Chain: dp.Chain{Name: forwardChain, Hook: dp.Forward, Priority: filter, Filter: true}, rules: check},
-		{Chain: dp.Chain{Name: filterChain, Hook: dp.Output, Priority: afterDstNAT, Filter: true}, rules: check},
+	services, check := dp.Jump{Chain: servicesChain}, dp.Jump{Chain: clusterIPsChain}
+	return []chain{reject, drop, c.servicesChain(s), c.clusterIPsChain(s), masquerade,
+		base(preroutingChain, dp.Prerouting, dstNAT, false, services),
+		base(outputChain, dp.Output, dstNAT, false, services),
+		base(postroutingChain, dp.Postrouting, srcNAT, false, dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}),
+		base(forwardChain, dp.Forward, filter, true, dp.IsNew{}, check),
+		base(filterChain, dp.Output, afterDstNAT, true, dp.IsNew{}, check),
 	}
 }
 
-// clusterIPsRules refuse new connections to what is left of service addresses (S33).
-func (c *config) clusterIPsRules(s *sets) []dp.Rule {
-	rules := []dp.Rule{{Comment: "ports that the service does not have", Statements: []dp.Statement{
-		dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Reject{}}}}
+// clusterIPsChain refuses new connections to what is left of service addresses (S33).
+func (c *config) clusterIPsChain(s *sets) chain {
+	ch := chain{Chain: dp.Chain{Name: clusterIPsChain}}
+	ch.addCommented("ports that the service does not have",
+		dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Reject{})
 	for _, cidr := range c.serviceCIDRs {
-		rules = append(rules, dp.Rule{Comment: "service addresses that are not in use", Statements: []dp.Statement{
-			dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{}}})
+		ch.addCommented("service addresses that are not in use",
+			dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{})
 	}
-	return rules
+	return ch
 }
 
-// servicesRules sorts new connections: those to an address and port of a service, then those to node ports (S35).
-func (c *config) servicesRules(s *sets) []dp.Rule {
-	rules := []dp.Rule{{Statements: []dp.Statement{dp.GotoMap{Key: vipKey(), Map: s.serviceIPs.Name}}}}
+// servicesChain sorts new connections: those to an address and port of a service, then those to node ports (S35).
+func (c *config) servicesChain(s *sets) chain {
+	ch := chain{Chain: dp.Chain{Name: servicesChain}}
+	ch.add(dp.GotoMap{Key: vipKey(), Map: s.serviceIPs.Name})
 	nodePorts := dp.GotoMap{Key: nodePortKey(), Map: s.nodePorts.Name}
 	if c.nodePortPrefixes == nil {
-		return append(rules, dp.Rule{Statements: []dp.Statement{
-			dp.InSet{Key: s.nodePortIPs.Key, Set: s.nodePortIPs.Name}, nodePorts}})
+		ch.add(dp.InSet{Key: s.nodePortIPs.Key, Set: s.nodePortIPs.Name}, nodePorts)
 	}
 	for _, p := range c.nodePortPrefixes {
-		statements := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: loopback(c.family), Not: true}}
+		match := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: loopback(c.family), Not: true}}
 		if p.Bits() > 0 {
-			statements = append(statements, dp.InPrefix{Field: dp.DestinationAddr, Prefix: p})
+			match = append(match, dp.InPrefix{Field: dp.DestinationAddr, Prefix: p})
 		}
-		rules = append(rules, dp.Rule{Statements: append(statements, dp.IsLocal{Field: dp.DestinationAddr}, nodePorts)})
+		ch.add(append(match, dp.IsLocal{Field: dp.DestinationAddr}, nodePorts)...)
 	}
-	return rules
+	return ch
 }
 
 // chain is a chain with its rules.
 type chain struct {
 	dp.Chain
 	rules []dp.Rule
+}
+
+func (c *chain) add(rule ...dp.Statement) { c.rules = append(c.rules, dp.Rule{Statements: rule}) }
+
+func (c *chain) addCommented(comment string, rule ...dp.Statement) {
+	c.rules = append(c.rules, dp.Rule{Statements: rule, Comment: comment})
 }
 
 // ids returns what the rules are compared by.

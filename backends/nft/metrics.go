@@ -16,8 +16,10 @@ type metrics struct {
 func newMetrics(families []model.Family) *metrics {
 	const prefix = "kubeproxy_sync_proxy_rules_nftables_"
 	m := &metrics{
-		syncFailures:    shared.Counter(families, prefix+"sync_failures_total", "Attempts to put changes, or everything, in force that failed"),
-		cleanUpFailures: shared.Counter(families, prefix+"cleanup_failures_total", "Attempts to remove what is no longer needed that failed"),
+		syncFailures: shared.Counter(families, prefix+"sync_failures_total",
+			"Attempts to apply changes, or everything, that failed"),
+		cleanUpFailures: shared.Counter(families, prefix+"cleanup_failures_total",
+			"Attempts to remove what is no longer needed that failed"),
 	}
 	m.Metrics = []prometheus.Collector{m.syncFailures, m.cleanUpFailures}
 	return m

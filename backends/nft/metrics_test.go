@@ -28,7 +28,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 # TYPE kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total counter
 kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family="IPv4"} 0
 kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family="IPv6"} 0
-# HELP kubeproxy_sync_proxy_rules_nftables_sync_failures_total Attempts to put changes, or everything, in force that failed
+# HELP kubeproxy_sync_proxy_rules_nftables_sync_failures_total Attempts to apply changes, or everything, that failed
 # TYPE kubeproxy_sync_proxy_rules_nftables_sync_failures_total counter
 kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv4"} 0
 kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family="IPv6"} 0

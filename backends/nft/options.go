@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/bits"
 	"regexp"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,22 +27,22 @@ type Options struct {
 	// TableName is the name of the backend's tables. Whatever is in tables of that name is the backend's: it is
 	// corrected, or replaced if it is of another layout. Other tables are never touched. Default: DefaultTableName.
 	TableName string
-	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they are
-	// (S31). Default: DefaultMasqueradeMark.
+	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
+	// are (S31). Default: DefaultMasqueradeMark.
 	MasqueradeMark uint32
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted. Default,
-	// the zero Choice: all of them. Kube-proxy's default in mode nftables is Choice.Primary.
+	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
+	// Default, the zero Choice: all of them. Kube-proxy's default in mode nftables is Choice.Primary.
 	NodePortAddresses nodeaddr.Choice
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel can.
 	Families []model.Family
 	// Dataplane is where rules go. Default: the kernel, in the network namespace of the thread that calls New. The
 	// backend does not close one that it is given.
 	Dataplane dataplane.Interface
-	// OnProblem, if given, is told once what of a service port is not served and why, from within Sync: to make an Event of it,
-	// say. It is logged in any case.
+	// OnProblem, if given, is told once what of a service port is not served and why, from within Sync: to make an Event
+	// of it, say. It is logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
-	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation for the
-	// list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
+	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation
+	// for the list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
 }
 
@@ -52,9 +51,10 @@ var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
 // Validate returns everything that is wrong.
 func (o *Options) Validate() error {
-	var errs []error
+	errs := []error{frontend.CheckFamilies(o.Families)}
 	if o.TableName != "" && !tableName.MatchString(o.TableName) {
-		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'", o.TableName))
+		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'",
+			o.TableName))
 	}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
@@ -62,11 +62,6 @@ func (o *Options) Validate() error {
 	for _, p := range o.NodePortAddresses.CIDRs {
 		if !p.IsValid() {
 			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
-		}
-	}
-	for i, f := range o.Families {
-		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
-			errs = append(errs, fmt.Errorf("families: %v is unknown or there twice", f))
 		}
 	}
 	return errors.Join(errs...)

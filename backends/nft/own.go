@@ -50,7 +50,7 @@ func backendSets() [2]model.EndpointSets {
 // wantsOwn tells whether a service port gets chains of its own.
 func wantsOwn(c *frontend.PortChange) bool {
 	p := c.After
-	if p == nil || c.NumFrontends() == 0 {
+	if p == nil || p.NumFrontends() == 0 {
 		return false
 	}
 	endpoints, used := 0, p.Routes.Sets()
@@ -59,7 +59,7 @@ func wantsOwn(c *frontend.PortChange) bool {
 			endpoints += p.Size(set)
 		}
 	}
-	return p.AffinityTimeout > 0 || c.NumFrontends()*endpoints > maxSharedSlots
+	return p.AffinityTimeout > 0 || p.NumFrontends()*endpoints > maxSharedSlots
 }
 
 // ownOf returns what a service port has of its own from now on, without its chains; nil if that is nothing.
@@ -115,7 +115,8 @@ func (p *plan) newID(n model.PortName, set model.EndpointSets) uint32 {
 }
 
 func hashOf(n model.PortName) [sha256.Size]byte {
-	return sha256.Sum256([]byte(n.Service.Namespace + "\x00" + n.Service.Name + "\x00" + n.Port + "\x00" + n.Protocol.String()))
+	return sha256.Sum256([]byte(strings.Join([]string{n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String()},
+		"\x00")))
 }
 
 // nameOf returns a name for what is a service port's own: readable, bounded, and its alone.
@@ -130,15 +131,13 @@ func nameOf(n model.PortName) string {
 
 // identifier makes text fit to be a part of a name that nft can read: letters, digits, '/', '-', '_' and '.'.
 func identifier(text string, limit int) string {
-	b := []byte(text[:min(len(text), limit)])
-	for i, c := range b {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '/', c == '-', c == '_', c == '.':
-		default:
-			b[i] = '_'
+	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_."
+	return strings.Map(func(c rune) rune {
+		if strings.ContainsRune(fit, c) {
+			return c
 		}
-	}
-	return string(b)
+		return '_'
+	}, text[:min(len(text), limit)])
 }
 
 // ownChains returns the chains of a service port that has its own, in the order in which they can be made.
@@ -172,11 +171,11 @@ func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 // randomChain sends to an endpoint of the i-th set at random.
 func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
 	slots := p.base.sets.portEndpoints
-	return chain{
-		Chain: dp.Chain{Name: action{set: backendSets()[i], n: 1, own: o.random}.chainName(), Comment: comment(port)},
-		rules: []dp.Rule{{Statements: []dp.Statement{dp.IsProtocol{Protocol: port.Name.Protocol},
-			dp.DNATMap{Key: slots.Key, ID: o.ids[i], N: uint32(port.Size(backendSets()[i])), Map: slots.Name}}}},
-	}
+	set := backendSets()[i]
+	ch := chain{Chain: dp.Chain{Name: action{set: set, n: 1, own: o.random}.chainName(), Comment: comment(port)}}
+	ch.add(dp.IsProtocol{Protocol: port.Name.Protocol},
+		dp.DNATMap{Key: slots.Key, ID: o.ids[i], N: uint32(port.Size(set)), Map: slots.Name})
+	return ch
 }
 
 // clientsChain keeps clients with their endpoints.
@@ -185,9 +184,9 @@ func clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) ch
 	a := action{set: set, n: 1, own: o.name}
 	ch := chain{Chain: dp.Chain{Name: a.chainName(), Comment: comment(c.After)}}
 	send := func(ep netip.AddrPort, match ...dp.Statement) {
-		ch.rules = append(ch.rules, dp.Rule{Statements: append(match,
+		ch.add(append(match,
 			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: endpointID(ep), Timeout: c.After.AffinityTimeout},
-			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep})})
+			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep})...)
 	}
 	endpoints := make([]netip.AddrPort, 0, c.After.Size(set))
 	for _, ep := range c.Endpoints(set) {
@@ -205,7 +204,7 @@ func clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) ch
 		}
 	}
 	a.own = o.random
-	ch.rules = append(ch.rules, dp.Rule{Comment: "if the set is full", Statements: []dp.Statement{dp.Goto{Chain: a.chainName()}}})
+	ch.addCommented("if the set is full", dp.Goto{Chain: a.chainName()})
 	return ch
 }
 

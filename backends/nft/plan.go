@@ -115,25 +115,18 @@ func (p *plan) changePort(c *frontend.PortChange) {
 		before.own = p.base.own[c.Before.Name]
 	}
 	after.own = p.ownOf(c, before.own)
-	if before.Port == nil || after.Port == nil {
-		for fc := range c.FrontendChanges() {
-			p.changeFrontend(c, before, fc.Before, after, fc.After)
+	all := before.Port != nil && after.Port != nil && concernsAll(c, before, after)
+	changed := map[frontend.Key]bool{}
+	for fc := range c.FrontendChanges() {
+		if all {
+			changed[fc.Key()] = true
 		}
-	} else {
-		changed := map[frontend.Key]bool{}
-		for fc := range c.FrontendChanges() {
-			k := fc.Before
-			if k == nil {
-				k = fc.After
-			}
-			changed[k.Key] = true
-			p.changeFrontend(c, before, fc.Before, after, fc.After)
-		}
-		if concernsAll(c, before, after) {
-			for fr := range c.Frontends() {
-				if !changed[fr.Key] {
-					p.changeFrontend(c, before, &fr, after, &fr)
-				}
+		p.changeFrontend(c, before, fc.Before, after, fc.After)
+	}
+	if all {
+		for fr := range c.Frontends() {
+			if !changed[fr.Key] {
+				p.changeFrontend(c, before, &fr, after, &fr)
 			}
 		}
 	}
@@ -151,11 +144,13 @@ func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
 		return true
 	}
-	return after.own == nil && (len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
+	return after.own == nil &&
+		(len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
 }
 
 // changeFrontend plans what differs of a frontend, where o is as it is and n as it is to be; either may be nil.
-func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan, n *frontend.Frontend) {
+func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan,
+	n *frontend.Frontend) {
 	var key string
 	var nodePort bool
 	var was, is dp.Element
