@@ -85,7 +85,8 @@ func (a action) code() string {
 	return strings.ReplaceAll(strings.TrimSuffix(code, "-traffic"), "-", "")
 }
 
-// chainName returns the name of the chain that does all this, for example "pod-cluster3-node-cluster3masq-other-local2".
+// chainName returns the name of the chain that does all this, for example
+// "pod-cluster3-node-cluster3masq-other-local2".
 func (a actions) chainName() string {
 	name := a.other.chainName()
 	if !a.simple() {
@@ -111,8 +112,8 @@ func (a actions) own() string {
 	return ""
 }
 
-// chains returns the chains that actions need besides those that are always there and those that a service port with chains
-// of its own has for each set, in the order in which they can be made; the last one is that of a itself.
+// chains returns the chains that actions need besides those that are always there and those that a service port with
+// chains of its own has for each set, in the order in which they can be made; the last one is that of a itself.
 func (c *config) chains(s *sets, a actions) []chain {
 	var chains []chain
 	if a.restricted {

@@ -42,7 +42,8 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	require.NoError(t, err, listed)
 	var set string
 	for line := range strings.Lines(listed) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "set" && strings.HasSuffix(words[1], "dns/udp/dns") &&
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "set" &&
+			strings.HasSuffix(words[1], "dns/udp/dns") &&
 			strings.HasPrefix(words[1], "affinity-") {
 			set = words[1]
 		}

@@ -16,8 +16,8 @@ import (
 )
 
 // Backend is a [sink.Sink] whose Sync applies services with nftables. It is also a [sink.NodeSetter] and a
-// [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp,
-// which may be called from any.
+// [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close and
+// CleanUp, which may be called from any.
 type Backend struct {
 	*frontend.Table
 

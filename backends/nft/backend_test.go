@@ -31,7 +31,8 @@ func TestTheRulesetReadsWell(t *testing.T) {
 
 func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, nft.Options{MasqueradeMark: 1 << 20, Families: []model.Family{model.IPv4},
-		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
+		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{
+			netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
 	r.set(backendtest.EveryFeature()...)
 	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
 	r.sync()
@@ -157,7 +158,8 @@ func TestATableOfAnotherLayoutIsReplacedInOneTransaction(t *testing.T) {
 			require.NoError(t, r.fake.ApplyAsSomebodyElse(tx))
 			r.set(backendtest.EveryFeature()...)
 			r.sync()
-			assert.Equal(t, []string{"delete table ip kube-proxy-lib", "add table ip kube-proxy-lib"}, r.commands(model.IPv4)[:2])
+			assert.Equal(t, []string{"delete table ip kube-proxy-lib", "add table ip kube-proxy-lib"},
+				r.commands(model.IPv4)[:2])
 			assert.Len(t, r.applied, 1)
 		})
 	}
@@ -339,7 +341,8 @@ func TestAfterACleanUpNothingIsRepaired(t *testing.T) {
 func TestTheSecondServiceThatWantsAnAddressGetsItWhenTheFirstOneGoes(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
 	service := func(name, clusterIP string) []any {
-		return []any{fm.Service("default/"+name).ClusterIP(clusterIP).ExternalIP("198.51.100.1").Port("http", 80).Build(),
+		return []any{
+			fm.Service("default/"+name).ClusterIP(clusterIP).ExternalIP("198.51.100.1").Port("http", 80).Build(),
 			fm.Endpoint("default/"+name+":http/TCP", "10.244.2.1:80").Build()}
 	}
 	has := func(owner string) {

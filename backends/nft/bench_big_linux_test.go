@@ -39,8 +39,8 @@ func (h hugeService) endpoint(port, i int) *model.Endpoint {
 	name := model.PortName{Service: model.ServiceName{Namespace: "bench", Name: "huge"}, Port: fmt.Sprint("p", port),
 		Protocol: model.TCP}
 	pod := netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})
-	return &model.Endpoint{Port: name, Target: netip.AddrPortFrom(pod, uint16(1+port)), Sets: model.ClusterSet, Ready: true,
-		Serving: true}
+	return &model.Endpoint{Port: name, Target: netip.AddrPortFrom(pod, uint16(1+port)), Sets: model.ClusterSet,
+		Ready: true, Serving: true}
 }
 
 var hugeServices = []hugeService{{16000, 1, 2}, {1, 8000, 2}, {1, 1, 50000}, {100, 10, 1000}}

@@ -24,8 +24,8 @@ const bareRules = `table ip bare {
 }
 `
 
-// upstreamRules are what a packet meets in upstream kube-proxy's table, in its order; what happens to traffic of services is
-// left out.
+// upstreamRules are what a packet meets in upstream kube-proxy's table, in its order; what happens to traffic of
+// services is left out.
 func upstreamRules(c backendtest.ClusterSize) string {
 	var ips, verdicts strings.Builder
 	for i := range c.Services {
@@ -78,9 +78,9 @@ func upstreamRules(c backendtest.ClusterSize) string {
 `
 }
 
-// BenchmarkBystander is a new connection, with one answer, that is no service's. Each of the ways is measured in turn, so that
-// what else the machine does concerns all alike. %-of-conntrack is how much more of the processor it takes than with nothing
-// but the kernel's connection tracking, which has to be for any NAT.
+// BenchmarkBystander is a new connection, with one answer, that is no service's. Each of the ways is measured in turn,
+// so that what else the machine does concerns all alike. %-of-conntrack is how much more of the processor it takes than
+// with nothing but the kernel's connection tracking, which has to be for any NAT.
 func BenchmarkBystander(b *testing.B) {
 	c := backendtest.Sizes(10, 10000)[0]
 	load := func(rules string) func() error {

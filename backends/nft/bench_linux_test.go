@@ -43,7 +43,8 @@ func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 		b.Run(c.String(), func(b *testing.B) {
 			testns.Enter(b)
 			b.ReportAllocs()
-			f(backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, nft.Options{}) }, Settle: settle}, b)
+			f(backendtest.Bench{Size: c, Settle: settle,
+				New: func() backendtest.Backend { return newBackend(b, nft.Options{}) }}, b)
 		})
 	}
 }
@@ -78,7 +79,8 @@ func floorTable(b *testing.B, c backendtest.ClusterSize) (endpoints, services *d
 	n, err := dp.NewNetlink()
 	require.NoError(b, err)
 	key := []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
-	endpoints = &dp.Set{Name: "endpoints", Key: append(key[:3:3], dp.Random), Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}, Size: 1 << 18}
+	endpoints = &dp.Set{Name: "endpoints", Key: append(key[:3:3], dp.Random), Size: 1 << 18,
+		Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}}
 	if c.Services > 10000 {
 		endpoints.Size <<= 2
 	}
@@ -100,7 +102,8 @@ func floorTable(b *testing.B, c backendtest.ClusterSize) (endpoints, services *d
 func rawBatch(c backendtest.ClusterSize, first, n, endpoints int, replace bool) []netlink.Message {
 	message := func(typ, flags uint16, family byte, resource uint16, data []byte) netlink.Message {
 		head := binary.BigEndian.AppendUint16([]byte{family, 0}, resource)
-		return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(typ), Flags: netlink.HeaderFlags(flags | unix.NLM_F_REQUEST)}, Data: append(head, data...)}
+		return netlink.Message{Data: append(head, data...), Header: netlink.Header{
+			Type: netlink.HeaderType(typ), Flags: netlink.HeaderFlags(flags | unix.NLM_F_REQUEST)}}
 	}
 	list := func(typ, flags uint16, set string, elements [][]byte) (ms []netlink.Message) {
 		for len(elements) > 0 {
@@ -110,7 +113,8 @@ func rawBatch(c backendtest.ClusterSize, first, n, endpoints int, replace bool) 
 				attrs = append(attrs, e...)
 			}
 			elements = elements[k:]
-			data, _ := netlink.MarshalAttributes([]netlink.Attribute{{Type: 1, Data: []byte("kpl-floor\x00")}, {Type: 2, Data: []byte(set + "\x00")},
+			data, _ := netlink.MarshalAttributes([]netlink.Attribute{
+				{Type: 1, Data: []byte("kpl-floor\x00")}, {Type: 2, Data: []byte(set + "\x00")},
 				{Type: 3 | netlink.Nested, Data: attrs}})
 			ms = append(ms, message(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags, unix.NFPROTO_IPV4, 0, data))
 		}
@@ -132,7 +136,8 @@ func rawBatch(c backendtest.ClusterSize, first, n, endpoints int, replace bool) 
 			keys = append(keys, attr(1|nested, k))
 		}
 		k := attr(1|nested, attr(1, key))
-		v := attr(2|nested, attr(2|nested, append(attr(1, binary.BigEndian.AppendUint32(nil, uint32(unix.NFT_GOTO&0xffffffff))), attr(2, []byte("balance\x00"))...)))
+		code := binary.BigEndian.AppendUint32(nil, uint32(unix.NFT_GOTO&0xffffffff))
+		v := attr(2|nested, attr(2|nested, append(attr(1, code), attr(2, []byte("balance\x00"))...)))
 		verdicts = append(verdicts, attr(1|nested, append(k, v...)))
 	}
 	batch := []netlink.Message{message(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES, nil)}
@@ -176,7 +181,8 @@ func BenchmarkFloor(b *testing.B) {
 				_, err = conn.Receive()
 				require.NoError(b, err)
 			})
-			require.NoError(b, nft.CleanUp(b.Context(), nft.Options{TableName: "kpl-floor", Families: []model.Family{model.IPv4}}))
+			require.NoError(b, nft.CleanUp(b.Context(),
+				nft.Options{TableName: "kpl-floor", Families: []model.Family{model.IPv4}}))
 			settle()
 			b.StartTimer()
 		}

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// compare reads the table and corrects what is not as it should be. What is right stays, whoever made it: that is how a new
-// process takes over, and how the damage of others is repaired. It tells whether anything was changed.
+// compare reads the table and corrects what is not as it should be. What is right stays, whoever made it: that is how a
+// new process takes over, and how the damage of others is repaired. It tells whether anything was changed.
 //
-// In a table of which nothing is known the slots are not read. They are written anew into maps of other names, and the chains
-// that look there are rewritten: packets under way still find the old ones.
+// In a table of which nothing is known the slots are not read. They are written anew into maps of other names, and the
+// chains that look there are rewritten: packets under way still find the old ones.
 func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
 	rewrite := f.state == unknown
 	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.TableSet) bool { return !rewrite || s.Size == 0 })
@@ -80,7 +80,8 @@ func (p *plan) planAll(c *frontend.Changes) {
 	p.changeAddrs(p.base.sets.nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
 }
 
-// makeRoom allocates what the plan of everything will need, about: to let it grow would cost more than the rest of the plan.
+// makeRoom allocates what the plan of everything will need, about: to let it grow would cost more than the rest of the
+// plan.
 func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	frontends, slots := 0, 0
 	for _, pc := range ports {
@@ -107,8 +108,8 @@ func compatible(t *dp.Table) bool {
 		}
 	}
 	for _, s := range newSets().all() {
-		if have := t.Sets[s.Name]; have != nil && !hasSlots(s) && !have.Matches(s) { // slots get another name if need be
-			return false
+		if have := t.Sets[s.Name]; have != nil && !hasSlots(s) && !have.Matches(s) {
+			return false // slots get another name if need be
 		}
 	}
 	for name, have := range t.Sets {
@@ -130,8 +131,8 @@ func (t *table) keepSlots(before *table, read *dp.Table) {
 	}
 }
 
-// adopt takes over sets, with their elements, which go unless they come again. Maps with slots that cannot be taken over
-// get a name that is free.
+// adopt takes over sets, with their elements, which go unless they come again. Maps with slots that cannot be taken
+// over get a name that is free.
 func (p *plan) adopt(read *dp.Table) {
 	for _, sp := range p.sets {
 		have := read.Sets[sp.set.Name]

@@ -53,7 +53,8 @@ func (c cleaning) Close() error { return c.end() }
 
 func cleanFlows(ctx context.Context, env conformance.Env, backend closing) cleaning {
 	ctx, cancel := context.WithCancel(ctx)
-	r := conntrack.Wrap(ctx, backend, conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
+	r := conntrack.Wrap(ctx, backend,
+		conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
 	return cleaning{r, func() error {
 		cancel()
 		r.Wait()
@@ -101,8 +102,9 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or a
-// longer one.
+// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
+// a longer one.
 func TestRandomClusters(t *testing.T) {
-	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
+	seed := uint64(backendtest.Number(t, "KPL_SEED", 1))
+	conformance.Random(t, factory(), seed, backendtest.Number(t, "KPL_RUNS", 40))
 }

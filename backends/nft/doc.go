@@ -1,22 +1,23 @@
-// Package nft is a service proxy for Linux with nftables, for programs that feed it through package sink. [New] returns a
-// [Backend]; its Sync applies what was described.
+// Package nft is a service proxy for Linux with nftables, for programs that feed it through package sink. [New] returns
+// a [Backend]; its Sync applies what was described.
 //
 // # What it guarantees
 //
-//   - A wave costs what it changes: a replaced endpoint is one element of a map, whatever the size of the cluster and of its
-//     service.
-//   - No packet is sent to what has gone: what is no longer needed is removed in a second transaction, when nothing points
-//     there any more. Each transaction is applied as a whole or not at all. If the second one is refused, everything still
-//     does what it should; what is left over is removed by a later Sync, and that is no failure.
-//   - A restart keeps traffic. The first Sync reads the table as an earlier process left it and corrects the difference, but
-//     for the endpoints: these are written anew, beside the old ones. Clients with session affinity keep their endpoint. A
-//     table of another layout is replaced in one transaction.
-//   - No service uses up what others need: one with many addresses, ports or endpoints has its endpoints once, and the clients
-//     of session affinity are counted for each service port.
+//   - A wave costs what it changes: a replaced endpoint is one element of a map, whatever the size of the cluster and
+//     of its service.
+//   - No packet is sent to what has gone: what is no longer needed is removed in a second transaction, when nothing
+//     points there any more. Each transaction is applied as a whole or not at all. If the second one is refused,
+//     everything still does what it should; what is left over is removed by a later Sync, and that is no failure.
+//   - A restart keeps traffic. The first Sync reads the table as an earlier process left it and corrects the
+//     difference, but for the endpoints: these are written anew, beside the old ones. Clients with session affinity
+//     keep their endpoint. A table of another layout is replaced in one transaction.
+//   - No service uses up what others need: one with many addresses, ports or endpoints has its endpoints once, and the
+//     clients of session affinity are counted for each service port.
 //   - What others change in its tables is noticed at once, from the kernel's notifications and from the generation of
 //     the ruleset, which every transaction depends on; it is read, compared and repaired. So is, before the next
 //     transaction, anything that failed.
-//   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads again.
+//   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads
+//     again.
 //
 // # What it never does
 //
@@ -27,10 +28,10 @@
 // # Kernels
 //
 // Linux 5.13 or later, with nf_tables and its nat, masq, fib, reject, numgen and ct expressions; New finds out whether
-// they are there by having the kernel check a table that it then does not make, and fails with a clear error. What sets the
-// limit: rejecting in prerouting and comments on tables and chains came in 5.9 and 5.10, and 5.13 is what upstream
-// kube-proxy asks for; older kernels are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot have
-// big socket buffers: there, what does not fit into one transaction is divided into several.
+// they are there by having the kernel check a table that it then does not make, and fails with a clear error. What sets
+// the limit: rejecting in prerouting and comments on tables and chains came in 5.9 and 5.10, and 5.13 is what upstream
+// kube-proxy asks for; older kernels are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot
+// have big socket buffers: there, what does not fit into one transaction is divided into several.
 //
 // # The way of a packet
 //
@@ -55,7 +56,8 @@
 //	 cluster-3-masq-nonpod                                   ... and masquerade unless a local pod sends (S28)
 //	 local-2, local-2-masq, ...                              one of the 2 in the local set
 //	 nodeport-cluster-3-masq, ...                            the same for node ports
-//	 restricted-cluster-3-masq                               drop unless the source is in vip-sources (S26), then cluster-3-masq
+//	 restricted-cluster-3-masq                               drop unless the source is in vip-sources (S26), then
+//	                                                         cluster-3-masq
 //	 pod-cluster3-node-cluster3masq-other-local2             traffic policy Local (S27):
 //	        │
 //	        ├── from a pod of this node ──► cluster-3
@@ -78,17 +80,17 @@
 //	                                         ├── mark set on the way (S31)? ─────────────── clear it, masquerade
 //	                                         └── source . destination in hairpin (S29)? ─── masquerade
 //
-// What is left of service addresses is refused where upstream kube-proxy refuses it: other programs may serve some of them
-// by a translation of their own, or the node may have one, to which packets are not forwarded.
+// What is left of service addresses is refused where upstream kube-proxy refuses it: other programs may serve some of
+// them by a translation of their own, or the node may have one, to which packets are not forwarded.
 //
-// The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the local
-// set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The modulus of a
-// random number must be a constant of a rule: that is why there is a chain for each number of endpoints, made when the
-// first service needs it, and removed at the next full comparison when none does.
+// The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the
+// local set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The
+// modulus of a random number must be a constant of a rule: that is why there is a chain for each number of endpoints,
+// made when the first service needs it, and removed at the next full comparison when none does.
 //
-// A service port with session affinity (S32) has chains of its own as well, and a set of its clients, by their address and a
-// number that stands for an endpoint of the port. (nft has no way to write a number in a key but "numgen random mod 1
-// offset 7", which is always 7.)
+// A service port with session affinity (S32) has chains of its own as well, and a set of its clients, by their address
+// and a number that stands for an endpoint of the port. (nft has no way to write a number in a key but "numgen random
+// mod 1 offset 7", which is always 7.)
 //
 //	affinity-...-cluster ─┬─ source . 7 in affinity-...? ── note it again, dnat to endpoint 1, whose number is 7
 //	                      ├─ source . 9 in affinity-...? ── note it again, dnat to endpoint 2, whose number is 9
@@ -96,10 +98,10 @@
 //	                      ├─ else ───────────────────────── note source . 9, dnat to endpoint 2
 //	                      └─ if nothing can be noted ────── go to port-...-cluster: any of them, at random
 //
-// So affinity holds over all addresses of the port and over restarts, ends in the transaction in which the endpoint goes,
-// and costs in proportion to the port's endpoints, per connection and per change. A set has room for 65,535 clients; further
-// ones are balanced without affinity. Only a client of an endpoint that goes and comes back within the timeout may find
-// both the old and the new one to be its own; it then stays with one of them.
+// So affinity holds over all addresses of the port and over restarts, ends in the transaction in which the endpoint
+// goes, and costs in proportion to the port's endpoints, per connection and per change. A set has room for 65,535
+// clients; further ones are balanced without affinity. Only a client of an endpoint that goes and comes back within the
+// timeout may find both the old and the new one to be its own; it then stays with one of them.
 //
 // # What is known of a table
 //
@@ -116,28 +118,29 @@
 //	                                     ▲      │ a repair fails, and is tried again
 //	                                     └──────┘
 //
-// In state known a Sync applies the difference to what was accepted. In state unknown the slots of endpoints are not read
-// but written anew, which the kernel does more quickly than to list them. In state suspect everything is read: on a node where
-// somebody changes rulesets all the time the backend would otherwise write slots without end.
+// In state known a Sync applies the difference to what was accepted. In state unknown the slots of endpoints are not
+// read but written anew, which the kernel does more quickly than to list them. In state suspect everything is read: on
+// a node where somebody changes rulesets all the time the backend would otherwise write slots without end.
 //
 // # Why two tables
 //
-// Everything is keyed by addresses, so one table of family inet would hold everything twice all the same, and each packet
-// would pass the rules of both families. With two tables a failure in one family leaves the other applied, the kernel
-// validates half as much for each change, and a kernel without IPv6 needs no special case.
+// Everything is keyed by addresses, so one table of family inet would hold everything twice all the same, and each
+// packet would pass the rules of both families. With two tables a failure in one family leaves the other applied, the
+// kernel validates half as much for each change, and a kernel without IPv6 needs no special case.
 //
 // # Metrics
 //
-// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels; ip_family is "IPv4" or "IPv6".
+// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels; ip_family is "IPv4"
+// or "IPv6".
 //
 //	kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family}
 //	kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family}
 //
-// The first counts attempts of Syncs and repairs that failed: a transaction of what is wanted was refused, or the table could
-// not be read. An attempt for changes alone that fails is followed by a full comparison within the same Sync, so that the
-// Sync may succeed all the same. The second counts transactions that were to remove what is no longer needed, and failed:
-// new flows do as they should then, and the next comparison tries again. What is done again because somebody else has
-// changed rules meanwhile counts only if the Sync gives up on it.
+// The first counts attempts of Syncs and repairs that failed: a transaction of what is wanted was refused, or the table
+// could not be read. An attempt for changes alone that fails is followed by a full comparison within the same Sync, so
+// that the Sync may succeed all the same. The second counts transactions that were to remove what is no longer needed,
+// and failed: new flows do as they should then, and the next comparison tries again. What is done again because
+// somebody else has changed rules meanwhile counts only if the Sync gives up on it.
 //
 // # How it is measured
 //

@@ -35,13 +35,13 @@ type family struct {
 type state uint8
 
 const (
-	// unknown: at first, and after a failure or [Backend.ForceResync]. What is small is read and corrected. The slots are
-	// not read but written anew, which is quicker for the kernel than to list them.
+	// unknown: at first, and after a failure or [Backend.ForceResync]. What is small is read and corrected. The slots
+	// are not read but written anew, which is quicker for the kernel than to list them.
 	unknown state = iota
 	// known: the table does what was accepted, so that what differs from that is all there is to do.
 	known
-	// leftovers: known, and what is no longer needed is still there. Before Linux 6.2, for one, a chain counts as used for
-	// a while after the last reference to it went.
+	// leftovers: known, and what is no longer needed is still there. Before Linux 6.2, for one, a chain counts as used
+	// for a while after the last reference to it went.
 	leftovers
 	// suspect: somebody else may have changed the table. Everything is read, also the slots: where somebody changes
 	// rulesets all the time, to write them anew would go on without end, for nobody listens during a big transaction.
@@ -72,8 +72,9 @@ type remains struct {
 }
 
 func newTable() *table {
-	return &table{sets: newSets(), slots: map[*dp.Set]int{}, kept: map[*dp.Set]bool{}, chains: map[string][]dp.RuleID{}, clients: map[string]bool{},
-		names: map[actions]string{}, own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}}
+	return &table{sets: newSets(), slots: map[*dp.Set]int{}, kept: map[*dp.Set]bool{},
+		chains: map[string][]dp.RuleID{}, clients: map[string]bool{}, names: map[actions]string{},
+		own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}}
 }
 
 // apply is the callback of the table of frontends.
@@ -192,7 +193,8 @@ func (p *plan) changeConfig() {
 	if p.config.equal(before) {
 		return
 	}
-	p.changeAddrs(p.base.sets.nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: before.nodePortIPs}, addrElement)
+	p.changeAddrs(p.base.sets.nodePortIPs,
+		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: before.nodePortIPs}, addrElement)
 	for _, ch := range p.config.baseChains(p.base.sets) {
 		p.ensure(ch)
 	}
@@ -227,7 +229,8 @@ func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error)
 	return true, nil
 }
 
-// cannotRemove is no failure: everything is as it should be but for what is merely left over, which the next Sync removes.
+// cannotRemove is no failure: everything is as it should be but for what is merely left over, which the next Sync
+// removes.
 func (f *family) cannotRemove(ctx context.Context, err error) {
 	f.state = leftovers
 	if errors.Is(err, syscall.ENOENT) {
@@ -240,7 +243,8 @@ func (f *family) cannotRemove(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("What is no longer needed cannot be removed yet", "table", f.key, "reason", err)
 }
 
-// follow takes over what the first transaction of a plan has done. What the second one is to remove is left over until then.
+// follow takes over what the first transaction of a plan has done. What the second one is to remove is left over until
+// then.
 func (t *table) follow(p *plan) {
 	t.there, t.replace, t.config = true, false, p.config
 	maps.Copy(t.chains, p.rules)
@@ -286,9 +290,9 @@ func (t *table) forget() {
 	t.leftovers = remains{}
 }
 
-// letPacketsPass waits for the packets that were sent where the first transaction changed something, and have yet to look up
-// what the second one removes. The kernel does not hold a transaction back for them: without the pause one flow was lost in
-// 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
+// letPacketsPass waits for the packets that were sent where the first transaction changed something, and have yet to
+// look up what the second one removes. The kernel does not hold a transaction back for them: without the pause one flow
+// was lost in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
 func letPacketsPass(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -17,17 +17,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// What this package would never put into its table may have been put there by hand. A resync takes it out again.
+// What this package would never write into its table may have been written there by hand. A resync takes it out again.
 func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 	need.Program(t, "nft")
 	for name, harm := range map[string]struct{ command, trace string }{
-		"the verdict of all addresses":        {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
-		"all addresses are cluster IPs":       {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
-		"an endpoint for all":                 {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
-		"all sources may come":                {"add element ip kube-proxy-lib vip-sources { * }", "*"},
-		"everything that reaches itself":      {"add element ip kube-proxy-lib hairpin { * }", "*"},
-		"a table that sleeps":                 {"add table ip kube-proxy-lib { flags dormant; }", "dormant"},
-		"a chain whose policy is not to pass": {"add chain ip kube-proxy-lib nat-prerouting { policy drop; }", "policy drop"},
+		"the verdict of all addresses":   {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
+		"all addresses are cluster IPs":  {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
+		"an endpoint for all":            {"add element ip kube-proxy-lib endpoints { * : 1.2.3.4 . 80 }", "*"},
+		"all sources may come":           {"add element ip kube-proxy-lib vip-sources { * }", "*"},
+		"everything that reaches itself": {"add element ip kube-proxy-lib hairpin { * }", "*"},
+		"a table that sleeps":            {"add table ip kube-proxy-lib { flags dormant; }", "dormant"},
+		"a chain whose policy is not to pass": {
+			"add chain ip kube-proxy-lib nat-prerouting { policy drop; }", "policy drop"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testns.Enter(t)
@@ -52,8 +53,8 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 	}
 }
 
-// A process that dies between the two transactions of a resize leaves the smaller map behind. It has the name that the next
-// bigger one is to have.
+// A process that dies between the two transactions of a resize leaves the smaller map behind. It has the name that the
+// next bigger one is to have.
 func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	testns.Enter(t)
 	r := &rig{t: t, options: nft.Options{Families: []model.Family{model.IPv4}}}
@@ -85,7 +86,8 @@ func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 		Value: []dataplane.Field{dataplane.DestinationAddr, dataplane.DestinationPort}}
 	tx := dataplane.NewTransaction(key)
 	tx.AddSet(left)
-	slot := dataplane.AppendPort(dataplane.AppendProtocol(dataplane.AppendAddr(nil, netip.MustParseAddr("10.96.0.1")), model.TCP), 80)
+	slot := dataplane.AppendAddr(nil, netip.MustParseAddr("10.96.0.1"))
+	slot = dataplane.AppendPort(dataplane.AppendProtocol(slot, model.TCP), 80)
 	to := dataplane.AppendPort(dataplane.AppendAddr(nil, netip.MustParseAddr("10.128.0.0")), 5060)
 	tx.AddElements(left, dataplane.Element{Key: string(binary.NativeEndian.AppendUint32(slot, 0)), Value: string(to)})
 	require.NoError(t, d.Apply(t.Context(), tx))

@@ -106,13 +106,15 @@ func (r *rig) dump(f model.Family) string {
 
 func (r *rig) dumps() string { return r.dump(model.IPv4) + r.dump(model.IPv6) }
 
-// canonical returns a table's meaning: without the chains that nothing leads to, and with slots as a sorted list, which
-// must be complete, in maps whose names and sizes say nothing. So tables that came about in different ways can be compared.
+// canonical returns a table's meaning: without the chains that nothing points at, and with slots as a sorted list,
+// which must be complete, in maps whose names and sizes say nothing. So tables that came about in different ways can be
+// compared.
 func canonical(t testing.TB, dump string) string {
 	t.Helper()
 	chains := map[string]string{}
 	var sets []string
-	for _, m := range regexp.MustCompile(`(?ms)^\t(map|set|chain) (\S+) \{\n(.*?)^\t\}`).FindAllStringSubmatch(dump, -1) {
+	object := regexp.MustCompile(`(?ms)^\t(map|set|chain) (\S+) \{\n(.*?)^\t\}`)
+	for _, m := range object.FindAllStringSubmatch(dump, -1) {
 		kind, name, body := m[1], m[2], m[3]
 		body = slotMap.ReplaceAllString(body, "$1")
 		if kind == "chain" {
@@ -139,7 +141,8 @@ func canonical(t testing.TB, dump string) string {
 		reach(s)
 	}
 	for name, body := range chains {
-		if strings.Contains(body, " hook ") || strings.HasPrefix(name, "affinity-") || strings.HasPrefix(name, "port-") {
+		if strings.Contains(body, " hook ") || strings.HasPrefix(name, "affinity-") ||
+			strings.HasPrefix(name, "port-") {
 			reached[name] = true
 			reach(body)
 		}
@@ -168,7 +171,9 @@ func canonicalSlots(t testing.TB, name, body string) string {
 	var lines []string
 	for key, targets := range slots {
 		slices.Sort(targets)
-		slices.SortFunc(numbers[key], func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+		slices.SortFunc(numbers[key], func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+		})
 		for i, n := range numbers[key] {
 			require.Equal(t, fmt.Sprint(i), n, "slots of %s in %s", key, name)
 		}

@@ -12,7 +12,8 @@ import (
 // layoutComment is the comment of the table. A table with another one is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 2"
 
-// The chains that are always there. Others are named in action.go and own.go. ("reject" and "drop" are words that nft reserves.)
+// The chains that are always there. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
+// reserves.)
 const (
 	servicesChain    = "services"
 	rejectChain      = "reject-traffic"
@@ -50,8 +51,8 @@ type sets struct {
 	vipSources, hairpin       *dp.Set
 }
 
-// minSlots is the size of the slot maps of a small cluster. A map with a size is several times faster to fill and to list
-// than one without, and it cannot grow: a bigger one takes its place, under another name.
+// minSlots is the size of the slot maps of a small cluster. A map with a size is several times faster to fill and to
+// list than one without, and it cannot grow: a bigger one takes its place, under another name.
 const minSlots = 16 << 10
 
 func newSets() *sets {
@@ -75,11 +76,12 @@ func newSets() *sets {
 
 // all lists the sets in the order in which they are made and listed.
 func (s *sets) all() []*dp.Set {
-	return []*dp.Set{s.serviceIPs, s.nodePorts, s.endpoints, s.localEndpoints, s.nodePortEndpoints, s.nodePortLocalEndpoints,
-		s.portEndpoints, s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
+	return []*dp.Set{s.serviceIPs, s.nodePorts, s.endpoints, s.localEndpoints, s.nodePortEndpoints,
+		s.nodePortLocalEndpoints, s.portEndpoints, s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
 }
 
-// isLookedUpFirst tells whether packets that are under way are done with a set: what comes after it may be looked up later.
+// isLookedUpFirst tells whether packets that are under way are done with a set: what comes after it may be looked up
+// later.
 func (s *sets) isLookedUpFirst(set *dp.Set) bool { return !hasSlots(set) && set != s.hairpin }
 
 // hasSlots tells whether a set is one of the maps with slots: no others have a size.
@@ -153,14 +155,15 @@ func loopback(f model.Family) netip.Prefix {
 func (c *config) equal(o *config) bool {
 	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
 		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs) &&
-		slices.Equal(c.nodePortPrefixes, o.nodePortPrefixes) && (c.nodePortPrefixes == nil) == (o.nodePortPrefixes == nil)
+		slices.Equal(c.nodePortPrefixes, o.nodePortPrefixes) &&
+		(c.nodePortPrefixes == nil) == (o.nodePortPrefixes == nil)
 }
 
 // baseChains returns the chains that are always there, in the order in which they can be made.
 //
-// What happens to service addresses that have no such port, or are nobody's, is decided on forward and output, after all
-// address translation (S33): there may be others who serve some of these, and packets to an address of the node itself are
-// not forwarded at all.
+// What happens to service addresses that have no such port, or are nobody's, is decided on forward and output, after
+// all address translation (S33): there may be others who serve some of these, and packets to an address of the node
+// itself are not forwarded at all.
 func (c *config) baseChains(s *sets) []chain {
 	reject := chain{Chain: dp.Chain{Name: rejectChain}}
 	reject.add(dp.Reject{})

@@ -29,13 +29,14 @@ func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
 	loaded.Restarted(r.restart)
 }
 
-// newLoaded makes a rig on the kernel in which the service that is to be under load is in force.
+// newLoaded makes a rig on the kernel in which the service that is to be under load is applied.
 func newLoaded(t *testing.T) (*rig, backendtest.Loaded) {
 	flows := backendtest.NewFlows(t, testns.Enter(t))
 	r := newKernelRig(t)
 	flows.Describe(&r.model, 3)
 	r.sync()
-	return r, backendtest.Loaded{Flows: flows, Model: &r.model, Backend: func() backendtest.Backend { return r.backend }}
+	return r, backendtest.Loaded{Flows: flows, Model: &r.model,
+		Backend: func() backendtest.Backend { return r.backend }}
 }
 
 func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {

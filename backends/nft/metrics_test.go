@@ -83,12 +83,15 @@ func TestFailuresAreCounted(t *testing.T) {
 		syncs, cleanUps float64
 	}{
 		"nothing fails": {},
-		"changes are refused, and everything is compared":                             {errs: []error{broken}, syncs: 1},
-		"changes are refused, and what the comparison finds":                          {errs: []error{broken, broken}, want: broken, syncs: 2},
-		"what is no longer needed cannot be removed, which is no failure of the Sync": {errs: []error{nil, broken}, cleanUps: 1},
-		"somebody else is faster":                                                     {errs: []error{stale, stale}},
-		"somebody else is faster when nothing is needed any more":                     {errs: []error{nil, stale}},
-		"somebody else is always faster":                                              {errs: []error{stale, stale, stale, stale, stale, stale}, want: stale, syncs: 1},
+		"changes are refused, and everything is compared": {errs: []error{broken}, syncs: 1},
+		"changes are refused, and what the comparison finds": {errs: []error{broken, broken}, want: broken,
+			syncs: 2},
+		"what is no longer needed cannot be removed, which is no failure of the Sync": {errs: []error{nil, broken},
+			cleanUps: 1},
+		"somebody else is faster":                                 {errs: []error{stale, stale}},
+		"somebody else is faster when nothing is needed any more": {errs: []error{nil, stale}},
+		"somebody else is always faster": {errs: []error{stale, stale, stale, stale, stale, stale}, want: stale,
+			syncs: 1},
 	} {
 		for _, f := range model.Families() {
 			t.Run(name+", "+f.String(), func(t *testing.T) {
@@ -157,7 +160,8 @@ func TestRepairsThatFailAreCounted(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, before, r.dumps())
-		assert.Equal(t, 3., backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_nftables_")["sync_failures_total IPv6"])
+		got := backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_nftables_")
+		assert.Equal(t, 3., got["sync_failures_total IPv6"])
 	})
 }
 

@@ -24,8 +24,9 @@ func strange() []any {
 	service := func(port string, ip byte, timeout time.Duration) *model.Service {
 		n := name
 		n.Name += port
-		return &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, ip})}, SessionAffinityTimeout: timeout,
-			Ports: []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80, RoutesIPv4: routes}}}
+		return &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, ip})},
+			Ports:                  []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80, RoutesIPv4: routes}},
+			SessionAffinityTimeout: timeout}
 	}
 	values := []any{backendtest.Node()}
 	for i, s := range []*model.Service{service("x", 1, 0), service("y", 2, time.Hour), service("z", 3, time.Hour)} {
@@ -40,7 +41,8 @@ func TestNamesAreEscapedBoundedAndDistinct(t *testing.T) {
 	r.set(strange()...)
 	r.sync() // the fake refuses names and comments that nft cannot print
 	dump := r.dump(model.IPv4)
-	assert.Equal(t, 2, strings.Count(dump, "\tchain affinity-"), "the second and third service differ in the end of their names alone")
+	assert.Equal(t, 2, strings.Count(dump, "\tchain affinity-"),
+		"the second and third service differ in the end of their names alone")
 	for line := range strings.Lines(dump) {
 		assert.Less(t, len(line), 600)
 	}

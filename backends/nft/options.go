@@ -38,8 +38,8 @@ type Options struct {
 	// Dataplane is where rules go. Default: the kernel, in the network namespace of the thread that calls New. The
 	// backend does not close one that it is given.
 	Dataplane dataplane.Interface
-	// OnProblem, if given, is told once what of a service port is not served and why, from within Sync: to make an Event
-	// of it, say. It is logged in any case.
+	// OnProblem, if given, is told once what of a service port is not served and why, from within Sync: to make an
+	// Event of it, say. It is logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
 	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation
 	// for the list. For several backends give each a label of its own: prometheus.WrapRegistererWith.

@@ -19,7 +19,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// road is a node between a client and a server, with the backend on it, and other programs whose rules are to be left alone.
+// road is a node between a client and a server, with the backend on it, and other programs whose rules are to be left
+// alone.
 type road struct {
 	t              *testing.T
 	client, server *testns.Namespace
@@ -157,7 +158,8 @@ func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, netlink.LinkSetUp(lo))
 	bound := netip.MustParsePrefix("10.96.7.7/32")
-	require.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: bound.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}}))
+	ipNet := &net.IPNet{IP: bound.Addr().AsSlice(), Mask: net.CIDRMask(32, 32)}
+	require.NoError(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: ipNet}))
 	require.NoError(t, echo(t, "10.96.7.7:53"))
 	assert.Equal(t, roadClient, r.answer("10.96.7.7:53"), "the node has the address")
 }

@@ -13,18 +13,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// As a rule service ports share chains, and each frontend has slots of its own. Some have chains of their own instead, that all
-// their frontends go to, and slots by a number, once:
+// As a rule service ports share chains, and each frontend has slots of its own. Some have chains of their own instead,
+// that all their frontends go to, and slots by a number, once:
 //
 //   - those that would have more than maxSharedSlots slots, of which a change of their size would touch each frontend;
 //   - those with session affinity (S32).
 //
 // With session affinity a port has a set of clients, each with a number that stands for one of its endpoints. Its chain
-// first looks for the client at each endpoint, and only then takes an endpoint at random; either way it notes the client
-// there. Where the traffic came in makes no difference, and when an endpoint goes, so do the rules that look for its
-// clients: they go elsewhere, and all others stay. Nobody removes the entries of an endpoint that has gone. They time out, or
-// count again if it comes back before. When the set is full, new clients are served without affinity, by the chain of the
-// port that knows no clients; sets are for one service port each, so that no service can fill that of another.
+// first looks for the client at each endpoint, and only then takes an endpoint at random; either way it notes the
+// client there. Where the traffic came in makes no difference, and when an endpoint goes, so do the rules that look for
+// its clients: they go elsewhere, and all others stay. Nobody removes the entries of an endpoint that has gone. They
+// time out, or count again if it comes back before. When the set is full, new clients are served without affinity, by
+// the chain of the port that knows no clients; sets are for one service port each, so that no service can fill that of
+// another.
 
 // clientsPrefix is what the names of sets of clients begin with.
 const clientsPrefix = "affinity-"

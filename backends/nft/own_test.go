@@ -53,16 +53,19 @@ func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
 	assert.Equal(t, b.addresses, strings.Count(r.dump(model.IPv4), `comment "default/big:http/TCP" : goto port-`))
 
 	element := func(verb string, slot int, ep *model.Endpoint) string {
-		return fmt.Sprintf(`%s element ip kube-proxy-lib port-endpoints { \d+ . %d : %v . 8080 }`, verb, slot, ep.Target.Addr())
+		return fmt.Sprintf(`%s element ip kube-proxy-lib port-endpoints { \d+ . %d : %v . 8080 }`,
+			verb, slot, ep.Target.Addr())
 	}
 	rule := `flush chain ip kube-proxy-lib port-\S+-cluster\n` +
-		`add rule ip kube-proxy-lib port-\S+-cluster meta l4proto tcp dnat ip to .* . numgen random mod %d map @port-endpoints\n`
+		`add rule ip kube-proxy-lib port-\S+-cluster meta l4proto tcp dnat ip to .* . ` +
+		`numgen random mod %d map @port-endpoints\n`
 	t.Run("an endpoint that is replaced is one element", func(t *testing.T) {
 		r.model.DeleteEndpoint(b.endpoint(7).Key())
 		r.set(b.endpoint(1007))
 		r.sync()
 		come := b.endpoint(1007)
-		assert.Regexp(t, "^"+element("delete", 7, come)+"\n"+element("add", 7, come)+"\ncommit\n$", joined(r.commands(model.IPv4)))
+		assert.Regexp(t, "^"+element("delete", 7, come)+"\n"+element("add", 7, come)+"\ncommit\n$",
+			joined(r.commands(model.IPv4)))
 	})
 	t.Run("one that comes is one rule more", func(t *testing.T) {
 		r.set(b.endpoint(1008))
@@ -101,7 +104,8 @@ func TestBackendSetsHaveNumbersOfTheirOwn(t *testing.T) {
 	r.set(backendtest.Node())
 	for i := range 300 {
 		name := fmt.Sprintf("default/sticky-%d", i)
-		r.set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.%d.%d", i>>8, i&255)).Port("http", 80).Affinity(1e9).Build(),
+		vip := fmt.Sprintf("10.96.%d.%d", i>>8, i&255)
+		r.set(fm.Service(name).ClusterIP(vip).Port("http", 80).Affinity(1e9).Build(),
 			fm.Endpoint(name+":http/TCP", "10.244.2.1:80").Build())
 	}
 	r.sync() // the fake refuses elements with the same key

@@ -10,8 +10,8 @@ import (
 )
 
 // plan is the difference between a table as it is and as it is to be. It writes to nothing but itself. It becomes two
-// transactions: the first sends traffic to what is new, and leaves in place what a packet that is under way may still be
-// sent to; the second removes that.
+// transactions: the first sends traffic to what is new, and leaves in place what a packet that is under way may still
+// be sent to; the second removes that.
 type plan struct {
 	base   *table // as it is
 	config *config
@@ -30,8 +30,8 @@ type plan struct {
 	clients map[string]bool             // sets that were asked for
 }
 
-// setPlan is what is to change in a set. An element that goes and comes with the same key is replaced, or left alone if it
-// is the same.
+// setPlan is what is to change in a set. An element that goes and comes with the same key is replaced, or left alone if
+// it is the same.
 type setPlan struct {
 	set       *dp.Set
 	add, gone []dp.Element

@@ -31,10 +31,11 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 	if err != nil {
 		return err
 	}
-	table.SetNode(&model.Node{ServiceCIDRs: []netip.Prefix{around}, LocalPods: model.LocalPods{InterfacePrefix: "veth"}})
+	table.SetNode(&model.Node{ServiceCIDRs: []netip.Prefix{around},
+		LocalPods: model.LocalPods{InterfacePrefix: "veth"}})
 	for i, timeout := range []time.Duration{0, time.Hour} {
-		routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true, External: model.TrafficPolicyLocal,
-			DetectsLocalPods: true})
+		routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true,
+			External: model.TrafficPolicyLocal, DetectsLocalPods: true})
 		port := model.ServicePort{Protocol: model.TCP, Port: uint16(80 + i), NodePort: uint16(30080 + i),
 			RoutesIPv4: routes, RoutesIPv6: routes}
 		s := &model.Service{Name: model.ServiceName{Name: fmt.Sprint("probe-", i)}, ClusterIPs: []netip.Addr{pod},
@@ -42,13 +43,14 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 			Ports: []model.ServicePort{port}, SessionAffinityTimeout: timeout}
 		table.SetService(s)
 		for n := range uint16(2) {
-			table.SetEndpoint(&model.Endpoint{Port: s.PortName(port), Target: netip.AddrPortFrom(pod, 80+n), Local: true,
-				Sets: model.ClusterSet | model.LocalSet})
+			table.SetEndpoint(&model.Endpoint{Port: s.PortName(port), Target: netip.AddrPortFrom(pod, 80+n),
+				Local: true, Sets: model.ClusterSet | model.LocalSet})
 		}
 	}
 	if err := table.Sync(ctx); err != nil {
-		return fmt.Errorf("this kernel cannot do what is needed for %v, which Linux 5.13 and later can with nf_tables, nft_nat, "+
-			"nft_masq, nft_fib, nft_reject, nft_numgen and nft_ct built in or loadable: %w", family, err)
+		return fmt.Errorf("this kernel cannot do what is needed for %v, which Linux 5.13 and later can with "+
+			"nf_tables, nft_nat, nft_masq, nft_fib, nft_reject, nft_numgen and nft_ct built in or loadable: %w",
+			family, err)
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func (w *randomWorld) setNode() {
 		n.ServiceCIDR("10.96.0.0/12")
 	}
 	if w.chance(80) {
-		n.LocalPods(model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:1::/64")}})
+		n.LocalPods(model.LocalPods{CIDRs: []netip.Prefix{
+			netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:244:1::/64")}})
 	}
 	w.set(n.Build())
 }
@@ -133,19 +134,21 @@ func (w *randomWorld) tamper() {
 	case 2:
 		tx.AddRule("services", &dataplane.Rule{Statements: []dataplane.Statement{dataplane.Drop{}}})
 	default:
-		hairpin := &dataplane.Set{Name: "hairpin", Key: []dataplane.Field{dataplane.SourceAddr, dataplane.DestinationAddr}}
+		hairpin := &dataplane.Set{Name: "hairpin",
+			Key: []dataplane.Field{dataplane.SourceAddr, dataplane.DestinationAddr}}
 		a := dataplane.AppendAddr(nil, netip.AddrFrom4([4]byte{10, 9, 9, byte(w.IntN(256))}))
 		tx.AddElements(hairpin, dataplane.Element{Key: string(append(a, a...))})
 	}
 	_ = w.r.fake.ApplyAsSomebodyElse(tx) // the table may not be there yet
 }
 
-// Whatever the changes are, however they are divided into waves, whatever fails in between and however often the backend
-// is restarted: the tables end as they would if nothing of that had happened.
+// Whatever the changes are, however they are divided into waves, whatever fails in between and however often the
+// backend is restarted: the tables end as they would if nothing of that had happened.
 func TestAnyWayToAStateEndsInTheSameTables(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)), r: newRig(t, nft.Options{}), twin: newRig(t, nft.Options{}),
+			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)),
+				r: newRig(t, nft.Options{}), twin: newRig(t, nft.Options{}),
 				endpoints: map[model.ServiceName][]*model.Endpoint{}}
 			w.setNode()
 			for range 40 {

@@ -14,8 +14,8 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// busyNode is a kernel in which somebody changes other rules all the time, so that with every transaction in which nobody
-// listens all tables are suspected of having been changed.
+// busyNode is a kernel in which somebody changes other rules all the time, so that with every transaction in which
+// nobody listens all tables are suspected of having been changed.
 type busyNode struct {
 	*dataplane.Fake
 	did struct{ transactions, reads int }

@@ -1,5 +1,5 @@
-// Package dataplane is what the nft backend needs of nftables, behind one narrow interface: [Interface]. [Netlink] is the
-// kernel, [Fake] is a model of it that runs anywhere, checks what it is asked to do, and prints what it holds.
+// Package dataplane is what the nft backend needs of nftables, behind one narrow interface: [Interface]. [Netlink] is
+// the kernel, [Fake] is a model of it that runs anywhere, checks what it is asked to do, and prints what it holds.
 //
 // # What it covers
 //

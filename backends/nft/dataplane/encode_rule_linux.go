@@ -63,8 +63,8 @@ func native(v uint32) []byte { return binaryutil.NativeEndian.PutUint32(v) }
 
 // bitwise changes what is in the first register: (value & mask) ^ xor.
 func bitwise(mask, xor []byte) expr.Any {
-	return &expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: uint32(len(mask)), Mask: mask,
-		Xor: xor}
+	return &expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1,
+		Len: uint32(len(mask)), Mask: mask, Xor: xor}
 }
 
 func meta(key expr.MetaKey) *expr.Meta { return &expr.Meta{Key: key, Register: unix.NFT_REG_1} }
@@ -99,7 +99,8 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 		return encodeInPrefix(s, family), nil
 	case IsLocal:
 		source := s.Field == SourceAddr
-		return []expr.Any{&expr.Fib{Register: unix.NFT_REG_1, ResultADDRTYPE: true, FlagSADDR: source, FlagDADDR: !source},
+		return []expr.Any{
+			&expr.Fib{Register: unix.NFT_REG_1, ResultADDRTYPE: true, FlagSADDR: source, FlagDADDR: !source},
 			cmp(expr.CmpOpEq, native(unix.RTN_LOCAL))}, nil
 	case FromInterface:
 		name := []byte(s.Name)
@@ -131,8 +132,8 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 		return append(load(s.Key, numbers{}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map,
 			IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT}), nil
 	case DNATMap:
-		return append(load(s.Key, numbers{s.ID, s.N}, family),
-			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
+		return append(load(s.Key, numbers{s.ID, s.N}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1,
+			SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
 			dnat(family, registerAt(DestinationAddr.info(family).size))), nil
 	case DNAT:
 		nat := dnat(family, registerAt(16))

@@ -10,8 +10,8 @@ import (
 )
 
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks (that what is referred to
-// is there, that nothing that is still referred to goes, that keys fit and elements are new, that no chain leads back to
-// itself) and some that it does not (comments that nft cannot print, DNAT where there is none). Its errors are the
+// is there, that nothing that is still referred to goes, that keys fit and elements are new, that no chain leads back
+// to itself) and some that it does not (comments that nft cannot print, DNAT where there is none). Its errors are the
 // kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError].
 //
 // It evaluates no packets, so dynamic sets stay empty, and it knows nothing of limits in size.
@@ -116,8 +116,8 @@ func (f *Fake) ApplyAsSomebodyElse(tx *Transaction) error {
 	return nil
 }
 
-// ApplyUnnoticed applies a transaction as another program would in a moment in which nobody looks: only reading the table
-// tells of it.
+// ApplyUnnoticed applies a transaction as another program would in a moment in which nobody looks: only reading the
+// table tells of it.
 func (f *Fake) ApplyUnnoticed(tx *Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -100,7 +100,8 @@ func AppendProtocol(b []byte, p model.Protocol) []byte { return append(b, byte(p
 // AppendPort appends a port to a key or value.
 func AppendPort(b []byte, port uint16) []byte { return append(b, byte(port>>8), byte(port), 0, 0) }
 
-// AppendNumber appends a number that Random or Constant may give. It is in the byte order of the host, as in the kernel.
+// AppendNumber appends a number that Random or Constant may give. It is in the byte order of the host, as in the
+// kernel.
 func AppendNumber(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
 
 // fieldsValueText returns the bytes of a key or value in nft's syntax, and what follows it.

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// monitor listens to what the kernel says about changes of nftables, and notes which of the watched tables somebody else
-// changed.
+// monitor listens to what the kernel says about changes of nftables, and notes which of the watched tables somebody
+// else changed.
 type monitor struct {
 	conn  *nfnetlink.Conn
 	own   uint32 // the port of the socket whose changes are ours
@@ -34,8 +34,8 @@ func newMonitor(own uint32) (*monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &monitor{conn: c, own: own, drift: make(chan struct{}, 1), done: make(chan struct{}), news: make(chan struct{}),
-		tables: map[TableKey]bool{}}
+	m := &monitor{conn: c, own: own, drift: make(chan struct{}, 1), done: make(chan struct{}),
+		news: make(chan struct{}), tables: map[TableKey]bool{}}
 	if err := c.Join(unix.NFNLGRP_NFTABLES); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

@@ -22,8 +22,8 @@ type Netlink struct {
 
 var _ Interface = (*Netlink)(nil)
 
-// Batches are one message to the socket, which must be able to hold it: 30,000 services with 10 endpoints each are 15 MB.
-// Nothing is allocated until it is needed.
+// Batches are one message to the socket, which must be able to hold it: 30,000 services with 10 endpoints each are 15
+// MB. Nothing is allocated until it is needed.
 const (
 	sendBuffer = 256 << 20
 	recvBuffer = 16 << 20
@@ -33,7 +33,8 @@ func dial() (*nfnetlink.Conn, error) {
 	return nfnetlink.Dial(nfnetlink.Config{SendBuffer: sendBuffer, ReceiveBuffer: recvBuffer})
 }
 
-// NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the end.
+// NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the
+// end.
 func NewNetlink() (*Netlink, error) {
 	c, err := dial()
 	if err != nil {
@@ -147,8 +148,8 @@ func (n *Netlink) send(tx *Transaction, b *batch) error {
 	return nil
 }
 
-// answer reads what the kernel says to a batch: the acknowledgement of its last operation, or errors, of which the first is
-// returned. If the batch as a whole fails, the error is about the message that begins it.
+// answer reads what the kernel says to a batch: the acknowledgement of its last operation, or errors, of which the
+// first is returned. If the batch as a whole fails, the error is about the message that begins it.
 func (n *Netlink) answer(tx *Transaction, b *batch) error {
 	var failed error
 	acknowledged := false

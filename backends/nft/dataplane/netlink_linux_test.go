@@ -89,13 +89,28 @@ func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
 				op   string
 				err  error
 			}{
-				{"an element that is there", func(tx *Transaction) { tx.AddElements(s.endpoints, s.slot(1, s.pod, 1)) }, "add elements to endpoints", syscall.EEXIST},
-				{"an element that is not there", func(tx *Transaction) { tx.DeleteElements(s.endpoints, s.slot(7, s.pod, 1)) }, "delete elements from endpoints", syscall.ENOENT},
-				{"a chain that is referred to", func(tx *Transaction) { tx.FlushChain("cluster-2"); tx.DeleteChain("cluster-2") }, "delete chain cluster-2", syscall.EBUSY},
-				{"a set that is referred to", func(tx *Transaction) { tx.DeleteSet("hairpin") }, "delete set hairpin", syscall.EBUSY},
-				{"a chain that is there", func(tx *Transaction) { tx.AddChain(&Chain{Name: "split"}) }, "add chain split", syscall.EEXIST},
-				{"a set that is there", func(tx *Transaction) { tx.AddSet(s.same) }, "add set hairpin", syscall.EEXIST},
-				{"a rule that goes nowhere", func(tx *Transaction) { tx.AddRule("split", &Rule{Statements: []Statement{Goto{"nowhere"}}}) }, "add rule to chain split", syscall.ENOENT},
+				{"an element that is there", func(tx *Transaction) {
+					tx.AddElements(s.endpoints, s.slot(1, s.pod, 1))
+				}, "add elements to endpoints", syscall.EEXIST},
+				{"an element that is not there", func(tx *Transaction) {
+					tx.DeleteElements(s.endpoints, s.slot(7, s.pod, 1))
+				}, "delete elements from endpoints", syscall.ENOENT},
+				{"a chain that is referred to", func(tx *Transaction) {
+					tx.FlushChain("cluster-2")
+					tx.DeleteChain("cluster-2")
+				}, "delete chain cluster-2", syscall.EBUSY},
+				{"a set that is referred to", func(tx *Transaction) {
+					tx.DeleteSet("hairpin")
+				}, "delete set hairpin", syscall.EBUSY},
+				{"a chain that is there", func(tx *Transaction) {
+					tx.AddChain(&Chain{Name: "split"})
+				}, "add chain split", syscall.EEXIST},
+				{"a set that is there", func(tx *Transaction) {
+					tx.AddSet(s.same)
+				}, "add set hairpin", syscall.EEXIST},
+				{"a rule that goes nowhere", func(tx *Transaction) {
+					tx.AddRule("split", &Rule{Statements: []Statement{Goto{"nowhere"}}})
+				}, "add rule to chain split", syscall.ENOENT},
 				{"a lookup in nothing", func(tx *Transaction) {
 					tx.AddRule("split", &Rule{Statements: []Statement{InSet{Key: s.same.Key, Set: "none"}, Drop{}}})
 				}, "add rule to chain split", syscall.ENOENT},
@@ -106,7 +121,10 @@ func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
 				{"a chain that leads back to itself", func(tx *Transaction) {
 					tx.AddRule("reject-new", &Rule{Statements: []Statement{Goto{"split"}}})
 				}, "commit", nil},
-				{"a table that is not there", func(tx *Transaction) { tx.Table.Name = "none"; tx.FlushChain("split") }, "flush chain split", syscall.ENOENT},
+				{"a table that is not there", func(tx *Transaction) {
+					tx.Table.Name = "none"
+					tx.FlushChain("split")
+				}, "flush chain split", syscall.ENOENT},
 			} {
 				tx := NewTransaction(s.key)
 				tx.AddElements(s.endpoints, s.slot(2, s.pod, 1)) // has to be undone
@@ -232,8 +250,8 @@ func TestWhatOthersDoDuringABigBatchIsSuspectedOfAllTables(t *testing.T) {
 	assert.True(t, n.Drifted(v6.key), "its table is gone, too")
 }
 
-// The kernel enlarges its hash tables a while after a big batch. A list that is read meanwhile may have an element twice and
-// another one not at all.
+// The kernel enlarges its hash tables a while after a big batch. A list that is read meanwhile may have an element
+// twice and another one not at all.
 func TestReadingSoonAfterABigBatch(t *testing.T) {
 	n, ctx := newNetlink(t), t.Context()
 	key := TableKey{Family: model.IPv4, Name: "big"}

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Statement is a part of a rule. Those of a rule are evaluated in order, up to the first match that fails; the rules of a
-// chain likewise, up to the first verdict. The types in this file are all there are.
+// Statement is a part of a rule. Those of a rule are evaluated in order, up to the first match that fails; the rules of
+// a chain likewise, up to the first verdict. The types in this file are all there are.
 type Statement interface {
 	text(model.Family) string
 }
@@ -61,8 +61,8 @@ type SetMark struct{ Bit uint32 }
 // FlipMark inverts a bit of the packet mark.
 type FlipMark struct{ Bit uint32 }
 
-// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. ID is the number of the key's Constant
-// field. If the set is full the rule goes no further.
+// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. ID is the number of the key's
+// Constant field. If the set is full the rule goes no further.
 type Refresh struct {
 	Key     []Field
 	Set     string
@@ -76,9 +76,9 @@ type GotoMap struct {
 	Map string
 }
 
-// DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. ID is the number
-// of the key's Constant field, N the modulus of its Random field. The rule needs an IsProtocol before it if there is no
-// DestinationPort in the key.
+// DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. ID is the
+// number of the key's Constant field, N the modulus of its Random field. The rule needs an IsProtocol before it if
+// there is no DestinationPort in the key.
 type DNATMap struct {
 	Key []Field
 	ID  uint32
@@ -158,7 +158,8 @@ func (s FlipMark) text(model.Family) string {
 }
 
 func (s Refresh) text(f model.Family) string {
-	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, fieldsText(f, s.Key, numbers{id: s.ID}), durationText(s.Timeout))
+	key := fieldsText(f, s.Key, numbers{id: s.ID})
+	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, key, durationText(s.Timeout))
 }
 
 func (s GotoMap) text(f model.Family) string {

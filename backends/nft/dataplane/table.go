@@ -62,23 +62,24 @@ type Set struct {
 	Value []Field
 	// Verdicts: a verdict map. Its elements go to a chain.
 	Verdicts bool
-	// Interval: the last field of a key is a range of values, of which no two overlap. The key needs two fields or more.
+	// Interval: the last field of a key is a range of values, of which no two overlap. The key needs two fields or
+	// more.
 	Interval bool
 	// Dynamic: rules add elements, which time out, up to MaxDynamic.
 	Dynamic bool
-	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for dynamic
-	// sets.
+	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for
+	// dynamic sets.
 	Size uint32
 }
 
-// MaxDynamic is how many elements a dynamic set has room for: what the kernel gives one that does not ask for a size. It
-// grows as they come, while one that asks takes 16 bytes for each from the start.
+// MaxDynamic is how many elements a dynamic set has room for: what the kernel gives one that does not ask for a size.
+// It grows as they come, while one that asks takes 16 bytes for each from the start.
 const MaxDynamic = 65535
 
 // Element is an element of a set or map.
 type Element struct {
-	// Key is made with the Append functions, in the order of the set's fields. In an interval set the range's last value,
-	// as a complete second key, follows its first.
+	// Key is made with the Append functions, in the order of the set's fields. In an interval set the range's last
+	// value, as a complete second key, follows its first.
 	Key string
 	// Value is likewise made for a map; for a verdict map it is the name of the chain that the packet goes to.
 	Value string

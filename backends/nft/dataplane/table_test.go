@@ -18,12 +18,13 @@ type sample struct {
 func newSample(f model.Family) sample {
 	vipKey := []Field{DestinationAddr, Protocol, DestinationPort}
 	s := sample{
-		key:       TableKey{f, "kpl-sample"},
-		services:  &Set{Name: "service-ips", Comment: "what goes where", Key: vipKey, Verdicts: true},
-		endpoints: &Set{Name: "endpoints", Key: append(vipKey[:3:3], Random), Value: []Field{DestinationAddr, DestinationPort}},
-		sources:   &Set{Name: "vip-sources", Key: append(vipKey[:3:3], SourceAddr), Interval: true},
-		same:      &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
-		sticky:    &Set{Name: "affinity", Key: []Field{SourceAddr, Constant}, Dynamic: true},
+		key:      TableKey{f, "kpl-sample"},
+		services: &Set{Name: "service-ips", Comment: "what goes where", Key: vipKey, Verdicts: true},
+		endpoints: &Set{Name: "endpoints", Key: append(vipKey[:3:3], Random),
+			Value: []Field{DestinationAddr, DestinationPort}},
+		sources: &Set{Name: "vip-sources", Key: append(vipKey[:3:3], SourceAddr), Interval: true},
+		same:    &Set{Name: "hairpin", Key: []Field{SourceAddr, DestinationAddr}},
+		sticky:  &Set{Name: "affinity", Key: []Field{SourceAddr, Constant}, Dynamic: true},
 		indexed: &Set{Name: "indexed", Key: []Field{Constant, Random}, Value: []Field{DestinationAddr, DestinationPort},
 			Size: 1024},
 		vip: netip.MustParseAddr("10.96.0.1"),
@@ -59,28 +60,37 @@ func (s sample) create() *Transaction {
 	odd := netip.PrefixFrom(s.pod, s.pod.BitLen()*3/4-3)
 	chain("reject-new", []Statement{Reject{}})
 	tx.AddChain(&Chain{Name: "cluster-2", Comment: "2 endpoints"})
-	tx.AddRule("cluster-2", &Rule{Statements: []Statement{InPrefix{SourceAddr, prefix, true}, InPrefix{SourceAddr, odd, true}, SetMark{1 << 14}}})
-	tx.AddRule("cluster-2", &Rule{Statements: []Statement{DNATMap{Key: s.endpoints.Key, N: 2, Map: "endpoints"}}, Comment: "balance"})
+	tx.AddRule("cluster-2", &Rule{Statements: []Statement{
+		InPrefix{SourceAddr, prefix, true}, InPrefix{SourceAddr, odd, true}, SetMark{1 << 14}}})
+	tx.AddRule("cluster-2", &Rule{Comment: "balance",
+		Statements: []Statement{DNATMap{Key: s.endpoints.Key, N: 2, Map: "endpoints"}}})
+	dnat := DNAT{netip.AddrPortFrom(s.pod, 80)}
 	chain("sticky",
-		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name, ID: 7}, Refresh{s.sticky.Key, s.sticky.Name, 7, 3 * time.Hour}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}},
-		[]Statement{OneIn{2}, Refresh{s.sticky.Key, s.sticky.Name, 4294967295, 90 * time.Minute}, IsProtocol{model.TCP}, DNAT{netip.AddrPortFrom(s.pod, 80)}})
+		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name, ID: 7},
+			Refresh{s.sticky.Key, s.sticky.Name, 7, 3 * time.Hour}, IsProtocol{model.TCP}, dnat},
+		[]Statement{OneIn{2}, Refresh{s.sticky.Key, s.sticky.Name, 4294967295, 90 * time.Minute},
+			IsProtocol{model.TCP}, dnat})
 	chain("split",
 		[]Statement{InPrefix{Field: SourceAddr, Prefix: odd}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "cbr0", Not: true}, Goto{"cluster-2"}},
 		[]Statement{IsLocal{SourceAddr}, Goto{"sticky"}},
 		[]Statement{InSet{Key: s.sources.Key, Set: "vip-sources", Not: true}, Drop{}},
-		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())}, Goto{"reject-new"}})
-	chain("services", []Statement{GotoMap{s.services.Key, "service-ips"}}, []Statement{IsLocal{DestinationAddr}, Jump{"split"}})
+		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())},
+			Goto{"reject-new"}})
+	chain("services", []Statement{GotoMap{s.services.Key, "service-ips"}},
+		[]Statement{IsLocal{DestinationAddr}, Jump{"split"}})
 	tx.AddChain(&Chain{Name: "nat-prerouting", Hook: Prerouting, Priority: -100})
 	tx.AddRule("nat-prerouting", &Rule{Statements: []Statement{Jump{"services"}}})
 	tx.AddChain(&Chain{Name: "nat-output", Hook: Output, Priority: -100})
 	tx.AddRule("nat-output", &Rule{Statements: []Statement{Jump{"services"}}})
 	tx.AddChain(&Chain{Name: "nat-postrouting", Hook: Postrouting, Priority: 100})
 	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{HasMark{1 << 14}, FlipMark{1 << 14}, Masquerade{}}})
-	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{IsDNATed{}, InSet{Key: s.same.Key, Set: "hairpin"}, Masquerade{}}})
+	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{
+		IsDNATed{}, InSet{Key: s.same.Key, Set: "hairpin"}, Masquerade{}}})
 
-	chain("indexed", []Statement{IsProtocol{model.SCTP}, DNATMap{Key: s.indexed.Key, ID: 4294967295, N: 2, Map: "indexed"}})
+	chain("indexed", []Statement{
+		IsProtocol{model.SCTP}, DNATMap{Key: s.indexed.Key, ID: 4294967295, N: 2, Map: "indexed"}})
 	tx.AddRule("split", &Rule{Statements: []Statement{Goto{"indexed"}}})
 	tx.AddChain(&Chain{Name: "filter-forward", Hook: Forward, Filter: true})
 	tx.AddRule("filter-forward", &Rule{Statements: []Statement{IsNew{}, Jump{"reject-new"}}})
