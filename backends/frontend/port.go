@@ -16,6 +16,8 @@ type Port struct {
 	AffinityTimeout time.Duration
 	// SourceRanges are the sources that may use restricted frontends (S26).
 	SourceRanges []netip.Prefix
+	// Extra is what Options.Extra made of the service, nil without such a function.
+	Extra any
 
 	sizes     [numSets]int
 	frontends int
@@ -54,7 +56,7 @@ func (p *Port) RoutesOf(k Kind) SourceRoutes {
 // equal tells whether two ports ask for the same.
 func (p *Port) equal(o *Port) bool {
 	return p.Name == o.Name && p.Routes == o.Routes && p.AffinityTimeout == o.AffinityTimeout && p.sizes == o.sizes &&
-		p.frontends == o.frontends &&
+		p.frontends == o.frontends && p.Extra == o.Extra &&
 		slices.Equal(p.SourceRanges, o.SourceRanges)
 }
 

@@ -25,6 +25,9 @@ type Options struct {
 	// OnProblem is told what is not served and why, once, from within Sync: to make an Event of it, say. It is logged
 	// in any case. Nil is for programs that need no more than that.
 	OnProblem func(ctx context.Context, p Problem)
+	// Extra returns what the backend has to know of a service beside what is in a Port, from an annotation for example:
+	// a value that can be compared with ==. A port whose Extra differs is told as changed.
+	Extra func(*model.Service) any
 }
 
 // maxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000 ports

@@ -135,6 +135,9 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		if spec.Routes.External.Endpoints != 0 {
 			spec.SourceRanges = ranges
 		}
+		if t.options.Extra != nil {
+			spec.Extra = t.options.Extra(next)
+		}
 		asked, numbers := p.asked, [2]uint16{sp.Port, sp.NodePort}
 		same := same && p.exists && p.numbers == numbers && sameKinds(&p.current, &spec)
 		if !same || p.omitted > 0 || len(asked) > left {

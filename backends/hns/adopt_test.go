@@ -1,0 +1,246 @@
+package hns
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+func foreignKey() dp.Key {
+	return dp.Key{Family: model.IPv4, Addr: netip.MustParseAddr("172.16.0.1"), Port: 80, Protocol: model.TCP}
+}
+
+func TestLoadBalancersOfOthersAreLeftAlone(t *testing.T) {
+	m := newMachine(t)
+	pod := m.addPod("10.244.1.30")
+	m.hns.AddLoadBalancer(dp.LoadBalancer{Key: foreignKey(), TargetPort: 80, Endpoints: []string{pod}})
+	before := m.hns.Dump()
+	b := m.start(t)
+	put(t, b, web()...)
+	b.ForceResync()
+	require.NoError(t, b.Sync(t.Context()))
+	require.False(t, b.repair(t))
+	require.NoError(t, b.CleanUp(t.Context()))
+	require.Equal(t, before, m.hns.Dump())
+}
+
+// Upstream kube-proxy leaves them when it ends.
+func TestALoadBalancerAtTheAddressOfAServiceIsTakenOver(t *testing.T) {
+	m := newMachine(t)
+	pod := m.addPod("10.244.1.30")
+	m.hns.AddLoadBalancer(dp.LoadBalancer{Key: webKey(), TargetPort: 8080, Endpoints: []string{pod}})
+	put(t, m.start(t), web()...)
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
+	require.NotContains(t, m.writes(), "delete load balancer 10.96.0.10:80/TCP", "its connections stay")
+}
+
+func TestWhatWentWhileNobodyRanGoes(t *testing.T) {
+	m := newMachine(t)
+	before := m.hns.Dump()
+	put(t, m.start(t), web()...)
+	put(t, m.start(t), backendtest.Node())
+	require.Equal(t, before, m.hns.Dump())
+}
+
+func TestWithoutARecordOnlyAddressesOfServicesAreOurs(t *testing.T) {
+	m := newMachine(t)
+	m.record = ""
+	put(t, m.start(t), web()...)
+	put(t, m.start(t), backendtest.Node())
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP")
+	put(t, m.start(t), web()...)
+	require.Equal(t, 1, m.hns.NumLoadBalancers())
+	require.Empty(t, m.writes())
+}
+
+// The process may die between any two calls: what it created is in the record already.
+func TestALoadBalancerIsRecordedBeforeItIsCreated(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	m.hns.Fail = func(call string) error {
+		if strings.HasPrefix(call, "create load balancer") {
+			text, err := os.ReadFile(m.record)
+			require.NoError(t, err)
+			require.Equal(t, "+ IPv4 10.96.0.10 80 TCP\n", string(text))
+		}
+		return nil
+	}
+	put(t, b, web()...)
+	m.hns.Fail = nil
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, b.Sync(t.Context()))
+	text, err := os.ReadFile(m.record)
+	require.NoError(t, err)
+	require.Equal(t, "+ IPv4 10.96.0.10 80 TCP\n- IPv4 10.96.0.10 80 TCP\n", string(text))
+}
+
+func TestARecordThatCannotBeWrittenFailsBeforeAnythingIsCreated(t *testing.T) {
+	m := newMachine(t)
+	m.record += "/no/such/directory"
+	b := m.start(t)
+	backendtest.Set(t, b, web()...)
+	require.ErrorContains(t, b.Sync(t.Context()), "record of load balancers")
+	require.Zero(t, m.hns.NumLoadBalancers())
+}
+
+func TestARecordThatIsNoneIsNotTakenForEmpty(t *testing.T) {
+	m := newMachine(t)
+	require.NoError(t, os.WriteFile(m.record, []byte("+ IPv4 10.96.0.10 80 TCP\nhello\n"), 0o600))
+	b := m.start(t)
+	backendtest.Set(t, b, web()...)
+	require.ErrorContains(t, b.Sync(t.Context()), `line 2: "hello" is not a line of it`)
+	require.Zero(t, m.hns.NumLoadBalancers())
+}
+
+func TestTheRecordSurvivesAProcessThatDiedWhileItWrote(t *testing.T) {
+	m := newMachine(t)
+	require.NoError(t, os.WriteFile(m.record, []byte("+ IPv4 172.16.0.1 80 TCP\n+ IPv4 10.96.0.1"), 0o600))
+	pod := m.addPod("10.244.1.30")
+	m.hns.AddLoadBalancer(dp.LoadBalancer{Key: foreignKey(), TargetPort: 80, Endpoints: []string{pod}})
+	put(t, m.start(t), web()...)
+	require.NotContains(t, m.hns.Dump(), "172.16.0.1", "it was ours")
+	put(t, m.start(t), web()...)
+	r := newRecord(m.record)
+	require.NoError(t, r.load())
+	require.Equal(t, map[dp.Key]bool{webKey(): true}, r.keys)
+}
+
+func TestTheRecordDoesNotGrowForever(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	for range 1500 {
+		b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+		require.NoError(t, b.Sync(t.Context()))
+		put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())
+	}
+	text, err := os.ReadFile(m.record)
+	require.NoError(t, err)
+	require.Less(t, strings.Count(string(text), "\n"), 1100)
+	put(t, m.start(t), backendtest.Node())
+	require.Zero(t, m.hns.NumLoadBalancers())
+}
+
+func TestALoadBalancerThatSomebodyRemovedComesBack(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	want := m.hns.Dump()
+	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
+	require.True(t, b.repair(t))
+	require.Equal(t, want, m.hns.Dump())
+	require.False(t, b.repair(t), "nothing is left to repair")
+
+	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
+	b.ForceResync()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Equal(t, want, m.hns.Dump(), "at a resync, too")
+}
+
+func TestALoadBalancerThatSomebodyChangedIsPutRight(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	want := m.hns.Dump()
+	pod := m.addPod("10.244.1.30")
+	list, err := m.hns.LoadBalancers(t.Context())
+	require.NoError(t, err)
+	list[0].Endpoints = []string{pod}
+	require.NoError(t, m.hns.UpdateLoadBalancer(t.Context(), list[0]))
+	require.True(t, b.repair(t))
+	m.hns.RemoveEndpoint(netip.MustParseAddr("10.244.1.30"))
+	require.Equal(t, want, m.hns.Dump())
+}
+
+func TestANetworkMadeAnewIsFilledAgain(t *testing.T) {
+	for _, by := range []string{"the next change", "the check", "a resync"} {
+		t.Run(by, func(t *testing.T) {
+			m := newOverlay(t)
+			b := m.start(t, overlay)
+			put(t, b, web()...)
+			n, err := m.hns.Network(t.Context(), network)
+			require.NoError(t, err)
+			m.hns.SetNetwork(n, true)
+			m.addPod("10.244.1.5")
+			m.addPod("10.244.1.6")
+			switch by {
+			case "the next change":
+				put(t, b, fm.Endpoint(webPort, "10.244.2.6:8080").Build())
+				b.DeleteEndpoint(endpointKey("10.244.2.6:8080"))
+				require.NoError(t, b.Sync(t.Context()))
+			case "the check":
+				require.True(t, b.repair(t))
+			case "a resync":
+				b.ForceResync()
+				require.NoError(t, b.Sync(t.Context()))
+			}
+			got := m.hns.Dump()
+			fresh := newOverlay(t)
+			put(t, fresh.start(t, overlay), web()...)
+			require.Equal(t, fresh.hns.Dump(), got)
+		})
+	}
+}
+
+func TestSyncFailsUntilTheNetworkIsThere(t *testing.T) {
+	m := newMachine(t)
+	m.hns.DeleteNetwork(network)
+	b := m.start(t)
+	backendtest.Set(t, b, web()...)
+	err := b.Sync(t.Context())
+	require.ErrorContains(t, err, `HNS network "cbr0" is not there`)
+	v4, v6 := sink.FailedFamilies(err)
+	require.True(t, v4 && v6)
+	m.hns.SetNetwork(dp.Network{Name: network, Type: "l2bridge"}, false)
+	m.addPod("10.244.1.5")
+	require.NoError(t, b.Sync(t.Context()), "nothing is described a second time")
+	require.Equal(t, 1, m.hns.NumLoadBalancers())
+}
+
+// An HNS that restarts answers nothing, or with errors. That says nothing about what there is (kubernetes#139519).
+func TestAnHNSThatDoesNotAnswerIsNotTakenForEmpty(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	want := m.hns.Dump()
+	down := errors.New("the service is not running")
+	for _, method := range []string{"Network", "Endpoints", "LoadBalancers"} {
+		m.hns.TakeCalls()
+		m.hns.FailRead = func(call string) error {
+			if call == method {
+				return down
+			}
+			return nil
+		}
+		b.ForceResync()
+		require.ErrorIs(t, b.Sync(t.Context()), down)
+		m.hns.FailRead = nil
+		require.NoError(t, b.Sync(t.Context()))
+		require.Empty(t, m.writes())
+	}
+	require.Equal(t, want, m.hns.Dump())
+}
+
+func TestACheckThatFailedIsMadeAgain(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	want := m.hns.Dump()
+	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
+	m.hns.FailRead = func(string) error { return errors.New("the service is not running") }
+	_, err := b.families[model.IPv4].look(t.Context())
+	require.Error(t, err)
+	m.hns.FailRead = nil
+	require.True(t, b.repair(t))
+	require.Equal(t, want, m.hns.Dump())
+}

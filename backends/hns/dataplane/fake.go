@@ -1,0 +1,415 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Fake is a model of HNS for tests that run anywhere. It checks what HNS checks: that networks and endpoints are there,
+// that a frontend has one load balancer, that a load balancer has endpoints. What real ones do wrong is there to be
+// switched on. Its methods may be called from several goroutines; set the exported fields before.
+type Fake struct {
+	mu        sync.Mutex
+	networks  map[string]*Network // by name
+	endpoints map[string]*fakeEndpoint
+	balancers map[string]*LoadBalancer
+	byKey     map[Key]*LoadBalancer
+	poisoned  map[string]bool
+	reserved  map[Key]bool
+	serial    int
+	calls     Calls
+
+	// Supported is what Features returns. NewFake sets everything, as of Windows Server 2025.
+	Supported Features
+	// RefuseModify: Features promises ModifyLoadBalancer, and every call is answered with ErrNotSupported: so does a
+	// host whose update is not complete (E_NOTIMPL).
+	RefuseModify bool
+	// MaxEndpoints is how many endpoints a load balancer may have; 0: any number.
+	MaxEndpoints int
+	// Fail, if set, is asked before each call that changes something, with a text such as "create load balancer
+	// 10.96.0.1:80/TCP". Its error is returned and nothing is done. FailRead is likewise for calls that read: the text
+	// is the name of the method.
+	Fail, FailRead func(call string) error
+}
+
+// Calls counts calls.
+type Calls struct {
+	// Reads has the name of every call that only reads, Writes a text for every one that changes something.
+	Reads, Writes []string
+}
+
+type fakeEndpoint struct {
+	Endpoint
+	network string // ID
+}
+
+var _ Interface = (*Fake)(nil)
+
+// NewFake returns a Fake without networks.
+func NewFake() *Fake {
+	return &Fake{networks: map[string]*Network{}, endpoints: map[string]*fakeEndpoint{},
+		balancers: map[string]*LoadBalancer{}, byKey: map[Key]*LoadBalancer{}, poisoned: map[string]bool{},
+		reserved: map[Key]bool{},
+		Supported: Features{V2: true, RemoteSubnet: true, DSR: true, SessionAffinity: true, IPv6DualStack: true,
+			ModifyLoadBalancer: true}}
+}
+
+func (f *Fake) newID() string {
+	f.serial++
+	return fmt.Sprintf("00000000-0000-0000-0000-%012d", f.serial)
+}
+
+// SetNetwork adds a network, or changes the one of that name; with renewed it is another network of the same name, as
+// after its CNI plugin has made it anew: the endpoints of the old one are gone, load balancers point at nothing.
+func (f *Fake) SetNetwork(n Network, renewed bool) (id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := f.networks[n.Name]
+	switch {
+	case old == nil:
+		n.ID = f.newID()
+	case renewed:
+		maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return e.network == old.ID })
+		n.ID = f.newID()
+	default:
+		n.ID = old.ID
+	}
+	f.networks[n.Name] = &n
+	return n.ID
+}
+
+// DeleteNetwork deletes a network with its endpoints.
+func (f *Fake) DeleteNetwork(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.networks[name]; n != nil {
+		maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return e.network == n.ID })
+		delete(f.networks, name)
+	}
+}
+
+// AddEndpoint adds an endpoint of somebody else to a network, a pod's for example, and returns its ID.
+func (f *Fake) AddEndpoint(network string, e Endpoint) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e.ID = f.newID()
+	f.endpoints[e.ID] = &fakeEndpoint{Endpoint: e, network: f.networks[network].ID}
+	return e.ID
+}
+
+// RemoveEndpoint removes the endpoints of an address behind everybody's back.
+func (f *Fake) RemoveEndpoint(a netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return slices.Contains(e.IPs, a) })
+}
+
+// AddLoadBalancer adds a load balancer of somebody else, unchecked.
+func (f *Fake) AddLoadBalancer(lb LoadBalancer) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.add(lb)
+}
+
+func (f *Fake) add(lb LoadBalancer) string {
+	lb.ID = f.newID()
+	lb.Endpoints = slices.Clone(lb.Endpoints)
+	f.balancers[lb.ID], f.byKey[lb.Key] = &lb, &lb
+	return lb.ID
+}
+
+func (f *Fake) remove(id string) {
+	delete(f.byKey, f.balancers[id].Key)
+	delete(f.balancers, id)
+}
+
+// RemoveLoadBalancers removes load balancers behind everybody's back.
+func (f *Fake) RemoveLoadBalancers(which func(LoadBalancer) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, lb := range f.balancers {
+		if which(*lb) {
+			f.remove(id)
+		}
+	}
+}
+
+// Poison makes an ID unusable, as happens on Windows Server 2019: the load balancer is listed and cannot be changed or
+// deleted until Cure is called.
+func (f *Fake) Poison(key Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, lb := range f.balancers {
+		if lb.Key == key {
+			f.poisoned[id] = true
+		}
+	}
+}
+
+// Cure takes back every Poison.
+func (f *Fake) Cure() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.poisoned)
+}
+
+// Reserve has the host itself use a port, as a process that listens does: HNS refuses a load balancer there.
+func (f *Fake) Reserve(key Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reserved[key] = true
+}
+
+// TakeCalls returns the calls since the last time.
+func (f *Fake) TakeCalls() Calls {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.calls
+	f.calls = Calls{}
+	return c
+}
+
+// NumLoadBalancers returns how many load balancers there are.
+func (f *Fake) NumLoadBalancers() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.balancers)
+}
+
+// Dump returns everything as text, a line for each thing, without IDs.
+func (f *Fake) Dump() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var endpoints, balancers []string
+	for _, e := range f.endpoints {
+		endpoints = append(endpoints, e.text())
+	}
+	address := func(id string) string {
+		if e := f.endpoints[id]; e != nil {
+			return joinAddrs(e.IPs)
+		}
+		return "(gone)"
+	}
+	list := slices.SortedFunc(maps.Values(f.balancers), func(a, b *LoadBalancer) int { return a.Key.Compare(b.Key) })
+	for _, lb := range list {
+		balancers = append(balancers, lb.text(address))
+	}
+	slices.Sort(endpoints)
+	return strings.Join(endpoints, "") + strings.Join(balancers, "")
+}
+
+func (f *Fake) read(ctx context.Context, method string) (unlock func(), err error) {
+	f.mu.Lock()
+	f.calls.Reads = append(f.calls.Reads, method)
+	if err := ctx.Err(); err != nil {
+		return f.mu.Unlock, err
+	}
+	if f.FailRead != nil {
+		return f.mu.Unlock, f.FailRead(method)
+	}
+	return f.mu.Unlock, nil
+}
+
+func (f *Fake) write(ctx context.Context, format string, args ...any) (unlock func(), err error) {
+	f.mu.Lock()
+	call := fmt.Sprintf(format, args...)
+	f.calls.Writes = append(f.calls.Writes, call)
+	if err := ctx.Err(); err != nil {
+		return f.mu.Unlock, err
+	}
+	if f.Fail != nil {
+		return f.mu.Unlock, f.Fail(call)
+	}
+	return f.mu.Unlock, nil
+}
+
+// Features implements [Interface].
+func (f *Fake) Features(ctx context.Context) (Features, error) {
+	unlock, err := f.read(ctx, "Features")
+	defer unlock()
+	return f.Supported, err
+}
+
+// Network implements [Interface].
+func (f *Fake) Network(ctx context.Context, name string) (Network, error) {
+	unlock, err := f.read(ctx, "Network")
+	defer unlock()
+	if err != nil {
+		return Network{}, err
+	}
+	n := f.networks[name]
+	if n == nil {
+		return Network{}, fmt.Errorf("network %q: %w", name, ErrNotFound)
+	}
+	return *n, nil
+}
+
+// Endpoints implements [Interface].
+func (f *Fake) Endpoints(ctx context.Context, network string) ([]Endpoint, error) {
+	unlock, err := f.read(ctx, "Endpoints")
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	var list []Endpoint
+	for _, id := range slices.Sorted(maps.Keys(f.endpoints)) {
+		if e := f.endpoints[id]; e.network == network {
+			list = append(list, e.Endpoint)
+		}
+	}
+	return list, nil
+}
+
+// EndpointByName implements [Interface].
+func (f *Fake) EndpointByName(ctx context.Context, name string) (Endpoint, error) {
+	unlock, err := f.read(ctx, "EndpointByName")
+	defer unlock()
+	if err != nil {
+		return Endpoint{}, err
+	}
+	for _, e := range f.endpoints {
+		if e.Name == name {
+			return e.Endpoint, nil
+		}
+	}
+	return Endpoint{}, fmt.Errorf("endpoint %q: %w", name, ErrNotFound)
+}
+
+// CreateEndpoint implements [Interface].
+func (f *Fake) CreateEndpoint(ctx context.Context, network string, e Endpoint) (string, error) {
+	unlock, err := f.write(ctx, "create endpoint %s", joinAddrs(e.IPs))
+	defer unlock()
+	if err != nil {
+		return "", err
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *Network) bool { return n.ID == network }) {
+		return "", fmt.Errorf("network %s: %w", network, ErrNotFound)
+	}
+	if len(e.IPs) != 1 || !e.IPs[0].IsValid() {
+		return "", fmt.Errorf("an address provided is invalid or reserved (0x803b002f)")
+	}
+	e.ID = f.newID()
+	f.endpoints[e.ID] = &fakeEndpoint{Endpoint: e, network: network}
+	return e.ID, nil
+}
+
+// DeleteEndpoint implements [Interface].
+func (f *Fake) DeleteEndpoint(ctx context.Context, id string) error {
+	f.mu.Lock()
+	what := id
+	if e := f.endpoints[id]; e != nil {
+		what = joinAddrs(e.IPs)
+	}
+	f.mu.Unlock()
+	unlock, err := f.write(ctx, "delete endpoint %s", what)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	if f.endpoints[id] == nil {
+		return fmt.Errorf("endpoint %s: %w", id, ErrNotFound)
+	}
+	delete(f.endpoints, id)
+	return nil
+}
+
+// LoadBalancers implements [Interface].
+func (f *Fake) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
+	unlock, err := f.read(ctx, "LoadBalancers")
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	var list []LoadBalancer
+	for _, id := range slices.Sorted(maps.Keys(f.balancers)) {
+		lb := *f.balancers[id]
+		lb.Endpoints = slices.Clone(lb.Endpoints)
+		slices.Reverse(lb.Endpoints) // HNS keeps no order
+		list = append(list, lb)
+	}
+	return list, nil
+}
+
+// check checks what HNS checks of a load balancer.
+func (f *Fake) check(lb *LoadBalancer) error {
+	if len(lb.Endpoints) == 0 {
+		return fmt.Errorf("the reference is invalid in the JSON document: a reference is required (0x803b001c)")
+	}
+	if f.MaxEndpoints > 0 && len(lb.Endpoints) > f.MaxEndpoints {
+		return fmt.Errorf("the parameter is incorrect: %d endpoints (0x57)", len(lb.Endpoints))
+	}
+	for _, id := range lb.Endpoints {
+		if f.endpoints[id] == nil {
+			return fmt.Errorf("endpoint %s: %w", id, ErrNotFound)
+		}
+	}
+	return nil
+}
+
+// CreateLoadBalancer implements [Interface].
+func (f *Fake) CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (string, error) {
+	unlock, err := f.write(ctx, "create load balancer %v", lb.Key)
+	defer unlock()
+	if err == nil {
+		err = f.check(&lb)
+	}
+	if err != nil {
+		return "", err
+	}
+	if f.reserved[lb.Key] || f.byKey[lb.Key] != nil {
+		return "", fmt.Errorf("the specified port (0x803b0013) %w", ErrAlreadyExists)
+	}
+	return f.add(lb), nil
+}
+
+// UpdateLoadBalancer implements [Interface].
+func (f *Fake) UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error {
+	unlock, err := f.write(ctx, "update load balancer %v", lb.Key)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	if f.RefuseModify || !f.Supported.ModifyLoadBalancer {
+		return fmt.Errorf("modify: %w", ErrNotSupported)
+	}
+	old := f.balancers[lb.ID]
+	if old == nil {
+		return fmt.Errorf("load balancer %s: %w", lb.ID, ErrNotFound)
+	}
+	if f.poisoned[lb.ID] {
+		return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", lb.ID)
+	}
+	if err := f.check(&lb); err != nil {
+		return err
+	}
+	old.Endpoints, old.SourceVIP = slices.Clone(lb.Endpoints), lb.SourceVIP
+	return nil
+}
+
+// DeleteLoadBalancer implements [Interface].
+func (f *Fake) DeleteLoadBalancer(ctx context.Context, id string) error {
+	f.mu.Lock()
+	what := id
+	if lb := f.balancers[id]; lb != nil {
+		what = lb.Key.String()
+	}
+	f.mu.Unlock()
+	unlock, err := f.write(ctx, "delete load balancer %s", what)
+	defer unlock()
+	if err != nil {
+		return err
+	}
+	if f.balancers[id] == nil {
+		return fmt.Errorf("load balancer %s: %w", id, ErrNotFound)
+	}
+	if f.poisoned[id] {
+		return fmt.Errorf("the object with ID %s cannot be opened (0x803b0000)", id)
+	}
+	f.remove(id)
+	return nil
+}

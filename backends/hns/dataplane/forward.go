@@ -1,0 +1,65 @@
+package dataplane
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Packet is the first packet of a connection, as it reaches the machine's virtual switch.
+type Packet struct {
+	Source      netip.AddrPort
+	Destination netip.AddrPort
+	Protocol    model.Protocol
+}
+
+// Forwarded is what becomes of a packet.
+type Forwarded struct {
+	// Endpoint is who gets it; the zero AddrPort if no load balancer has its destination, which leaves it alone.
+	Endpoint netip.AddrPort
+	// Broken: a load balancer has its destination, and sends it to an endpoint that is not there any more.
+	Broken bool
+	// SourceKept: the endpoint sees the client, because of DSR. Otherwise it sees the node or the source VIP.
+	SourceKept bool
+}
+
+// Forward tells what becomes of a packet, in the way that HNS is documented and known to forward: the load balancer of
+// its destination, else the one of its port on the host's addresses, sends it to the target port of an endpoint, which
+// it chooses by a hash of the connection or, with BySource, of the source address alone. host are the host's addresses.
+func (f *Fake) Forward(p Packet, host []netip.Addr) Forwarded {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to := p.Destination.Addr()
+	family := model.FamilyOf(to)
+	lb := f.byKey[Key{family, to, p.Destination.Port(), p.Protocol}]
+	if lb == nil && slices.Contains(host, to) {
+		lb = f.byKey[Key{family, netip.Addr{}, p.Destination.Port(), p.Protocol}]
+	}
+	if lb == nil {
+		return Forwarded{}
+	}
+	h := fnv.New32a()
+	_, _ = h.Write(p.Source.Addr().AsSlice())
+	if lb.Distribution == ByConnection {
+		_, _ = h.Write([]byte{byte(p.Source.Port() >> 8), byte(p.Source.Port()), byte(p.Protocol)})
+	}
+	// FNV's low bits follow the last byte closely: mix.
+	sum := h.Sum32()
+	sum ^= sum >> 16
+	sum *= 0x85ebca6b
+	sum ^= sum >> 13
+	sum *= 0xc2b2ae35
+	sum ^= sum >> 16
+	e := f.endpoints[lb.Endpoints[sum%uint32(len(lb.Endpoints))]]
+	if e == nil {
+		return Forwarded{Broken: true}
+	}
+	for _, a := range e.IPs {
+		if model.FamilyOf(a) == family {
+			return Forwarded{Endpoint: netip.AddrPortFrom(a, lb.TargetPort), SourceKept: lb.Flags&DSR != 0}
+		}
+	}
+	return Forwarded{Broken: true}
+}

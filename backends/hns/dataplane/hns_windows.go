@@ -1,0 +1,257 @@
+package dataplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/Microsoft/hnslib/hcn"
+	"golang.org/x/sys/windows"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// HNS is the service of this machine. Its calls cannot be interrupted: a context that has ended keeps a call from being
+// made, nothing more.
+type HNS struct{}
+
+var _ Interface = HNS{}
+
+// NewHNS returns the HNS of this machine.
+func NewHNS() (Interface, error) { return HNS{}, nil }
+
+// classify says which of the errors of this package an error is. What HNS says stays in its text.
+func classify(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case hcn.IsNotFoundError(err), hcn.IsElementNotFoundError(err),
+		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.HCN_E_NETWORK_NOT_FOUND)),
+		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.HCN_E_ENDPOINT_NOT_FOUND)):
+		return errors.Join(ErrNotFound, err)
+	case hcn.IsPortAlreadyExistsError(err),
+		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.ERROR_ALREADY_EXISTS)): // after a restart of HNS
+		return errors.Join(ErrAlreadyExists, err)
+	case hcn.IsNotImplemented(err):
+		return errors.Join(ErrNotSupported, err)
+	}
+	return err
+}
+
+// Features implements [Interface].
+func (HNS) Features(ctx context.Context) (Features, error) {
+	if err := ctx.Err(); err != nil {
+		return Features{}, err
+	}
+	f, err := hcn.GetCachedSupportedFeatures()
+	if err != nil {
+		return Features{}, fmt.Errorf("version of HNS: %w", err)
+	}
+	return Features{V2: f.Api.V2, RemoteSubnet: f.RemoteSubnet, DSR: f.DSR, SessionAffinity: f.SessionAffinity,
+		IPv6DualStack: f.IPv6DualStack, ModifyLoadBalancer: f.ModifyLoadbalancer}, nil
+}
+
+// Network implements [Interface].
+func (HNS) Network(ctx context.Context, name string) (Network, error) {
+	if err := ctx.Err(); err != nil {
+		return Network{}, err
+	}
+	n, err := hcn.GetNetworkByName(name)
+	if err != nil {
+		return Network{}, classify(err)
+	}
+	network := Network{ID: strings.ToLower(n.Id), Name: n.Name, Type: string(n.Type)}
+	for _, p := range n.Policies {
+		if p.Type != hcn.RemoteSubnetRoute {
+			continue
+		}
+		var s hcn.RemoteSubnetRoutePolicySetting
+		if err := json.Unmarshal(p.Settings, &s); err != nil {
+			return Network{}, fmt.Errorf("remote subnet of network %s: %w", name, err)
+		}
+		prefix, err := netip.ParsePrefix(s.DestinationPrefix)
+		if err != nil {
+			return Network{}, fmt.Errorf("remote subnet of network %s: %w", name, err)
+		}
+		provider, err := netip.ParseAddr(s.ProviderAddress)
+		if err != nil {
+			return Network{}, fmt.Errorf("remote subnet %v of network %s: %w", prefix, name, err)
+		}
+		network.RemoteSubnets = append(network.RemoteSubnets, RemoteSubnet{Prefix: prefix, Provider: provider})
+	}
+	return network, nil
+}
+
+// Endpoints implements [Interface].
+func (HNS) Endpoints(ctx context.Context, network string) ([]Endpoint, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	all, err := hcn.ListEndpointsOfNetwork(network)
+	if err != nil {
+		return nil, classify(err)
+	}
+	var list []Endpoint
+	for i := range all {
+		if strings.EqualFold(all[i].HostComputeNetwork, network) { // old versions do not filter
+			list = append(list, fromEndpoint(&all[i]))
+		}
+	}
+	return list, nil
+}
+
+func fromEndpoint(e *hcn.HostComputeEndpoint) Endpoint {
+	endpoint := Endpoint{ID: strings.ToLower(e.Id), Name: e.Name, MAC: strings.ToLower(e.MacAddress),
+		Remote: e.Flags&hcn.EndpointFlagsRemoteEndpoint != 0}
+	for _, c := range e.IpConfigurations {
+		if a, err := netip.ParseAddr(c.IpAddress); err == nil {
+			endpoint.IPs = append(endpoint.IPs, a)
+		}
+	}
+	for _, p := range e.Policies {
+		var s hcn.ProviderAddressEndpointPolicySetting
+		if p.Type == hcn.NetworkProviderAddress && json.Unmarshal(p.Settings, &s) == nil {
+			endpoint.Provider, _ = netip.ParseAddr(s.ProviderAddress) // the zero Addr if it is none
+		}
+	}
+	return endpoint
+}
+
+// EndpointByName implements [Interface].
+func (HNS) EndpointByName(ctx context.Context, name string) (Endpoint, error) {
+	if err := ctx.Err(); err != nil {
+		return Endpoint{}, err
+	}
+	e, err := hcn.GetEndpointByName(name)
+	if err != nil {
+		return Endpoint{}, classify(err)
+	}
+	return fromEndpoint(e), nil
+}
+
+// CreateEndpoint implements [Interface].
+func (HNS) CreateEndpoint(ctx context.Context, network string, e Endpoint) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	settings := hcn.HostComputeEndpoint{Name: e.Name, HostComputeNetwork: network, MacAddress: e.MAC,
+		SchemaVersion: hcn.SchemaVersion{Major: 2}}
+	if e.Remote {
+		settings.Flags = hcn.EndpointFlagsRemoteEndpoint
+	}
+	for _, a := range e.IPs {
+		settings.IpConfigurations = append(settings.IpConfigurations, hcn.IpConfig{IpAddress: a.String()})
+	}
+	if e.Provider.IsValid() {
+		policy, err := json.Marshal(hcn.ProviderAddressEndpointPolicySetting{ProviderAddress: e.Provider.String()})
+		if err != nil {
+			return "", err
+		}
+		settings.Policies = []hcn.EndpointPolicy{{Type: hcn.NetworkProviderAddress, Settings: policy}}
+	}
+	created, err := settings.Create()
+	if err != nil {
+		return "", classify(err)
+	}
+	return strings.ToLower(created.Id), nil
+}
+
+// DeleteEndpoint implements [Interface].
+func (HNS) DeleteEndpoint(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return classify((&hcn.HostComputeEndpoint{Id: id}).Delete())
+}
+
+// LoadBalancers implements [Interface].
+func (HNS) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	all, err := hcn.ListLoadBalancers()
+	if err != nil {
+		// One that goes while it is listed fails the list. That is no statement about any of them.
+		return nil, fmt.Errorf("list load balancers: %v", err)
+	}
+	list := make([]LoadBalancer, 0, len(all))
+	for i := range all {
+		list = append(list, fromLoadBalancer(&all[i]))
+	}
+	return list, nil
+}
+
+func fromLoadBalancer(lb *hcn.HostComputeLoadBalancer) LoadBalancer {
+	b := LoadBalancer{ID: strings.ToLower(lb.Id), Flags: Flags(lb.Flags),
+		Foreign: len(lb.PortMappings) != 1 || len(lb.FrontendVIPs) > 1}
+	b.SourceVIP, _ = netip.ParseAddr(lb.SourceVIP) // "" is none
+	for _, id := range lb.HostComputeEndpoints {
+		b.Endpoints = append(b.Endpoints, strings.ToLower(id))
+	}
+	b.Key.Family = model.IPv4
+	if lb.Flags&hcn.LoadBalancerFlagsIPv6 != 0 {
+		b.Key.Family = model.IPv6
+	}
+	if len(lb.FrontendVIPs) > 0 && lb.FrontendVIPs[0] != "" {
+		addr, err := netip.ParseAddr(lb.FrontendVIPs[0])
+		b.Key.Addr, b.Foreign = addr, b.Foreign || err != nil
+	}
+	if len(lb.PortMappings) > 0 {
+		m := lb.PortMappings[0]
+		b.Key.Port, b.Key.Protocol = m.ExternalPort, model.Protocol(m.Protocol)
+		b.TargetPort, b.Distribution, b.PortFlags = m.InternalPort, Distribution(m.DistributionType), PortFlags(m.Flags)
+	}
+	return b
+}
+
+func toLoadBalancer(lb LoadBalancer) *hcn.HostComputeLoadBalancer {
+	settings := &hcn.HostComputeLoadBalancer{
+		HostComputeEndpoints: lb.Endpoints,
+		PortMappings: []hcn.LoadBalancerPortMapping{{
+			Protocol: uint32(lb.Key.Protocol), InternalPort: lb.TargetPort, ExternalPort: lb.Key.Port,
+			DistributionType: hcn.LoadBalancerDistribution(lb.Distribution),
+			Flags:            hcn.LoadBalancerPortMappingFlags(lb.PortFlags),
+		}},
+		SchemaVersion: hcn.SchemaVersion{Major: 2},
+		Flags:         hcn.LoadBalancerFlags(lb.Flags),
+	}
+	if lb.Key.Addr.IsValid() {
+		settings.FrontendVIPs = []string{lb.Key.Addr.String()}
+	}
+	if lb.SourceVIP.IsValid() {
+		settings.SourceVIP = lb.SourceVIP.String()
+	}
+	return settings
+}
+
+// CreateLoadBalancer implements [Interface].
+func (HNS) CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	created, err := toLoadBalancer(lb).Create()
+	if err != nil {
+		return "", classify(err)
+	}
+	return strings.ToLower(created.Id), nil
+}
+
+// UpdateLoadBalancer implements [Interface].
+func (HNS) UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := toLoadBalancer(lb).Update(lb.ID)
+	return classify(err)
+}
+
+// DeleteLoadBalancer implements [Interface].
+func (HNS) DeleteLoadBalancer(ctx context.Context, id string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return classify((&hcn.HostComputeLoadBalancer{Id: id}).Delete())
+}

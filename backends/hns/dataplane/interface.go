@@ -1,0 +1,146 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Interface is the HNS of a machine, or something that behaves like it. Calls may come from several goroutines. Errors
+// that a caller can do something about wrap one of the errors below; any other error, of a service that is restarting
+// for example, says nothing about what there is.
+type Interface interface {
+	// Features returns what this version of HNS can do.
+	Features(ctx context.Context) (Features, error)
+	// Network returns the network of a name, or ErrNotFound.
+	Network(ctx context.Context, name string) (Network, error)
+
+	// Endpoints returns all endpoints of a network, also those of others.
+	Endpoints(ctx context.Context, network string) ([]Endpoint, error)
+	// EndpointByName returns an endpoint of any network, or ErrNotFound.
+	EndpointByName(ctx context.Context, name string) (Endpoint, error)
+	// CreateEndpoint creates an endpoint in a network and returns its ID. ErrNotFound: there is no such network.
+	CreateEndpoint(ctx context.Context, network string, e Endpoint) (id string, err error)
+	// DeleteEndpoint deletes an endpoint, or returns ErrNotFound.
+	DeleteEndpoint(ctx context.Context, id string) error
+
+	// LoadBalancers returns all load balancers, also those of others.
+	LoadBalancers(ctx context.Context) ([]LoadBalancer, error)
+	// CreateLoadBalancer creates a load balancer and returns its ID. ErrAlreadyExists: another one has its address and
+	// port, or the host uses the port. ErrNotFound: there is no such endpoint.
+	CreateLoadBalancer(ctx context.Context, lb LoadBalancer) (id string, err error)
+	// UpdateLoadBalancer replaces the endpoints of a load balancer; its connections stay. ErrNotSupported: this version
+	// cannot, whatever Features says. ErrNotFound: there is no such load balancer or endpoint.
+	UpdateLoadBalancer(ctx context.Context, lb LoadBalancer) error
+	// DeleteLoadBalancer deletes a load balancer, or returns ErrNotFound.
+	DeleteLoadBalancer(ctx context.Context, id string) error
+}
+
+var (
+	// ErrNotFound: there is no such object.
+	ErrNotFound = errors.New("not found")
+	// ErrAlreadyExists: there is such an object, or the port is in use.
+	ErrAlreadyExists = errors.New("already exists")
+	// ErrNotSupported: this version of HNS cannot do it.
+	ErrNotSupported = errors.New("not supported by this version of Windows")
+	// ErrUnsupported is what NewHNS fails with on systems other than Windows.
+	ErrUnsupported = errors.New("HNS is there on Windows only")
+)
+
+// Features are what versions of HNS differ in. The numbers are the first versions of HNS that have them.
+type Features struct {
+	V2                 bool // the interface of version 2, which all of this needs (9.3)
+	RemoteSubnet       bool // overlay networks (9.2)
+	DSR                bool // direct server return: the source is kept, answers do not come back through HNS (9.3)
+	SessionAffinity    bool // load balancers that go by the source address (11.2)
+	IPv6DualStack      bool // load balancers for IPv6 (11.10)
+	ModifyLoadBalancer bool // load balancers can be changed in place (15.4)
+}
+
+// Network is an HNS network.
+type Network struct {
+	// ID is a GUID in lower case, as all IDs here.
+	ID, Name string
+	Type     string // for example "Overlay" or "L2Bridge", in any case
+	// RemoteSubnets are the pod networks of other nodes, of an overlay network.
+	RemoteSubnets []RemoteSubnet
+}
+
+// RemoteSubnet is the pod network of another node.
+type RemoteSubnet struct {
+	Prefix   netip.Prefix
+	Provider netip.Addr // the address of that node
+}
+
+// Endpoint is an HNS endpoint: a port of the virtual switch, or a note of an address elsewhere.
+type Endpoint struct {
+	ID, Name string
+	IPs      []netip.Addr // one, or one of each family
+	MAC      string       // as 02-11-0a-f4-01-05
+	// Remote: the address is not on this machine.
+	Remote bool
+	// Provider is the address of the node that the endpoint is on, in overlay networks; the zero Addr elsewhere.
+	Provider netip.Addr
+}
+
+// LoadBalancer is an HNS load balancer with one frontend.
+type LoadBalancer struct {
+	ID  string
+	Key Key
+	// TargetPort is the port of all endpoints: HNS has one for the whole load balancer.
+	TargetPort uint16
+	// Endpoints are IDs, at least one. HNS may return them in another order.
+	Endpoints []string
+	// SourceVIP is the source that endpoints see, in overlay networks; the zero Addr elsewhere.
+	SourceVIP    netip.Addr
+	Distribution Distribution
+	Flags        Flags
+	PortFlags    PortFlags
+	// Foreign: it has more addresses or ports than Key says. The backend makes no such ones.
+	Foreign bool
+}
+
+// Key is what a load balancer answers to. HNS has at most one for each.
+type Key struct {
+	Family model.Family
+	// Addr is the zero Addr for a node port: all addresses of the host.
+	Addr     netip.Addr
+	Port     uint16
+	Protocol model.Protocol
+}
+
+// Distribution is how a load balancer chooses, with HNS' numbers.
+type Distribution uint32
+
+const (
+	// ByConnection chooses for each connection anew.
+	ByConnection Distribution = 0
+	// BySource chooses by the source address alone.
+	BySource Distribution = 2
+)
+
+// Flags of a load balancer, with HNS' numbers.
+type Flags uint32
+
+const (
+	// DSR keeps the source; answers go straight to the client.
+	DSR Flags = 1
+	// IPv6 is for addresses of that family.
+	IPv6 Flags = 2
+)
+
+// PortFlags of a load balancer, with HNS' numbers.
+type PortFlags uint32
+
+const (
+	// LocalRoutedVIP serves the host's own addresses, and the host itself.
+	LocalRoutedVIP PortFlags = 2
+	// UseMux leaves the choice of the node to somebody outside.
+	UseMux PortFlags = 4
+	// PreserveDIP delivers packets with the frontend's address as destination.
+	PreserveDIP PortFlags = 8
+	// VIPExternalIP is for addresses that come from outside of the cluster.
+	VIPExternalIP PortFlags = 16
+)

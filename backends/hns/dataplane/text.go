@@ -1,0 +1,147 @@
+package dataplane
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// String returns for example "10.96.0.10:80/TCP", or "IPv4 node port 30080/TCP".
+func (k Key) String() string {
+	if !k.Addr.IsValid() {
+		return fmt.Sprintf("%v node port %d/%v", k.Family, k.Port, k.Protocol)
+	}
+	return fmt.Sprintf("%v/%v", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
+}
+
+// Compare orders by family, address, port and protocol.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Family, o.Family), k.Addr.Compare(o.Addr), cmp.Compare(k.Port, o.Port),
+		cmp.Compare(k.Protocol, o.Protocol))
+}
+
+// MarshalText returns the key in the form that UnmarshalText reads, for example
+// "IPv4 10.96.0.10 80 TCP", with "-" for a node port's address.
+func (k Key) MarshalText() ([]byte, error) {
+	addr := "-"
+	if k.Addr.IsValid() {
+		addr = k.Addr.String()
+	}
+	return fmt.Appendf(nil, "%v %s %d %v", k.Family, addr, k.Port, k.Protocol), nil
+}
+
+// UnmarshalText is the reverse of MarshalText.
+func (k *Key) UnmarshalText(text []byte) error {
+	fields := strings.Fields(string(text))
+	if len(fields) != 4 {
+		return fmt.Errorf("invalid frontend %q", text)
+	}
+	var parsed Key
+	for _, f := range model.Families() {
+		if fields[0] == f.String() {
+			parsed.Family = f
+		}
+	}
+	if parsed.Family == 0 {
+		return fmt.Errorf("invalid frontend %q: no IP family", text)
+	}
+	if fields[1] != "-" {
+		addr, err := netip.ParseAddr(fields[1])
+		if err != nil || model.FamilyOf(addr) != parsed.Family {
+			return fmt.Errorf("invalid frontend %q: not an address of the family", text)
+		}
+		parsed.Addr = addr
+	}
+	port, err := strconv.ParseUint(fields[2], 10, 16)
+	if err != nil {
+		return fmt.Errorf("invalid frontend %q: %w", text, err)
+	}
+	parsed.Port = uint16(port)
+	if err := parsed.Protocol.UnmarshalText([]byte(fields[3])); err != nil {
+		return fmt.Errorf("invalid frontend %q: %w", text, err)
+	}
+	*k = parsed
+	return nil
+}
+
+// SameAs tells whether two load balancers do the same, whatever their IDs and the order of their endpoints.
+func (lb *LoadBalancer) SameAs(o *LoadBalancer) bool {
+	return lb.SameButEndpoints(o) && lb.SourceVIP == o.SourceVIP && sameSet(lb.Endpoints, o.Endpoints)
+}
+
+// SameButEndpoints tells whether two load balancers differ at most in what can be changed in place: the endpoints, and
+// the source that they see.
+func (lb *LoadBalancer) SameButEndpoints(o *LoadBalancer) bool {
+	return lb.Key == o.Key && lb.TargetPort == o.TargetPort && lb.Distribution == o.Distribution &&
+		lb.Flags == o.Flags && lb.PortFlags == o.PortFlags && lb.Foreign == o.Foreign
+}
+
+func sameSet(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	if slices.Equal(a, b) {
+		return true
+	}
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}
+
+// text returns a load balancer on one line, with the addresses of its endpoints.
+func (lb *LoadBalancer) text(address func(id string) string) string {
+	var parts []string
+	flag := func(set bool, name string) {
+		if set {
+			parts = append(parts, name)
+		}
+	}
+	flag(lb.Foreign, "foreign")
+	flag(lb.Flags&DSR != 0, "DSR")
+	flag(lb.PortFlags&LocalRoutedVIP != 0, "LocalRoutedVIP")
+	flag(lb.PortFlags&UseMux != 0, "UseMux")
+	flag(lb.PortFlags&PreserveDIP != 0, "PreserveDIP")
+	flag(lb.PortFlags&VIPExternalIP != 0, "VIPExternalIP")
+	flag(lb.Distribution == BySource, "by source")
+	flag(lb.SourceVIP.IsValid(), "source "+lb.SourceVIP.String())
+	var endpoints []string
+	for _, id := range lb.Endpoints {
+		endpoints = append(endpoints, address(id))
+	}
+	slices.Sort(endpoints)
+	line := fmt.Sprintf("load balancer %v -> %d of %s", lb.Key, lb.TargetPort, strings.Join(endpoints, ", "))
+	if len(parts) > 0 {
+		line += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return line + "\n"
+}
+
+// text returns an endpoint on one line.
+func (e *Endpoint) text() string {
+	kind := "local"
+	if e.Remote {
+		kind = "remote"
+	}
+	line := fmt.Sprintf("%s endpoint %s %s", kind, joinAddrs(e.IPs), e.MAC)
+	if e.Name != "" {
+		line += " named " + e.Name
+	}
+	if e.Provider.IsValid() {
+		line += " at " + e.Provider.String()
+	}
+	return line + "\n"
+}
+
+func joinAddrs(list []netip.Addr) string {
+	var texts []string
+	for _, a := range list {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,66 @@
+// Package hns is a service proxy for Windows nodes with the Host Networking Service (HNS, version 2), for programs that
+// feed it through package sink. [New] returns a [Backend]; its Sync applies what was described.
+//
+// All decisions are made in Go that runs everywhere, against the interface of package dataplane, and are tested with
+// its fake. No Windows machine has been seen: the calls to HNS have been tried under Wine, against a DLL that stands in
+// for HNS. What HNS does with packets is what its documentation and upstream kube-proxy say.
+//
+// # What it guarantees
+//
+//   - A wave costs what it changes: a replaced endpoint is one look at the network, a call to create the new HNS
+//     endpoint, one to update the load balancer of each address of its service, and one to delete the old HNS endpoint.
+//     For a new pod of this node the endpoints of the network are listed once, to find the one of its CNI plugin.
+//   - Load balancers are changed in place where this version of HNS can. Where it cannot they are deleted and created,
+//     which is a gap in their service; so it is if anything but their endpoints changes.
+//   - A restart keeps traffic. The first Sync adopts what an earlier process left, and corrects the difference; if
+//     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a service are
+//     taken over.
+//   - What others remove or change comes back: Options.CheckInterval, and every resync. So it does when the HNS network
+//     has been made anew.
+//   - A load balancer that HNS refuses fails its service port and nothing else: a [sink.PortError].
+//   - An HNS that does not answer, because it restarts, is not taken for an empty one.
+//
+// # What it never does
+//
+// It touches no load balancer that does not have the address and port of a service, or of one that it served before
+// (Options.RecordFile). It deletes no endpoint but those that it has made, which it names "kube-proxy-lib ...", and
+// never one of a local pod. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]).
+//
+// # What becomes of a service
+//
+// One HNS load balancer for each of its cluster IPs, external IPs, load-balancer IPs and node ports, and for each
+// protocol. The endpoints of pods of this node are those that their CNI plugin has made; for all others the backend
+// makes remote endpoints, and deletes them with their last load balancer.
+//
+//	kind of address   endpoints             HNS flags
+//	cluster IP        those of the route    DSR by option
+//	node port         those of the route    LocalRoutedVIP, VIPExternalIP; DSR if the policy is Local
+//	external IP       those of the route    VIPExternalIP; DSR if the policy is Local
+//	load-balancer IP  those of the route    VIPExternalIP; DSR if the policy is Local
+//
+// In overlay networks remote endpoints carry the address of the node that they are on, from the network's list of
+// remote subnets; the service's cluster IP has an endpoint, too; and endpoints see Options.SourceVIP, or the node's
+// address if one of them is a node or outside of the cluster. Annotation preserve-destination: "true" has packets to a
+// load-balancer IP keep it as their destination, on the way to local endpoints.
+//
+// Traffic policies, topology and the fallback to terminating endpoints are the model's and work as everywhere; health
+// checks, metrics and the latency of programming are the runner's.
+//
+// # What HNS cannot do
+//
+// What a service asks for and HNS cannot do is logged, and told to Options.OnProblem, once for each service:
+//
+//   - Session affinity is a hash of the client's address, for each load balancer: there is no timeout (S32), and when
+//     endpoints come or go clients may get another one.
+//   - Source ranges (S26): load-balancer IPs are open to everybody.
+//   - External traffic policy Local: pods of the node, and the node itself, reach local endpoints alone (S27), for a
+//     load balancer does not look at where packets come from.
+//   - A load balancer has one target port. Where endpoints differ in it, as with a named port, those with the most
+//     frequent one are used, for at the others nobody may listen there. Upstream sends all of them to the port that it
+//     saw last.
+//   - SCTP is not served. Endpoints in the network of this node itself have no HNS endpoint, and are not used.
+//
+// And this concerns all services: addresses without endpoints have no load balancer, so that nothing refuses or drops
+// their packets (S25, S33). Whether a source is masqueraded follows from DSR, not from the route (S28, S29). Node ports
+// are served on all addresses (S35), but not on 127.0.0.1 (S36).
+package hns

@@ -1,0 +1,367 @@
+package hns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// family is the backend in one IP family: what is to be, and what HNS was last known to have.
+type family struct {
+	key         model.Family
+	options     *Options
+	features    dp.Features
+	dataplane   dp.Interface
+	record      *record
+	unsupported *unsupported
+
+	network   dp.Network
+	nodeIPs   []netip.Addr
+	endpoints *endpoints
+	balancers map[dp.Key]*balancer
+	ports     map[model.PortName][]dp.Key // what each service port asks for
+	dirty     map[*balancer]bool
+	// What has been read for the commit that is going on.
+	readNet, listedBalancers, listedEndpoints bool
+
+	skipped bool // the family cannot be served in this network
+	known   bool // HNS has been read, and nothing has failed since
+	broken  bool // the last repair failed
+}
+
+// balancer is what answers to a key.
+type balancer struct {
+	key dp.Key
+	// asked is what service ports want it to be. There are several only for health checks: one VIP of several ports.
+	asked map[model.PortName]*spec
+	have  *dp.LoadBalancer // nil: HNS has none
+	vip   string           // ID of the endpoint of the address itself, in overlay networks
+	err   error            // why it is not as it should be
+}
+
+// want returns what the balancer is to be, and for whom; nil if nobody asks for it.
+func (b *balancer) want() (model.PortName, *spec) {
+	if len(b.asked) == 0 {
+		return model.PortName{}, nil
+	}
+	owner := slices.MinFunc(slices.Collect(maps.Keys(b.asked)), model.PortName.Compare)
+	return owner, b.asked[owner]
+}
+
+func newFamily(f model.Family, o *Options, features dp.Features, r *record, u *unsupported) *family {
+	return &family{key: f, options: o, features: features, dataplane: o.Dataplane, record: r, unsupported: u,
+		endpoints: newEndpoints(), balancers: map[dp.Key]*balancer{}, ports: map[model.PortName][]dp.Key{},
+		dirty: map[*balancer]bool{}}
+}
+
+func (f *family) isOverlay() bool { return strings.EqualFold(f.network.Type, "Overlay") }
+
+// apply follows changes.
+func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
+	full := c.Full() || !f.known
+	var nodeIPs []netip.Addr
+	if n := c.Node(); n != nil {
+		nodeIPs = n.IPs
+	}
+	rebuild := c.Full() || !slices.Equal(nodeIPs, f.nodeIPs)
+	f.nodeIPs = nodeIPs
+	if full {
+		f.known = false
+		if err := f.read(ctx); err != nil {
+			return err
+		}
+	}
+	if rebuild {
+		f.rebuild(ctx, c)
+	} else {
+		for p := range c.Ports() {
+			f.change(ctx, p)
+		}
+	}
+	if full {
+		if err := f.adopt(ctx); err != nil {
+			return err
+		}
+	}
+	c.Accept() // from here on, what has failed is found by reading
+	f.known = false
+	if err := f.commit(ctx, full || c.Retry()); err != nil {
+		return err
+	}
+	f.known, f.broken = true, false
+	return f.failures()
+}
+
+// read finds out about the network and its endpoints.
+func (f *family) read(ctx context.Context) error {
+	if err := f.record.load(); err != nil {
+		return err
+	}
+	if _, err := f.readNetwork(ctx); err != nil {
+		return err
+	}
+	return f.readEndpoints(ctx)
+}
+
+// readNetwork looks at the network, and tells whether it has been made anew.
+func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
+	n, err := f.dataplane.Network(ctx, f.options.Network)
+	if errors.Is(err, dp.ErrNotFound) {
+		return false, fmt.Errorf("HNS network %q is not there, has its CNI plugin made it? %w", f.options.Network, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("HNS network %q: %w", f.options.Network, err)
+	}
+	before := f.network
+	f.network, f.readNet = n, true
+	if renewed = before.ID != "" && before.ID != n.ID; renewed {
+		klog.FromContext(ctx).Info("The HNS network has been made anew", "network", n.Name, "family", f.key)
+	}
+	if renewed || !slices.Equal(before.RemoteSubnets, n.RemoteSubnets) {
+		for _, b := range f.balancers { // endpoints may be on other nodes than was known
+			f.touch(b)
+		}
+	}
+	return renewed, f.checkNetwork(ctx)
+}
+
+// checkNetwork tells what is missing for the network. In an overlay network a family without a source VIP cannot be
+// served: Windows has no overlay networks for IPv6.
+func (f *family) checkNetwork(ctx context.Context) error {
+	skipped := f.skipped
+	f.skipped = false
+	if !f.isOverlay() {
+		return nil
+	}
+	if !f.features.RemoteSubnet {
+		return &sink.PermanentError{Err: fmt.Errorf("overlay networks are %w", dp.ErrNotSupported)}
+	}
+	if !f.options.SourceVIP.IsValid() {
+		return &sink.PermanentError{Err: fmt.Errorf("network %q is an overlay network, which needs a source VIP",
+			f.network.Name)}
+	}
+	if f.skipped = model.FamilyOf(f.options.SourceVIP) != f.key; f.skipped && !skipped {
+		klog.FromContext(ctx).Info("Not serving this family: the overlay network has no source VIP of it",
+			"family", f.key, "network", f.network.Name)
+	}
+	return nil
+}
+
+// readEndpoints lists the endpoints of the network.
+func (f *family) readEndpoints(ctx context.Context) error {
+	list, err := f.dataplane.Endpoints(ctx, f.network.ID)
+	if err != nil {
+		return fmt.Errorf("endpoints of HNS network %q: %w", f.network.Name, err)
+	}
+	f.endpoints.set(list, f.key)
+	f.listedEndpoints = true
+	return nil
+}
+
+// rebuild describes everything anew.
+func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
+	gone := maps.Clone(f.ports)
+	for p := range c.All() {
+		f.change(ctx, p)
+		delete(gone, p.After.Name)
+	}
+	for name := range gone {
+		f.forget(name)
+	}
+}
+
+// change follows a service port.
+func (f *family) change(ctx context.Context, c *frontend.PortChange) {
+	var name model.PortName
+	specs := map[dp.Key]*spec{}
+	if c.After != nil {
+		name = c.After.Name
+		f.unsupported.count(name.Service, 1)
+		specs = f.describe(ctx, c)
+	} else {
+		name = c.Before.Name
+	}
+	f.forget(name)
+	if c.After == nil {
+		return
+	}
+	keys := slices.SortedFunc(maps.Keys(specs), dp.Key.Compare)
+	f.ports[name] = keys
+	for _, key := range keys {
+		b := f.balancers[key]
+		if b == nil {
+			b = &balancer{key: key, asked: map[model.PortName]*spec{}}
+			f.balancers[key] = b
+		}
+		b.asked[name] = specs[key]
+		f.touch(b)
+	}
+}
+
+// forget takes back what a service port asked for.
+func (f *family) forget(name model.PortName) {
+	keys, there := f.ports[name]
+	if !there {
+		return
+	}
+	for _, key := range keys {
+		b := f.balancers[key]
+		delete(b.asked, name)
+		f.touch(b)
+	}
+	delete(f.ports, name)
+	f.unsupported.count(name.Service, -1)
+}
+
+// touch has the next commit look at a balancer, also if it has failed.
+func (f *family) touch(b *balancer) {
+	f.dirty[b] = true
+	b.err = nil
+}
+
+// adopt compares with the load balancers that HNS has. Those of a service's address are taken over, whoever made them,
+// as are those in the record that no service has any more: these go. All others are somebody else's.
+func (f *family) adopt(ctx context.Context) error {
+	_, err := f.compare(ctx)
+	for _, b := range f.balancers {
+		f.touch(b)
+	}
+	return err
+}
+
+// compare reads the load balancers and returns whether any of the backend's differs from what it was known to be.
+func (f *family) compare(ctx context.Context) (differs bool, err error) {
+	list, err := f.dataplane.LoadBalancers(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list load balancers: %w", err)
+	}
+	f.listedBalancers = true
+	there := map[dp.Key]bool{}
+	clear(f.endpoints.usedByOthers)
+	for i := range list {
+		actual := &list[i]
+		b := f.balancers[actual.Key]
+		if actual.Key.Family != f.key || actual.Foreign || there[actual.Key] || b == nil && !f.record.has(actual.Key) {
+			for _, id := range actual.Endpoints {
+				f.endpoints.usedByOthers[id] = true
+			}
+			continue
+		}
+		if b == nil {
+			b = &balancer{key: actual.Key, asked: map[model.PortName]*spec{}}
+			f.balancers[actual.Key] = b
+		}
+		there[actual.Key] = true
+		if b.have == nil || b.have.ID != actual.ID || !b.have.SameAs(actual) {
+			differs = true
+			f.setHave(b, actual)
+			f.touch(b)
+		}
+	}
+	for key, b := range f.balancers {
+		if !there[key] && b.have != nil {
+			differs = true
+			f.setHave(b, nil)
+			f.touch(b)
+		}
+	}
+	return differs, nil
+}
+
+// look repairs what others have changed. What failed at the last Sync is left to the next one.
+func (f *family) look(ctx context.Context) (look frontend.Look, err error) {
+	if !f.known && !f.broken {
+		return frontend.Look{}, nil // the next Sync does everything
+	}
+	full := f.broken
+	f.known, f.broken = false, true // until all of this has succeeded
+	renewed, err := f.readNetwork(ctx)
+	if err != nil {
+		return frontend.Look{}, err
+	}
+	if renewed || full {
+		if err := f.readEndpoints(ctx); err != nil {
+			return frontend.Look{}, err
+		}
+	}
+	differs, err := f.compare(ctx)
+	if err != nil {
+		return frontend.Look{}, err
+	}
+	waiting := false // deletions that failed, and what readNetwork has found
+	for b := range f.dirty {
+		waiting = waiting || len(b.asked) == 0 || b.err == nil
+	}
+	if full || waiting || len(f.endpoints.unused) > 0 {
+		if err := f.commit(ctx, true); err != nil {
+			return frontend.Look{}, err
+		}
+	}
+	f.known, f.broken = true, false
+	f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
+	if renewed || differs {
+		klog.FromContext(ctx).Info("Repaired load balancers that somebody else had changed", "family", f.key)
+	}
+	return frontend.Look{Repaired: renewed || differs}, nil
+}
+
+// failures returns an error for each service port of which something is not applied.
+func (f *family) failures() error {
+	failed := map[model.PortName][]error{}
+	for b := range f.dirty {
+		if owner, s := b.want(); s != nil && b.err != nil {
+			failed[owner] = append(failed[owner], fmt.Errorf("%v: %w", b.key, b.err))
+		}
+	}
+	var errs []error
+	for _, name := range slices.SortedFunc(maps.Keys(failed), model.PortName.Compare) {
+		list := failed[name]
+		slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		errs = append(errs, &sink.PortError{Port: name, Family: f.key, Err: errors.Join(list...)})
+	}
+	return errors.Join(errs...)
+}
+
+// cleanUp deletes the backend's load balancers and endpoints.
+func (f *family) cleanUp(ctx context.Context) error {
+	f.known = false
+	if err := f.record.load(); err != nil {
+		return err
+	}
+	for name := range f.ports {
+		f.forget(name)
+	}
+	_, err := f.compare(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range f.balancers {
+		f.touch(b)
+	}
+	network, err := f.dataplane.Network(ctx, f.options.Network)
+	if err != nil && !errors.Is(err, dp.ErrNotFound) {
+		return err
+	}
+	f.network, f.skipped = network, true
+	if err == nil { // else its endpoints have gone with it
+		if err := f.readEndpoints(ctx); err != nil {
+			return err
+		}
+	}
+	errs := []error{f.commit(ctx, true)}
+	for b := range f.dirty {
+		errs = append(errs, fmt.Errorf("load balancer %v: %w", b.key, b.err))
+	}
+	return errors.Join(append(errs, f.deleteUnused(ctx))...)
+}

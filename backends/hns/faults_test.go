@@ -1,0 +1,229 @@
+package hns
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// api is another service, beside web.
+func api() []any {
+	return []any{
+		fm.Service("default/api").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30080).Build(),
+		fm.Endpoint("default/api:http/TCP", "10.244.1.6:9090").Local().Build()}
+}
+
+// failsOnly checks that a Sync fails for one service port and nothing else.
+func failsOnly(t *testing.T, err error, port string) {
+	t.Helper()
+	v4, v6 := sink.FailedFamilies(err)
+	require.False(t, v4 || v6, "%v", err)
+	var names []string
+	for _, e := range sink.PortErrors(err) {
+		names = append(names, e.Port.String())
+	}
+	require.Equal(t, []string{port}, names)
+}
+
+func TestALoadBalancerThatFailsFailsItsServicePortAlone(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	m.hns.Fail = func(call string) error {
+		if call == "create load balancer 10.96.0.10:80/TCP" {
+			return errors.New("the parameter is incorrect (0x57)")
+		}
+		return nil
+	}
+	backendtest.Set(t, b, append(web(), api()...)...)
+	err := b.Sync(t.Context())
+	failsOnly(t, err, webPort)
+	require.ErrorContains(t, err, "10.96.0.10:80/TCP: create: the parameter is incorrect")
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.11:80/TCP")
+	require.Contains(t, m.hns.Dump(), "load balancer IPv4 node port 30080/TCP")
+
+	m.hns.TakeCalls()
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	require.Empty(t, m.writes(), "it is tried again when the runner says so")
+	m.hns.Fail = nil
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP")
+}
+
+func TestAPortThatTheHostUsesFailsItsServicePortAlone(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	m.hns.Reserve(dp.Key{Family: model.IPv4, Port: 30080, Protocol: model.TCP})
+	backendtest.Set(t, b, append(web(), api()...)...)
+	err := b.Sync(t.Context())
+	failsOnly(t, err, "default/api:http/TCP")
+	require.ErrorIs(t, err, dp.ErrAlreadyExists)
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.11:80/TCP")
+}
+
+func TestVersionsWithoutModifyReplace(t *testing.T) {
+	for name, old := range map[string]func(*dp.Fake){
+		"that say so":           func(f *dp.Fake) { f.Supported.ModifyLoadBalancer = false },
+		"that only find it out": func(f *dp.Fake) { f.RefuseModify = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			old(m.hns)
+			b := m.start(t)
+			put(t, b, web()...)
+			m.hns.TakeCalls()
+			put(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
+			writes := m.writes()
+			require.Equal(t, []string{"delete load balancer 10.96.0.10:80/TCP", "create load balancer 10.96.0.10:80/TCP"},
+				writes[len(writes)-2:])
+			b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
+			require.NoError(t, b.Sync(t.Context()))
+			require.NotContains(t, m.writes(), "update load balancer 10.96.0.10:80/TCP", "it is asked once")
+			require.Contains(t, m.hns.Dump(), "of 10.244.1.5,fd00:244:1::5, 10.244.1.6,fd00:244:1::6\n")
+		})
+	}
+}
+
+func TestALoadBalancerRemovedBehindOurBackIsCreatedWhenItChanges(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
+	put(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
+	require.Contains(t, m.hns.Dump(), "of 10.244.1.5,fd00:244:1::5, 10.244.1.6,fd00:244:1::6, 10.244.2.5\n")
+	m.hns.RemoveLoadBalancers(func(dp.LoadBalancer) bool { return true })
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, b.Sync(t.Context()), "nor is it an error to delete it")
+}
+
+func TestAnEndpointRemovedBehindOurBackIsCreatedAgain(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	m.hns.RemoveEndpoint(netip.MustParseAddr("10.244.2.5"))
+	put(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
+	require.Contains(t, m.hns.Dump(), "of 10.244.1.5,fd00:244:1::5, 10.244.1.6,fd00:244:1::6, 10.244.2.5\n")
+}
+
+func TestAPoisonedLoadBalancerHoldsUpNothingElse(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, append(web(), api()...)...)
+	m.hns.Poison(webKey())
+	backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build(),
+		fm.Endpoint("default/api:http/TCP", "10.244.1.5:9090").Local().Build())
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	require.Contains(t, m.hns.Dump(), "10.96.0.11:80/TCP -> 9090 of 10.244.1.5,fd00:244:1::5, 10.244.1.6")
+	b.ResyncFailed()
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	m.hns.Cure()
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, m.hns.Dump(), "10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.1.6")
+}
+
+func TestADeletionThatFailedIsTriedAgain(t *testing.T) {
+	m := newMachine(t)
+	before := m.hns.Dump()
+	b := m.start(t)
+	put(t, b, web()...)
+	m.hns.Poison(webKey())
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, b.Sync(t.Context()), "no service port is left that it could be an error of")
+	require.Equal(t, 1, m.hns.NumLoadBalancers())
+	m.hns.Cure()
+	b.repair(t)
+	b.DeleteEndpoint(endpointKey("10.244.1.5:8080"))
+	b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
+	require.NoError(t, b.Sync(t.Context()))
+	require.Equal(t, before, m.hns.Dump())
+}
+
+func TestAnEndpointThatCannotBeDeletedIsTriedAgain(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	m.hns.Fail = func(call string) error {
+		if call == "delete endpoint 10.244.2.5" {
+			return errors.New("the endpoint is in use")
+		}
+		return nil
+	}
+	b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, m.hns.Dump(), "remote endpoint 10.244.2.5")
+	m.hns.Fail = nil
+	b.repair(t)
+	require.NotContains(t, m.hns.Dump(), "remote endpoint 10.244.2.5")
+}
+
+func TestLimitsOfHNSFailTheServicePortAndKeepWhatThereIs(t *testing.T) {
+	m := newMachine(t)
+	m.hns.MaxEndpoints = 2
+	b := m.start(t)
+	put(t, b, web()...)
+	before := m.hns.Dump()
+	backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	require.Equal(t, before, m.hns.Dump())
+}
+
+func TestACancelledSyncLosesNothing(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	backendtest.Set(t, b, api()...)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	m.hns.Fail = func(string) error {
+		if calls++; calls == 1 {
+			cancel()
+		}
+		return nil
+	}
+	require.ErrorIs(t, b.Sync(ctx), context.Canceled)
+	m.hns.Fail = nil
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.11:80/TCP")
+	require.Contains(t, m.hns.Dump(), "load balancer IPv4 node port 30080/TCP")
+}
+
+func TestALocalPodWhoseEndpointIsNotThereYetIsWaitedFor(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	backendtest.Set(t, b, fm.Endpoint(webPort, "10.244.1.9:8080").Local().Build(),
+		fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
+	err := b.Sync(t.Context())
+	failsOnly(t, err, webPort)
+	require.ErrorContains(t, err, "endpoint 10.244.1.9 of this node is not in HNS network")
+	require.Contains(t, m.hns.Dump(), "10.244.1.6,fd00:244:1::6, 10.244.2.5\n", "all others are used")
+	m.addPod("10.244.1.9")
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, m.hns.Dump(), "10.244.1.9, 10.244.2.5\n")
+}
+
+func TestHNSWithoutVersion2IsNotEnough(t *testing.T) {
+	m := newMachine(t)
+	m.hns.Supported = dp.Features{}
+	_, err := New(t.Context(), Options{Network: network, Dataplane: m.hns})
+	require.ErrorIs(t, err, dp.ErrNotSupported)
+}
+
+func TestHNSWithoutDualStackServesIPv4(t *testing.T) {
+	m := newMachine(t)
+	m.hns.Supported.IPv6DualStack = false
+	put(t, m.start(t), fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http", 80).Build(),
+		fm.Endpoint(webPort, "10.244.1.5:8080").Local().Build(), fm.Endpoint(webPort, "[fd00:244:1::5]:8080").Local().Build())
+	require.Equal(t, 1, m.hns.NumLoadBalancers())
+}

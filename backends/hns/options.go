@@ -1,0 +1,93 @@
+package hns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// DefaultCheckInterval is how often the backend checks whether somebody has changed what is its own.
+const DefaultCheckInterval = time.Minute
+
+// Options configure a [Backend]. Network is required.
+type Options struct {
+	// Network is the name of the HNS network that pods are on. While there is none of that name, Sync fails.
+	Network string
+	// SourceVIP is the source that endpoints see, in overlay networks: an address of the node's pod network that
+	// nobody else has. Networks of other types need none.
+	SourceVIP netip.Addr
+	// DSR has endpoints of cluster IPs answer clients directly. Without it they see the node or SourceVIP as the
+	// source. External addresses with traffic policy Local always use it, where HNS can.
+	DSR bool
+	// ForwardHealthChecks sends health checks that come to a load-balancer VIP to RootEndpoint, the HNS endpoint of the
+	// node itself: to the service's health-check port or, where it has none, to HealthzPort, unless that is 0.
+	ForwardHealthChecks bool
+	RootEndpoint        string
+	HealthzPort         uint16
+	// RecordFile is the path of a file, in a directory that exists, where the backend notes the addresses and ports of
+	// its load balancers. HNS has no place for an owner. Without the file, load balancers that an earlier process left
+	// for services that have gone since are taken for those of others.
+	RecordFile string
+	// CheckInterval is how often the backend checks whether its load balancers are there, which lists all of them.
+	// Default: DefaultCheckInterval. Negative: never, but at a resync.
+	CheckInterval time.Duration
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS can.
+	Families []model.Family
+	// HostMAC returns the hardware address of the interface that has one of the node's addresses, for overlay networks.
+	// Default: of this host.
+	HostMAC func(nodeIP netip.Addr) (string, error)
+	// Dataplane is HNS. Default: this machine's.
+	Dataplane dataplane.Interface
+	// OnProblem is told what is not served and why, once, from within Sync. It is logged in any case.
+	OnProblem func(ctx context.Context, p frontend.Problem)
+}
+
+// Validate returns everything that is wrong.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.Network == "" {
+		errs = append(errs, errors.New("network: no name"))
+	}
+	if o.SourceVIP.IsValid() && (o.SourceVIP.IsUnspecified() || o.SourceVIP.Is4In6()) {
+		errs = append(errs, fmt.Errorf("sourceVIP: %v is not the address of a host", o.SourceVIP))
+	}
+	if o.ForwardHealthChecks && o.RootEndpoint == "" {
+		errs = append(errs, errors.New("rootEndpoint: no name, but health checks are to be forwarded to it"))
+	}
+	for i, f := range o.Families {
+		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
+			errs = append(errs, fmt.Errorf("families: invalid or duplicate family %v", f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hostMAC finds the hardware address of an address of this host, in the form that HNS has.
+func hostMAC(nodeIP netip.Addr) (string, error) {
+	links, err := net.Interfaces()
+	if err != nil {
+		return "", fmt.Errorf("interfaces of this host: %w", err)
+	}
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil {
+			continue // it may have gone
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err == nil && prefix.Addr().Unmap() == nodeIP && len(link.HardwareAddr) > 0 {
+				return strings.ReplaceAll(link.HardwareAddr.String(), ":", "-"), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no interface of this host has the node's address %v and a hardware address", nodeIP)
+}

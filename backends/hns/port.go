@@ -1,0 +1,169 @@
+package hns
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// target is an endpoint of a service port, before it is known which HNS endpoint that is.
+type target struct {
+	addr  netip.Addr
+	local bool
+}
+
+// spec is a load balancer as it is to be, before its endpoints are looked up.
+type spec struct {
+	targets []target // none: there is to be no load balancer
+	root    bool     // the endpoint is the node's own, instead
+	// vip: in overlay networks the address needs an endpoint, too.
+	vip          bool
+	targetPort   uint16
+	distribution dp.Distribution
+	flags        dp.Flags
+	portFlags    dp.PortFlags
+}
+
+func (s *spec) isEmpty() bool { return s == nil || len(s.targets) == 0 && !s.root }
+
+// describe returns the load balancers that a service port asks for.
+func (f *family) describe(ctx context.Context, c *frontend.PortChange) map[dp.Key]*spec {
+	p := c.After
+	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
+	if p.Name.Protocol == model.SCTP {
+		lacks(sctp)
+		return nil
+	}
+	if p.AffinityTimeout > 0 {
+		if f.features.SessionAffinity {
+			lacks(affinityTimeout)
+		} else {
+			lacks(noAffinity)
+		}
+	}
+	specs := map[dp.Key]*spec{}
+	for fr := range c.Frontends() {
+		if fr.Restricted {
+			lacks(sourceRanges)
+		}
+		s := f.frontend(ctx, c, fr)
+		specs[dp.Key{Family: f.key, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}] = s
+		if fr.Kind == frontend.LoadBalancerIP && f.options.ForwardHealthChecks && !s.isEmpty() {
+			if key, hc := f.healthCheck(p, fr.Addr); hc != nil {
+				if _, taken := specs[key]; !taken {
+					specs[key] = hc
+				}
+			}
+		}
+	}
+	return specs
+}
+
+// frontend returns the load balancer of a frontend (S53, S55):
+//
+//	kind              endpoints             DSR              other flags
+//	cluster IP        those of the route    by option
+//	node port         those of the route    policy Local     LocalRoutedVIP, VIPExternalIP
+//	external IP       those of the route    policy Local     VIPExternalIP
+//	load-balancer IP  those of the route    policy Local     VIPExternalIP
+//
+// With the annotation preserve-destination node ports and load-balancer IPs keep to local endpoints, and the latter
+// have DSR, UseMux and PreserveDIP.
+func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr frontend.Frontend) *spec {
+	p := c.After
+	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
+	routes := p.RoutesOf(fr.Kind)
+	route := routes.Other
+	s := &spec{vip: fr.Kind == frontend.ClusterIP}
+	if p.AffinityTimeout > 0 && f.features.SessionAffinity {
+		s.distribution = dp.BySource
+	}
+	if f.key == model.IPv6 {
+		s.flags |= dp.IPv6
+	}
+	if fr.Kind != frontend.ClusterIP {
+		s.portFlags |= dp.VIPExternalIP
+	}
+	if fr.Kind == frontend.NodePort {
+		s.portFlags |= dp.LocalRoutedVIP
+	}
+	// extraOf is the only one that makes these.
+	preserve := p.Extra.(extra).preserveDestination && f.features.DSR
+	onlyLocal := preserve && (fr.Kind == frontend.NodePort || fr.Kind == frontend.LoadBalancerIP)
+	dsr := fr.Kind == frontend.ClusterIP && f.options.DSR
+	if fr.Kind != frontend.ClusterIP && route.Endpoints == model.LocalSet {
+		dsr = true
+		if !f.features.DSR {
+			lacks(noDSR)
+		}
+		if routes.FromNode.Endpoints != route.Endpoints || routes.FromPod.Endpoints != route.Endpoints {
+			lacks(sourceRoutes)
+		}
+	}
+	if preserve && fr.Kind == frontend.LoadBalancerIP {
+		dsr = true
+		s.portFlags |= dp.UseMux | dp.PreserveDIP
+	}
+	if dsr && f.features.DSR {
+		s.flags |= dp.DSR
+	}
+	s.choose(c.Endpoints(route.Endpoints), onlyLocal, f.nodeIPs, lacks)
+	return s
+}
+
+// choose takes the endpoints that a load balancer can have: those of one target port, the most frequent one and of
+// several the lowest. Another one would send clients to a port where nobody listens.
+func (s *spec) choose(endpoints []*model.Endpoint, onlyLocal bool, nodeIPs []netip.Addr, lacks func(capability)) {
+	counts := map[uint16]int{}
+	usable := func(e *model.Endpoint) bool {
+		return (e.Local || !onlyLocal) && !(e.Local && slices.Contains(nodeIPs, e.Target.Addr()))
+	}
+	for _, e := range endpoints {
+		if e.Local && slices.Contains(nodeIPs, e.Target.Addr()) {
+			lacks(host)
+		}
+		if usable(e) {
+			counts[e.Target.Port()]++
+		}
+	}
+	if len(counts) == 0 {
+		return
+	}
+	if len(counts) > 1 {
+		lacks(ports)
+	}
+	s.targetPort = slices.MaxFunc(slices.Collect(maps.Keys(counts)), func(a, b uint16) int {
+		return cmp.Or(cmp.Compare(counts[a], counts[b]), cmp.Compare(b, a))
+	})
+	for _, e := range endpoints {
+		if usable(e) && e.Target.Port() == s.targetPort {
+			s.targets = append(s.targets, target{e.Target.Addr(), e.Local})
+		}
+	}
+}
+
+// healthCheck returns the load balancer that sends health checks at a VIP to the node itself, nil if there is none.
+func (f *family) healthCheck(p *frontend.Port, vip netip.Addr) (dp.Key, *spec) {
+	e := p.Extra.(extra)
+	number := e.healthCheckNodePort
+	if number == 0 {
+		number = f.options.HealthzPort
+	}
+	if number == 0 {
+		return dp.Key{}, nil
+	}
+	s := &spec{root: true, targetPort: number}
+	if f.key == model.IPv6 {
+		s.flags = dp.IPv6
+	}
+	if e.preserveDestination && f.features.DSR {
+		s.portFlags = dp.UseMux | dp.PreserveDIP
+	}
+	return dp.Key{Family: f.key, Addr: vip, Port: number, Protocol: model.TCP}, s
+}

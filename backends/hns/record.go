@@ -1,0 +1,149 @@
+package hns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+)
+
+// record is the file with the frontends of the backend's load balancers. A line is a sign and a frontend: "+ IPv4
+// 10.96.0.10 80 TCP" is written before a load balancer is created, the same with "-" after it has been deleted. So
+// there is no load balancer of the backend without a line, whenever the process dies.
+type record struct {
+	path   string
+	keys   map[dp.Key]bool
+	lines  int  // in the file
+	loaded bool // from the file
+}
+
+func newRecord(path string) *record { return &record{path: path, keys: map[dp.Key]bool{}} }
+
+// load reads the file, once. A last line without an end is of a process that died while it wrote: nothing was created.
+func (r *record) load() error {
+	if r.loaded || r.path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(r.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("record of load balancers: %w", err)
+	}
+	keys := map[dp.Key]bool{}
+	lines := 0
+	for line := range strings.Lines(string(text)) {
+		lines++
+		line, whole := strings.CutSuffix(line, "\n")
+		sign, rest, _ := strings.Cut(line, " ")
+		var key dp.Key
+		if !whole {
+			lines = 1 << 30 // write it anew before anything is appended
+			continue
+		}
+		if err := key.UnmarshalText([]byte(rest)); err != nil || sign != "+" && sign != "-" {
+			return fmt.Errorf("record of load balancers: %s, line %d: %q is not a line of it; delete the file if "+
+				"there is nothing to keep", r.path, lines, line)
+		}
+		if keys[key] = true; sign == "-" {
+			delete(keys, key)
+		}
+	}
+	r.keys, r.lines, r.loaded = keys, lines, true
+	return nil
+}
+
+func (r *record) has(key dp.Key) bool { return r.keys[key] }
+
+// change notes that load balancers are about to be created, or have been deleted. It costs what changes: the file is
+// written anew only when most of it says nothing any more.
+func (r *record) change(created, deleted []dp.Key) error {
+	var b strings.Builder
+	lines := 0
+	note := func(sign string, key dp.Key) error {
+		text, err := key.MarshalText()
+		if err == nil {
+			fmt.Fprintf(&b, "%s %s\n", sign, text)
+			lines++
+		}
+		return err
+	}
+	for _, key := range created {
+		if !r.keys[key] {
+			if err := note("+", key); err != nil {
+				return err
+			}
+		}
+	}
+	for _, key := range deleted {
+		if r.keys[key] {
+			if err := note("-", key); err != nil {
+				return err
+			}
+		}
+	}
+	if lines == 0 {
+		return nil
+	}
+	if err := r.append(b.String(), lines, created, deleted); err != nil {
+		return fmt.Errorf("record of load balancers: %w", err)
+	}
+	for _, key := range created {
+		r.keys[key] = true
+	}
+	for _, key := range deleted {
+		delete(r.keys, key)
+	}
+	return nil
+}
+
+func (r *record) append(text string, lines int, created, deleted []dp.Key) error {
+	if r.path == "" {
+		return nil
+	}
+	if r.lines+lines > 2*len(r.keys)+1000 {
+		return r.rewrite(created, deleted)
+	}
+	file, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := file.WriteString(text); err != nil {
+		r.lines = 1 << 30 // it may end in half a line: write it anew
+		return errors.Join(err, file.Close())
+	}
+	r.lines += lines
+	return file.Close()
+}
+
+// rewrite writes the file anew.
+func (r *record) rewrite(created, deleted []dp.Key) error {
+	next := map[dp.Key]bool{}
+	for key := range r.keys {
+		next[key] = true
+	}
+	for _, key := range created {
+		next[key] = true
+	}
+	for _, key := range deleted {
+		delete(next, key)
+	}
+	var b strings.Builder
+	for key := range next {
+		text, err := key.MarshalText()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "+ %s\n", text)
+	}
+	temporary := r.path + ".new"
+	if err := os.WriteFile(temporary, []byte(b.String()), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, r.path); err != nil {
+		return err
+	}
+	r.lines = len(next)
+	return nil
+}
