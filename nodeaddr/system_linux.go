@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -23,7 +24,7 @@ func (s *System) Addresses() ([]HostAddress, error) {
 	defer handle.Close()
 	for range maxDumps {
 		var list []HostAddress
-		if list, err = addresses(handle); err == nil {
+		if list, err = s.addresses(handle); err == nil {
 			return list, nil
 		}
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -40,7 +41,7 @@ func (s *System) handle() (*netlink.Handle, error) {
 	return netlink.NewHandleAt(netns.NsHandle(s.NetNS), unix.NETLINK_ROUTE)
 }
 
-func addresses(handle *netlink.Handle) ([]HostAddress, error) {
+func (s *System) addresses(handle *netlink.Handle) ([]HostAddress, error) {
 	links, err := handle.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
@@ -55,7 +56,7 @@ func addresses(handle *netlink.Handle) ([]HostAddress, error) {
 	}
 	list := make([]HostAddress, 0, len(addrs))
 	for _, a := range addrs {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && !slices.Contains(s.ExcludeInterfaces, names[a.LinkIndex]) {
 			list = append(list, HostAddress{Addr: addr.Unmap(), Interface: names[a.LinkIndex]})
 		}
 	}
@@ -81,15 +82,32 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 		}
 	}()
 	changed()
+	excluded := map[int]bool{} // indexes of interfaces
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case _, ok := <-updates:
+		case u, ok := <-updates:
 			if !ok {
 				return fmt.Errorf("waiting for changes of addresses: %w", failure)
 			}
-			changed()
+			if len(s.ExcludeInterfaces) > 0 && !excluded[u.LinkIndex] {
+				excluded[u.LinkIndex] = s.excludes(u.LinkIndex)
+			}
+			if !excluded[u.LinkIndex] {
+				changed()
+			}
 		}
 	}
+}
+
+// excludes tells whether an interface is one whose addresses do not count; not if it is gone.
+func (s *System) excludes(index int) bool {
+	handle, err := s.handle()
+	if err != nil {
+		return false
+	}
+	defer handle.Close()
+	link, err := handle.LinkByIndex(index)
+	return err == nil && slices.Contains(s.ExcludeInterfaces, link.Attrs().Name)
 }

@@ -86,3 +86,40 @@ func TestSystemFollowsTheKernel(t *testing.T) {
 	do(netlink.LinkDel)
 	waitFor()
 }
+
+// A backend that puts thousands of addresses on its own interface is not told of each.
+func TestSystemLeavesOutExcludedInterfaces(t *testing.T) {
+	ns := testns.New(t)
+	host := &System{NetNS: ns.FD(), ExcludeInterfaces: []string{"kpl-services"}}
+	add := func(link, cidr string) {
+		ns.Do(func() error {
+			l, err := netlink.LinkByName(link)
+			require.NoError(t, err)
+			a, err := netlink.ParseAddr(cidr)
+			require.NoError(t, err)
+			return netlink.AddrAdd(l, a)
+		})
+	}
+	ns.Do(func() error {
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "kpl-eth"}, PeerName: "kpl-services"})
+	})
+	calls := make(chan []HostAddress, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- host.Watch(ctx, func() {
+			list, err := host.Addresses()
+			require.NoError(t, err)
+			calls <- list
+		})
+	}()
+	require.Empty(t, <-calls)
+	for _, cidr := range []string{"10.96.0.1/32", "10.96.0.2/32", "10.96.0.3/32"} {
+		add("kpl-services", cidr)
+	}
+	add("kpl-eth", "192.0.2.1/24")
+	require.Equal(t, on("kpl-eth", "192.0.2.1"), <-calls, "the first news is of another interface")
+	cancel()
+	require.NoError(t, <-ended)
+	require.Empty(t, calls)
+}

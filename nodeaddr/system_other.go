@@ -6,6 +6,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // Addresses implements [Host].
@@ -16,6 +17,9 @@ func (s *System) Addresses() ([]HostAddress, error) {
 	}
 	var list []HostAddress
 	for _, i := range interfaces {
+		if slices.Contains(s.ExcludeInterfaces, i.Name) {
+			continue
+		}
 		addrs, err := i.Addrs()
 		if err != nil {
 			return nil, err

@@ -221,6 +221,12 @@ func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint {
 	return c.port.endpoints.sets[setIndex(set)].list
 }
 
+// Has tells whether an endpoint is in a backend set as it is to be.
+func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
+	i := c.port.endpoints.find(target)
+	return i >= 0 && c.port.endpoints.list[i].slots[setIndex(set)] >= 0
+}
+
 // EndpointChanges returns the slots of a backend set that differ, in their order.
 func (c *PortChange) EndpointChanges(set model.EndpointSets) []EndpointChange {
 	s := &c.port.endpoints.sets[setIndex(set)]

@@ -170,7 +170,13 @@ func (m *mirror) compareWithAll(c *Changes) {
 			assert.Equal(tb, p.After.Size(set), len(list))
 			for slot, ep := range list {
 				assert.True(tb, ep.Equal(have.sets[i][slot]))
+				for _, other := range sets() {
+					assert.Equal(tb, slices.ContainsFunc(p.Endpoints(other), func(o *model.Endpoint) bool {
+						return o.Target == ep.Target
+					}), p.Has(other, ep.Target))
+				}
 			}
+			assert.False(tb, p.Has(set, netip.AddrPort{}))
 		}
 		owned := 0
 		for fr := range p.Frontends() {

@@ -12,6 +12,7 @@ import (
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
@@ -235,3 +236,115 @@ func (w withLinks) Addresses(ctx context.Context, f model.Family) ([]netip.Addr,
 }
 
 func (w withLinks) DeleteLink(ctx context.Context) error { return w.links.DeleteLink(ctx) }
+
+// A restart finds virtual servers of node ports whose service has gone: their address is the node's own.
+func TestANodePortOfAServiceThatHasGoneDoesNotGuardTheNodesOwnAddress(t *testing.T) {
+	k := newKernel(t)
+	nodePort := dp.Server{ServerKey: key("192.0.2.10:30080", model.TCP), Scheduler: "rr", Flags: dp.Owned}
+	addServer(t, k, nodePort, pod1)
+	k.ipvs.SetConnections(nodePort.ServerKey, pod1, 1, 0)
+	k.ipvs.Fail = func(call string) error {
+		require.NotContains(t, call, "address 192.0.2.10")
+		return nil
+	}
+	b := k.start(t)
+	put(t, b, web()...)
+	require.Contains(t, k.ipvs.Dump(), "server 192.0.2.10:30080/TCP rr\n  to 10.244.1.5:8080 weight 0\n")
+	require.NotContains(t, k.table(model.IPv4), "192.0.2.10 }")
+	require.NotContains(t, k.table(model.IPv4), "192.0.2.10,")
+}
+
+// Somebody deletes the endpoints of a virtual server that has gone and drains: nothing is left to wait for.
+func TestADrainingEndpointThatSomebodyElseDeletesIsForgotten(t *testing.T) {
+	for _, resync := range []bool{false, true} {
+		k := newKernel(t)
+		b := k.start(t)
+		put(t, b, web()...)
+		tcp := key("10.96.0.10:80", model.TCP)
+		k.ipvs.SetConnections(tcp, pod1, 1, 0)
+		b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+		put(t, b)
+		require.NoError(t, k.ipvs.DeleteDestination(t.Context(), tcp, pod1))
+		require.NoError(t, k.ipvs.DeleteDestination(t.Context(), tcp, pod2))
+		if resync {
+			b.ForceResync()
+			put(t, b)
+		}
+		b.drain(t, model.IPv4, time.Now())
+		require.Empty(t, k.ipvs.Dump())
+	}
+}
+
+// "ipvsadm -C", "ip link delete" and "nft flush ruleset", by somebody who thinks that nobody needs it.
+func TestEverythingThatSomebodyElseFlushesComesBack(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	before, table := k.ipvs.Dump(), k.table(model.IPv4)
+	servers, err := k.ipvs.Servers(t.Context())
+	require.NoError(t, err)
+	for _, s := range servers {
+		require.NoError(t, k.ipvs.DeleteServer(t.Context(), s.ServerKey))
+	}
+	require.NoError(t, k.ipvs.DeleteLink(t.Context()))
+	tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	tx.DeleteTable()
+	require.NoError(t, k.nft.ApplyUnnoticed(tx))
+
+	b.ForceResync()
+	put(t, b)
+	require.Equal(t, before, k.ipvs.Dump())
+	require.Equal(t, table, k.table(model.IPv4))
+
+	k.ipvs.TakeCalls()
+	b.ForceResync()
+	put(t, b)
+	require.Empty(t, k.ipvs.TakeCalls().Writes)
+}
+
+// Between two resyncs a change meets what is no longer there: it fails, and the next Sync repairs.
+func TestAChangeOfWhatSomebodyElseFlushedIsRepairedByTheNextSync(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	require.NoError(t, k.ipvs.DeleteServer(t.Context(), key("10.96.0.10:80", model.TCP)))
+	pod3 := netip.MustParseAddrPort("10.244.3.5:8080")
+	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", pod3.String()).Build())
+	require.ErrorIs(t, b.Sync(t.Context()), syscall.ESRCH)
+	put(t, b)
+	require.Contains(t, k.ipvs.Dump(), `server 10.96.0.10:80/TCP rr
+  to 10.244.1.5:8080 weight 1
+  to 10.244.2.5:8080 weight 1
+  to 10.244.3.5:8080 weight 1
+`)
+}
+
+func TestAServiceThatGoesIsNoLongerNamedForTheVirtualServerOfSomebodyElse(t *testing.T) {
+	k := newKernel(t)
+	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"}, pod1)
+	b := k.start(t, func(o *Options) { o.ExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.10/32")} })
+	backendtest.Set(t, b, web()...)
+	require.Len(t, sink.PortErrors(b.Sync(t.Context())), 1)
+	require.Len(t, sink.PortErrors(b.Sync(t.Context())), 1, "for as long as it is so")
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	put(t, b)
+	require.Equal(t, "server 10.96.0.10:80/TCP rr (not ours)\n  to 10.244.1.5:8080 weight 1\n", k.ipvs.Dump())
+}
+
+func TestARestartAdoptsPersistence(t *testing.T) {
+	k := newKernel(t)
+	service := func(d time.Duration) *model.Service {
+		return fm.Service("default/web").ClusterIP("10.96.0.10").Affinity(d).Port("http", 80).Build()
+	}
+	ep := fm.Endpoint("default/web:http/TCP", pod1.String()).Build()
+	put(t, k.start(t), service(time.Hour), ep)
+	require.Contains(t, k.ipvs.Dump(), "persistent 1h0m0s")
+
+	b := k.start(t)
+	put(t, b, service(time.Hour), ep)
+	require.Empty(t, k.ipvs.TakeCalls().Writes)
+	// Another timeout keeps the connections, and who is where.
+	put(t, b, service(90*time.Minute))
+	require.Equal(t, []string{"update server 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
+	require.Contains(t, k.ipvs.Dump(), "persistent 1h30m0s")
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -119,15 +118,15 @@ func (b *Backend) open(ctx context.Context) error {
 	}
 	var err error
 	b.nodePorts, err = nodeaddr.NewTracker(nodeaddr.Options{Choice: o.NodePortAddresses, Host: o.Host,
-		ExcludeInterfaces: serviceLinks(), Changed: func(nodeaddr.Addresses) { b.notify() }})
+		ExcludeInterfaces: ServiceLinks(), Changed: func(nodeaddr.Addresses) { b.notify() }})
 	if err != nil {
 		return fmt.Errorf("addresses of this host: %w", err)
 	}
 	return nil
 }
 
-// serviceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
-func serviceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
+// ServiceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
+func ServiceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
 
 // checkScheduler finds out whether the kernel has a scheduler, which it loads by itself where it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {
@@ -191,33 +190,18 @@ func (b *Backend) forward(ctx context.Context) {
 // apply is told the changes of a family.
 func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	f := b.families[c.Family()]
-	host, nodePorts, err := b.addresses(c)
-	if err != nil {
-		return err
-	}
 	if c.Full() || !f.known {
 		if err := b.prepare(ctx); err != nil {
 			return err
 		}
 	}
-	return f.apply(ctx, c, host, nodePorts, time.Now())
+	return f.apply(ctx, c, b.config(c), time.Now())
 }
 
-// addresses returns those of the host, where they are needed, and those that serve node ports.
-func (b *Backend) addresses(c *frontend.Changes) (host []nodeaddr.HostAddress, nodePorts []netip.Addr, err error) {
+// config returns what everything of a family depends on.
+func (b *Backend) config(c *frontend.Changes) *config {
 	b.nodePorts.SetNode(c.Node())
-	if c.Full() || !b.families[c.Family()].known {
-		all, err := b.options.Host.Addresses()
-		if err != nil {
-			return nil, nil, fmt.Errorf("addresses of this host: %w", err)
-		}
-		for _, a := range all {
-			if a.Interface != dp.DefaultLink && a.Interface != upstreamLink {
-				host = append(host, a)
-			}
-		}
-	}
-	return host, b.nodePorts.Addresses().Of(c.Family()), nil
+	return newConfig(c.Family(), &b.options, c.Node(), b.nodePorts.Addresses().Of(c.Family()))
 }
 
 // look drains, and repairs what others have changed in the packet filter. Virtual servers are compared at each resync.
@@ -234,12 +218,8 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 			return frontend.Look{}, err
 		}
 	}
-	_, nodePorts, err := b.addresses(c)
-	if err != nil {
-		return frontend.Look{}, err
-	}
-	if next := newConfig(f.key, f.options, c.Node(), nodePorts); !next.equal(f.config) {
-		return frontend.Look{Repaired: true}, f.apply(ctx, c, nil, nodePorts, now)
+	if next := b.config(c); !next.equal(f.config) {
+		return frontend.Look{Repaired: true}, f.apply(ctx, c, next, now)
 	}
 	if !f.filter.dataplane.Drifted(f.filter.key) {
 		return frontend.Look{}, nil

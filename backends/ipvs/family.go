@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -63,7 +62,8 @@ func newFamily(f model.Family, o *Options, d dp.Interface, filter *filter) *fami
 func (f *family) serverFor(key dp.ServerKey, p model.Protocol) *server {
 	s := f.servers[key]
 	if s == nil {
-		s = &server{key: key, destinations: map[netip.AddrPort]*destination{}, changed: map[netip.AddrPort]bool{}}
+		s = &server{key: key, destinations: map[netip.AddrPort]*destination{}, changed: map[netip.AddrPort]bool{},
+			draining: map[netip.AddrPort]time.Time{}}
 		f.servers[key] = s
 	}
 	s.protocol = p
@@ -71,21 +71,21 @@ func (f *family) serverFor(key dp.ServerKey, p model.Protocol) *server {
 }
 
 // apply follows changes.
-func (f *family) apply(ctx context.Context, c *frontend.Changes, host []nodeaddr.HostAddress, nodePorts []netip.Addr,
-	now time.Time) error {
-	next := newConfig(f.key, f.options, c.Node(), nodePorts)
+func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, now time.Time) error {
 	full := c.Full() || !f.known
+	rebuild := full || !next.equal(f.config)
+	if rebuild {
+		if err := f.readHost(); err != nil {
+			return err
+		}
+	}
 	if full {
 		f.known = false
 		if err := f.read(ctx); err != nil {
 			return err
 		}
-		f.hostAddrs = map[netip.Addr]bool{}
-		for _, a := range host {
-			f.hostAddrs[a.Addr.Unmap().WithZone("")] = true
-		}
 	}
-	if full || !next.equal(f.config) {
+	if rebuild {
 		f.config = next
 		f.rebuild(c)
 		if err := f.adoptForeign(ctx); err != nil {
@@ -113,6 +113,21 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, host []nodeaddr
 }
 
 func hairpin(a netip.Addr) element { return element{hairpinSet, addrKey(a) + addrKey(a)} }
+
+// readHost finds out which addresses are the host's own.
+func (f *family) readHost() error {
+	list, err := f.options.Host.Addresses()
+	if err != nil {
+		return fmt.Errorf("addresses of this host: %w", err)
+	}
+	f.hostAddrs = map[netip.Addr]bool{}
+	for _, a := range list {
+		if !slices.Contains(ServiceLinks(), a.Interface) {
+			f.hostAddrs[a.Addr.Unmap().WithZone("")] = true
+		}
+	}
+	return nil
+}
 
 // read finds out what the kernel has.
 func (f *family) read(ctx context.Context) error {
@@ -168,7 +183,6 @@ func (f *family) adopt(ctx context.Context, actual dp.Server) error {
 		if s.protocol == 0 {
 			s.protocol = model.TCP // of one by mark it is not known
 		}
-		s.bind = actual.Mark == 0
 	}
 	s.adopt(actual, destinations)
 	f.dirty[s] = true
@@ -271,7 +285,7 @@ func (f *family) shrink(ctx context.Context, s *server, now time.Time) error {
 // settle notes what has become of a virtual server.
 func (f *family) settle(s *server) {
 	f.count(s)
-	if s.exists && s.isDraining() {
+	if s.exists && len(s.draining) > 0 {
 		f.draining[s] = true
 	} else {
 		delete(f.draining, s)
@@ -283,7 +297,7 @@ func (f *family) settle(s *server) {
 
 // count counts the virtual servers that need an address on the dummy interface.
 func (f *family) count(s *server) {
-	needs := s.bind && (s.wanted || s.exists)
+	needs := s.key.Mark == 0 && !f.hostAddrs[s.key.Addr] && (s.wanted || s.exists)
 	if needs == f.counted[s] {
 		return
 	}

@@ -14,5 +14,5 @@ func systemHost() (nodeaddr.Host, func() error, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("network namespace: %w", err)
 	}
-	return &nodeaddr.System{NetNS: int(ns)}, ns.Close, nil
+	return &nodeaddr.System{NetNS: int(ns), ExcludeInterfaces: ServiceLinks()}, ns.Close, nil
 }

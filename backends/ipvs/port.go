@@ -2,7 +2,9 @@ package ipvs
 
 import (
 	"hash/fnv"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
@@ -73,21 +75,15 @@ func (f *family) spec(p *frontend.Port, key dp.ServerKey) dp.Server {
 	return s
 }
 
-// address is where a frontend can be reached.
-type address struct {
-	netip.Addr
-	port uint16
-	bind bool
-}
-
-// addresses returns where a frontend can be reached: a node port on each of the node's addresses that serve some.
-func (f *family) addresses(fr *frontend.Frontend) []address {
-	if !fr.IsNodePort() {
-		return []address{{fr.Addr, fr.Port, !f.hostAddrs[fr.Addr]}}
+// keys returns the virtual servers of a frontend: for a node port one at each of the node's addresses that serve some.
+func (f *family) keys(fr *frontend.Frontend, p model.Protocol) []dp.ServerKey {
+	addrs := []netip.Addr{fr.Addr}
+	if fr.IsNodePort() {
+		addrs = f.config.nodePortIPs
 	}
-	var list []address
-	for _, a := range f.config.nodePortIPs {
-		list = append(list, address{a, fr.Port, false})
+	list := make([]dp.ServerKey, len(addrs))
+	for i, a := range addrs {
+		list[i] = dp.ServerKey{Family: f.key, Addr: a, Port: fr.Port, Protocol: p}
 	}
 	return list
 }
@@ -98,176 +94,177 @@ func (f *family) change(c *frontend.PortChange) {
 		f.remove(c.Before.Name)
 		return
 	}
-	old := f.ports[c.After.Name]
-	if old == nil || c.Before == nil || f.hasChanged(c) {
+	p := f.ports[c.After.Name]
+	if p == nil || c.Before == nil || changesEverywhere(c.Before, c.After) {
 		f.describe(c)
-		old = f.ports[c.After.Name]
+		return
 	}
-	for s, set := range old.servers {
-		f.followEndpoints(c, s, set)
-	}
-}
-
-// hasChanged tells whether a port changed in anything but its endpoints.
-func (f *family) hasChanged(c *frontend.PortChange) bool {
-	b, a := c.Before, c.After
-	if b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout || len(b.SourceRanges) != len(a.SourceRanges) {
-		return true
-	}
-	for i := range b.SourceRanges {
-		if b.SourceRanges[i] != a.SourceRanges[i] {
-			return true
+	for fr := range c.FrontendChanges() {
+		if fr.Before != nil {
+			f.withdraw(p, c.Before, fr.Before)
+		}
+		if fr.After != nil {
+			f.serveFrontend(c, p, fr.After)
 		}
 	}
-	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
-		if (b.Size(set) == 0) != (a.Size(set) == 0) {
-			return true
-		}
-	}
-	for range c.FrontendChanges() {
-		return true
-	}
-	return false
-}
-
-// followEndpoints gives endpoints that came or went their roles in a virtual server.
-func (f *family) followEndpoints(c *frontend.PortChange, s *server, set model.EndpointSets) {
-	changes := map[netip.AddrPort]role{}
-	for _, e := range c.EndpointChanges(set) {
-		if e.Before != nil {
-			changes[e.Before.Target] = max(changes[e.Before.Target], gone)
-		}
-		if e.After != nil {
-			changes[e.After.Target] = active
-		}
-	}
-	for _, other := range []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining} {
-		if other == set {
-			continue
-		}
-		// What is in another set, or draining, serves the connections that it has.
-		for _, e := range c.EndpointChanges(other) {
-			if e.Before != nil {
-				if _, ok := changes[e.Before.Target]; !ok && s.destinations[e.Before.Target] != nil &&
-					s.destinations[e.Before.Target].role == serving {
-					changes[e.Before.Target] = gone
+	changed := map[netip.AddrPort]bool{}
+	for _, set := range allSets() {
+		for _, e := range c.EndpointChanges(set) {
+			for _, ep := range []*model.Endpoint{e.Before, e.After} {
+				if ep != nil {
+					changed[ep.Target] = true
 				}
 			}
 		}
 	}
-	if len(changes) == 0 {
+	if len(changed) == 0 {
 		return
 	}
-	for _, other := range []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining} {
-		if other == set {
-			continue
+	for s, set := range p.servers {
+		for target := range changed {
+			s.assign(target, roleOf(c, set, target))
 		}
-		for _, ep := range c.Endpoints(other) {
-			if r, ok := changes[ep.Target]; ok && r == gone {
-				changes[ep.Target] = serving
-			}
-		}
+		f.dirty[s] = true
 	}
-	for target, r := range changes {
-		s.assign(target, r)
-	}
-	f.dirty[s] = true
 }
 
-// assignAll gives all endpoints of a port their roles in a virtual server.
-func (f *family) assignAll(c *frontend.PortChange, s *server, set model.EndpointSets) {
-	roles := map[netip.AddrPort]role{}
-	for _, other := range []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining} {
-		for _, ep := range c.Endpoints(other) {
-			if other == set {
-				roles[ep.Target] = active
-			} else {
-				roles[ep.Target] = max(roles[ep.Target], serving)
-			}
-		}
-	}
-	for target := range s.destinations {
-		s.assign(target, roles[target])
-	}
-	for target, r := range roles {
-		s.assign(target, r)
-	}
-	f.dirty[s] = true
+// changesEverywhere tells whether a port changed in what concerns all of its frontends.
+func changesEverywhere(b, a *frontend.Port) bool {
+	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
+		!slices.Equal(b.SourceRanges, a.SourceRanges) ||
+		slices.ContainsFunc(allSets(), func(set model.EndpointSets) bool { return (b.Size(set) == 0) != (a.Size(set) == 0) })
 }
 
-// describe follows everything of a service port but single endpoints.
+func allSets() []model.EndpointSets {
+	return []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining}
+}
+
+// roleOf returns the role of an endpoint in a virtual server that balances over a set. What is in another set, or
+// draining, serves the connections that it has.
+func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPort) role {
+	switch {
+	case c.Has(set, target):
+		return active
+	case slices.ContainsFunc(allSets(), func(other model.EndpointSets) bool { return c.Has(other, target) }):
+		return serving
+	}
+	return gone
+}
+
+// describe follows everything of a service port.
 func (f *family) describe(c *frontend.PortChange) {
 	p := c.After
 	old := f.ports[p.Name]
 	next := &port{servers: map[*server]model.EndpointSets{}, elements: map[element]string{}, marks: f.marksOf(p)}
 	f.ports[p.Name] = next
-	serve := func(key dp.ServerKey, bind bool, set model.EndpointSets) {
-		s := f.serverFor(key, p.Name.Protocol)
-		s.want, s.wanted, s.bind = f.spec(p, key), true, bind
-		next.servers[s] = set
-		f.owner[s] = next
-		f.dirty[s] = true
-		if old == nil || old.servers[s] != set {
-			f.assignAll(c, s, set)
-		}
-	}
-	external := false
+	f.forgetTaken(p.Name)
 	for fr := range c.Frontends() {
-		external = external || fr.Kind != frontend.ClusterIP
-		chain := f.dispatchChain(p, next.marks, fr.Kind, fr.Restricted)
-		for _, a := range f.addresses(&fr) {
-			key := dp.ServerKey{Family: f.key, Addr: a.Addr, Port: a.port, Protocol: p.Name.Protocol}
-			if _, there := f.foreign[key]; there && f.options.excludes(a.Addr) {
-				f.taken[key] = p.Name
-				continue
-			}
-			serve(key, a.bind, p.RoutesOf(fr.Kind).Other.Endpoints)
-			vip := dispatchKey(a.Addr, a.port, p.Name.Protocol)
-			next.elements[element{servicesMap, vip}] = chain
-			if fr.Restricted {
-				for _, k := range sourceKeys(vip, p.SourceRanges) {
-					next.elements[element{sourcesSet, k}] = ""
-				}
-			}
-		}
+		f.serveFrontend(c, next, &fr)
 	}
-	if external {
-		r := p.RoutesOf(frontend.ExternalIP)
-		if m := next.marks.pod; m != 0 {
-			serve(dp.ServerKey{Family: f.key, Mark: m}, false, r.FromPod.Endpoints)
-		}
-		if m := next.marks.node; m != 0 && m != next.marks.pod {
-			serve(dp.ServerKey{Family: f.key, Mark: m}, false, r.FromNode.Endpoints)
-		}
+	r := p.RoutesOf(frontend.ExternalIP)
+	if m := next.marks.pod; m != 0 {
+		f.serve(c, next, dp.ServerKey{Family: f.key, Mark: m}, r.FromPod.Endpoints)
 	}
-	for e, chain := range next.elements {
-		f.elementOwner[e] = next
-		f.filter.set(e, chain)
+	if m := next.marks.node; m != 0 && m != next.marks.pod {
+		f.serve(c, next, dp.ServerKey{Family: f.key, Mark: m}, r.FromNode.Endpoints)
 	}
 	if old != nil {
 		f.release(old)
 	}
 }
 
+// serve has a port balance over a backend set with a virtual server.
+func (f *family) serve(c *frontend.PortChange, p *port, key dp.ServerKey, set model.EndpointSets) {
+	s := f.serverFor(key, c.After.Name.Protocol)
+	s.want, s.wanted = f.spec(c.After, key), true
+	p.servers[s] = set
+	f.owner[s] = p
+	f.dirty[s] = true
+	for target := range s.destinations {
+		s.assign(target, roleOf(c, set, target))
+	}
+	for _, ep := range c.Endpoints(set) {
+		s.assign(ep.Target, active)
+	}
+}
+
+// serveFrontend adds a frontend to a port.
+func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Frontend) {
+	chain := f.dispatchChain(c.After, p.marks, fr.Kind, fr.Restricted)
+	for _, key := range f.keys(fr, c.After.Name.Protocol) {
+		if _, there := f.foreign[key]; there && f.options.excludes(key.Addr) {
+			f.taken[key] = c.After.Name
+			continue
+		}
+		f.serve(c, p, key, c.After.RoutesOf(fr.Kind).Other.Endpoints)
+		for _, e := range elementsOf(c.After, key, fr.Restricted) {
+			value := ""
+			if e.set == servicesMap {
+				value = chain
+			}
+			p.elements[e] = value
+			f.elementOwner[e] = p
+			f.filter.set(e, value)
+		}
+	}
+}
+
+// elementsOf returns what the packet filter has of a port at one address.
+func elementsOf(p *frontend.Port, key dp.ServerKey, restricted bool) []element {
+	vip := dispatchKey(key.Addr, key.Port, key.Protocol)
+	list := []element{{servicesMap, vip}}
+	if restricted {
+		for _, k := range sourceKeys(vip, p.SourceRanges) {
+			list = append(list, element{sourcesSet, k})
+		}
+	}
+	return list
+}
+
+// withdraw takes a frontend from a port.
+func (f *family) withdraw(p *port, before *frontend.Port, fr *frontend.Frontend) {
+	for _, key := range f.keys(fr, before.Name.Protocol) {
+		if f.taken[key] == before.Name {
+			delete(f.taken, key)
+			continue
+		}
+		f.releaseServer(p, f.servers[key])
+		for _, e := range elementsOf(before, key, fr.Restricted) {
+			f.releaseElement(p, e)
+		}
+	}
+}
+
 // release takes back what a port had and nobody has taken over: neither the port as it is now nor another one.
 func (f *family) release(old *port) {
 	for s := range old.servers {
-		if f.owner[s] == old {
-			s.wanted = false
-			delete(f.owner, s)
-			f.dirty[s] = true
-		}
+		f.releaseServer(old, s)
 	}
 	for e := range old.elements {
-		if f.elementOwner[e] == old {
-			delete(f.elementOwner, e)
-			f.filter.unset(e)
-		}
+		f.releaseElement(old, e)
+	}
+}
+
+func (f *family) releaseServer(old *port, s *server) {
+	delete(old.servers, s)
+	if s != nil && f.owner[s] == old {
+		s.wanted = false
+		delete(f.owner, s)
+		f.dirty[s] = true
+	}
+}
+
+func (f *family) releaseElement(old *port, e element) {
+	delete(old.elements, e)
+	if f.elementOwner[e] == old {
+		delete(f.elementOwner, e)
+		f.filter.unset(e)
 	}
 }
 
 // remove takes back everything of a port.
 func (f *family) remove(name model.PortName) {
+	f.forgetTaken(name)
 	old := f.ports[name]
 	if old == nil {
 		return
@@ -279,4 +276,9 @@ func (f *family) remove(name model.PortName) {
 			delete(f.markOwners, m)
 		}
 	}
+}
+
+// forgetTaken forgets where a port is not served because of somebody else's virtual server.
+func (f *family) forgetTaken(name model.PortName) {
+	maps.DeleteFunc(f.taken, func(_ dp.ServerKey, owner model.PortName) bool { return owner == name })
 }

@@ -22,21 +22,20 @@ type server struct {
 
 	want   dp.Server
 	wanted bool
-	bind   bool // its address belongs on the dummy interface
 
 	actual dp.Server
 	exists bool
 
 	destinations map[netip.AddrPort]*destination
 	changed      map[netip.AddrPort]bool // destinations that may have to be changed
+	// draining are destinations that have gone, at weight 0 since then.
+	draining map[netip.AddrPort]time.Time
 }
 
 // destination is a real server.
 type destination struct {
 	role   role
 	weight int // absent if the kernel does not have it
-	// since is when it was set to weight 0 because it had gone; zero if it has not.
-	since time.Time
 }
 
 const absent = -1
@@ -144,12 +143,12 @@ func (s *server) growDestination(ctx context.Context, d dp.Interface, target net
 		if err := d.AddDestination(ctx, s.key, dp.Destination{Target: target, Weight: 1}); err != nil {
 			return err
 		}
-		x.weight, x.since = 1, time.Time{}
+		x.weight = 1
 	case x.role == active && x.weight != 1:
 		if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: target, Weight: 1}); err != nil {
 			return err
 		}
-		x.weight, x.since = 1, time.Time{}
+		x.weight = 1
 	case x.role != active && x.weight == absent:
 		delete(s.destinations, target)
 	case x.role == gone && !drains(s.protocol):
@@ -160,14 +159,18 @@ func (s *server) growDestination(ctx context.Context, d dp.Interface, target net
 		}
 		x.weight = 0
 	}
-	if x.role == gone && x.since.IsZero() {
-		x.since = now
-	}
-	if x.role == serving {
-		x.since = time.Time{}
-	}
+	s.drainSince(target, x.role == gone && x.weight == 0, now)
 	delete(s.changed, target)
 	return nil
+}
+
+// drainSince notes since when a destination drains, if it does.
+func (s *server) drainSince(target netip.AddrPort, drains bool, now time.Time) {
+	if !drains {
+		delete(s.draining, target)
+	} else if s.draining[target].IsZero() {
+		s.draining[target] = now
+	}
 }
 
 // shrink deletes what nobody needs any more, without waiting for anything.
@@ -211,9 +214,8 @@ func (s *server) retire(ctx context.Context, d dp.Interface, now time.Time) (bus
 			old = &destination{}
 			s.destinations[x.Target] = old
 		}
-		if old.role = gone; old.since.IsZero() {
-			old.since = now
-		}
+		old.role = gone
+		s.drainSince(x.Target, true, now)
 		if x.Weight > 0 {
 			if err := d.UpdateDestination(ctx, s.key, dp.Destination{Target: x.Target}); err != nil {
 				return false, fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, x.Target, err)
@@ -232,6 +234,7 @@ func (s *server) delete(ctx context.Context, d dp.Interface) error {
 	s.exists = false
 	clear(s.destinations)
 	clear(s.changed)
+	clear(s.draining)
 	return nil
 }
 
@@ -241,17 +244,8 @@ func (s *server) deleteDestination(ctx context.Context, d dp.Interface, target n
 		return fmt.Errorf("virtual server %v, delete endpoint %v: %w", s.key, target, err)
 	}
 	delete(s.destinations, target)
+	delete(s.draining, target)
 	return nil
-}
-
-// isDraining tells whether there are endpoints that have gone, and may have connections left.
-func (s *server) isDraining() bool {
-	for _, d := range s.destinations {
-		if d.role == gone && d.weight == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // drain deletes endpoints that have gone, when their connections have ended or their time is over.
@@ -260,20 +254,20 @@ func (s *server) drain(ctx context.Context, d dp.Interface, now time.Time, limit
 	if err != nil {
 		return fmt.Errorf("endpoints of virtual server %v: %w", s.key, err)
 	}
+	left := map[netip.AddrPort]dp.Destination{}
 	for _, x := range list {
-		known := s.destinations[x.Target]
-		if known == nil || known.role != gone || known.since.IsZero() {
+		left[x.Target] = x
+	}
+	for _, target := range slices.SortedFunc(maps.Keys(s.draining), model.CompareTargets) {
+		busy := left[target].Active > 0 || s.wanted && left[target].Inactive > 0
+		if busy && now.Sub(s.draining[target]) < limit {
 			continue
 		}
-		busy := x.Active > 0 || s.wanted && x.Inactive > 0
-		if busy && now.Sub(known.since) < limit {
-			continue
-		}
-		if err := s.deleteDestination(ctx, d, x.Target); err != nil {
+		if err := s.deleteDestination(ctx, d, target); err != nil {
 			return err
 		}
 	}
-	if !s.wanted && !s.isDraining() {
+	if !s.wanted && len(s.draining) == 0 {
 		return s.delete(ctx, d)
 	}
 	return nil

@@ -42,7 +42,7 @@ type machine struct {
 	// excludeCIDRs are where virtual servers of IPVS are others', whatever left them.
 	excludeCIDRs []netip.Prefix
 	flows        conntrack.Table // nil: the kernel's
-	host         nodeaddr.Host   // nil: this one
+	host         nodeaddr.Host
 }
 
 // theMachine is the real one.
@@ -53,6 +53,7 @@ func theMachine() *machine {
 		hostname:  os.Hostname,
 		logging:   logsapi.ValidateAndApply,
 		listen:    (&net.ListenConfig{}).Listen,
+		host:      &nodeaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
 	}
 }
 

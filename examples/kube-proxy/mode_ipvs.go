@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
@@ -69,7 +68,7 @@ func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
 	}
 	var errs []error
 	if upstream != nil {
-		host, err := (&nodeaddr.System{}).Addresses()
+		host, err := m.host.Addresses()
 		errs = append(errs, err)
 		var addrs []netip.Addr
 		for _, a := range host {

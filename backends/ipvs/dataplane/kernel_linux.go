@@ -13,6 +13,7 @@ import (
 
 	"github.com/moby/ipvs"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -21,7 +22,7 @@ import (
 // Kernel is the kernel of this machine, in one network namespace.
 type Kernel struct {
 	link string
-	ns   string // the path of the network namespace, for opening the handle again
+	ns   netns.NsHandle // for opening the handle again
 
 	mu     sync.Mutex // one request at a time
 	handle *ipvs.Handle
@@ -41,13 +42,17 @@ func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 	if err := findIPVS(ctx); err != nil {
 		return nil, err
 	}
-	k := &Kernel{link: link, ns: fmt.Sprintf("/proc/%d/task/%d/ns/net", unix.Getpid(), unix.Gettid())}
-	var err error
+	ns, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("network namespace: %w", err)
+	}
+	k := &Kernel{link: link, ns: ns}
 	if k.handle, err = ipvs.New(""); err != nil {
-		return nil, fmt.Errorf("open IPVS: %w", err)
+		return nil, errors.Join(fmt.Errorf("open IPVS: %w", err), ns.Close())
 	}
 	if k.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		k.handle.Close()
+		ns.Close()
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
 	return k, nil
@@ -85,7 +90,7 @@ func (k *Kernel) Close() error {
 		k.handle = nil
 	}
 	k.routes.Close()
-	return nil
+	return k.ns.Close()
 }
 
 // do makes one request. When ctx ends meanwhile, it closes the socket: moby/ipvs would wait for the reply for ever.
@@ -96,7 +101,7 @@ func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error
 		return err
 	}
 	if k.handle == nil {
-		h, err := ipvs.New(k.ns)
+		h, err := ipvs.New(fmt.Sprintf("/proc/self/fd/%d", k.ns))
 		if err != nil {
 			return fmt.Errorf("open IPVS again: %w", err)
 		}
