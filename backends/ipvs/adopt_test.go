@@ -147,6 +147,17 @@ func TestASchedulerThatTheKernelLacksIsNamedWithItsModule(t *testing.T) {
 	require.True(t, errors.As(err, &missing))
 }
 
+// Scheduler sh is for a corner of session affinity only: a kernel without it serves everything else.
+func TestAKernelWithoutSourceHashingServesWithoutAffinityByMark(t *testing.T) {
+	k := newKernel(t)
+	k.ipvs.Schedulers = []string{"rr"}
+	b := k.start(t)
+	put(t, b, backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.1").Port("http", 80).
+		ExternalLocal().DetectsLocalPods().Affinity(time.Hour).Build(), fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
+	require.Regexp(t, `(?m)^server IPv4 mark 0x[0-9a-f]+ rr$`, k.ipvs.Dump())
+	require.Contains(t, k.ipvs.Dump(), "server 198.51.100.1:80/TCP rr persistent 1h0m0s\n")
+}
+
 func TestAnExternalIPThatIsTheNodesOwnIsNotPutOnTheDummyInterface(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)

@@ -99,6 +99,12 @@ func (b *Backend) open(ctx context.Context) error {
 	if err := checkScheduler(ctx, o.Dataplane, o.Scheduler); err != nil {
 		return err
 	}
+	sticky := byClient
+	if err := checkScheduler(ctx, o.Dataplane, sticky); err != nil {
+		klog.FromContext(ctx).Info("No session affinity where a service's traffic policy is Local, for pods of this node "+
+			"and the node itself", "reason", err)
+		sticky = o.Scheduler
+	}
 	families := o.Families
 	if families == nil {
 		all := model.Families()
@@ -114,6 +120,7 @@ func (b *Backend) open(ctx context.Context) error {
 			return err
 		}
 		b.families[f] = newFamily(f, o, o.Dataplane, filter)
+		b.families[f].sticky = sticky
 		b.order = append(b.order, f)
 	}
 	var err error

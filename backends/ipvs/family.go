@@ -25,6 +25,7 @@ type family struct {
 	dataplane dp.Interface
 	filter    *filter
 	config    *config
+	sticky    string // scheduler of virtual servers by mark with session affinity
 
 	ports        map[model.PortName]*port
 	owner        map[*server]*port

@@ -57,6 +57,9 @@ func (f *family) marksOf(p *frontend.Port) (m marks) {
 	return marks{pod: of(r.FromPod), node: of(r.FromNode)}
 }
 
+// byClient is the scheduler that chooses the endpoint by the client's address.
+const byClient = "sh"
+
 // spec is the virtual server of a port with a key.
 func (f *family) spec(p *frontend.Port, key dp.ServerKey) dp.Server {
 	s := dp.Server{ServerKey: key, Scheduler: f.options.Scheduler, Flags: dp.Owned}
@@ -64,7 +67,9 @@ func (f *family) spec(p *frontend.Port, key dp.ServerKey) dp.Server {
 	case p.AffinityTimeout > 0 && key.Mark != 0:
 		// The kernel sends persistent clients of a virtual server by mark to the port that they asked for, which is
 		// not the endpoint's. So those are kept at their endpoint by their address.
-		s.Scheduler, s.Flags = "sh", s.Flags|dp.SourceHashFallback
+		if s.Scheduler = f.sticky; s.Scheduler == byClient {
+			s.Flags |= dp.SourceHashFallback
+		}
 	case p.AffinityTimeout > 0:
 		s.Flags |= dp.Persistent
 		s.Persistence = p.AffinityTimeout.Truncate(1e9)
