@@ -83,7 +83,8 @@ var (
 // Validate returns everything that is wrong.
 func (o *Options) Validate() error {
 	var errs []error
-	if o.Scheduler != "" && !schedulerName.MatchString(o.Scheduler) {
+	// To the kernel "none" is a virtual server that balances nothing.
+	if o.Scheduler != "" && !schedulerName.MatchString(o.Scheduler) || o.Scheduler == "none" {
 		errs = append(errs, fmt.Errorf("scheduler: %q is not the name of an IPVS scheduler", o.Scheduler))
 	}
 	checkPrefixes := func(field string, list []netip.Prefix) {

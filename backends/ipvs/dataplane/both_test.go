@@ -88,7 +88,7 @@ func testInterface(t *testing.T, d Interface) {
 		list, err := d.Destinations(ctx, missing.ServerKey)
 		require.NoError(t, err)
 		require.Empty(t, list)
-		missing.Scheduler = "none"
+		missing.Scheduler = "nosuch"
 		require.ErrorIs(t, d.AddServer(ctx, missing), syscall.ENOENT)
 	})
 	t.Run("addresses", func(t *testing.T) {

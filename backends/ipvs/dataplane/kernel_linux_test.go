@@ -25,7 +25,12 @@ func newKernel(t *testing.T) (*Kernel, *testns.Namespace) {
 	}
 	ns := testns.New(t)
 	var k *Kernel
-	ns.Do(func() (err error) {
+	ns.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		require.NoError(t, err)
+		// Without a table of local routes, which comes with the first address, the kernel takes every real server for a
+		// broadcast address.
+		require.NoError(t, netlink.LinkSetUp(lo))
 		k, err = NewKernel(t.Context(), "")
 		return err
 	})

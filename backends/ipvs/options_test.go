@@ -1,0 +1,48 @@
+package ipvs
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
+	o := Options{
+		Scheduler:         "ip_vs_rr!",
+		ExcludeCIDRs:      []netip.Prefix{{}},
+		Timeouts:          dp.Timeouts{TCP: -time.Second, UDP: time.Millisecond},
+		DrainTimeout:      -1,
+		DrainInterval:     -1,
+		TableName:         "a b",
+		MasqueradeMark:    3,
+		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}},
+		Families:          []model.Family{model.IPv4, model.IPv4},
+	}
+	_, err := New(t.Context(), o)
+	require.Error(t, err)
+	require.Equal(t, []string{
+		`ipvs: scheduler: "ip_vs_rr!" is not the name of an IPVS scheduler`,
+		`excludeCIDRs: invalid Prefix is not a prefix`,
+		`nodePortAddresses: invalid Prefix is not a prefix`,
+		`timeouts.TCP: -1s is negative`,
+		`timeouts.UDP: 1ms is less than a second`,
+		`drainTimeout: -1ns is negative`,
+		`drainInterval: -1ns is negative`,
+		`tableName: "a b" is not a letter and up to 63 letters, digits, '_', '.' and '-'`,
+		`masqueradeMark: 0x3 is not one bit`,
+		`families: invalid or duplicate family IPv4`,
+	}, strings.Split(err.Error(), "\n"))
+	require.NoError(t, (&Options{}).Validate())
+}
+
+// The kernel takes "none" for a virtual server that balances nothing.
+func TestSchedulerNoneIsRefused(t *testing.T) {
+	require.ErrorContains(t, (&Options{Scheduler: "none"}).Validate(), `scheduler: "none" is not the name`)
+}
