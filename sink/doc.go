@@ -5,9 +5,9 @@
 //
 // One implements [Sink] itself and is told what is set and deleted. The other is a callback over the full state:
 // [NewFullState] turns it into a Sink that hands it an immutable [Snapshot], which also tells what changed since any
-// earlier one. Both cost in proportion to what changes, never to the size of the cluster. What a sink can do beyond the
-// interface, it shows by implementing [NodeSetter], [Resyncer] or
-// [FailureResyncer].
+// earlier one. Both cost in proportion to what changes, never to the size of the cluster. examples/mock is in the first
+// style, examples/print-state in the second. What a sink can do beyond the interface, it shows by implementing
+// [NodeSetter], [Resyncer] or [FailureResyncer].
 //
 // # Middleware
 //

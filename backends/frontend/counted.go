@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -11,46 +12,35 @@ import (
 // they were last accepted.
 type counted[T comparable] struct {
 	compare func(a, b T) int
-	tallies map[T]tally
-	touched []T // whose tally is touched
-}
-
-// tally is how many ask for a thing, 0 if it went after it was last accepted.
-type tally struct {
-	n        int
-	touched  bool
-	accepted bool // it was there when it was last accepted, if touched
+	n       map[T]int  // how many ask for a thing
+	touched map[T]bool // since it was last accepted: whether it was there then
 }
 
 func newCounted[T comparable](compare func(a, b T) int) counted[T] {
-	return counted[T]{compare: compare, tallies: map[T]tally{}}
+	return counted[T]{compare: compare, n: map[T]int{}, touched: map[T]bool{}}
 }
 
-func (c *counted[T]) add(x T) { c.count(x, 1) }
+func (c *counted[T]) add(x T) {
+	c.touch(x)
+	c.n[x]++
+}
 
-func (c *counted[T]) remove(x T) { c.count(x, -1) }
-
-func (c *counted[T]) count(x T, by int) {
-	t := c.tallies[x]
-	if !t.touched {
-		t.touched, t.accepted = true, t.n > 0
-		c.touched = append(c.touched, x)
+func (c *counted[T]) remove(x T) {
+	c.touch(x)
+	if c.n[x]--; c.n[x] == 0 {
+		delete(c.n, x)
 	}
-	t.n += by
-	c.tallies[x] = t
+}
+
+func (c *counted[T]) touch(x T) {
+	if _, ok := c.touched[x]; !ok {
+		c.touched[x] = c.n[x] > 0
+	}
 }
 
 func (c *counted[T]) accept() {
-	for _, x := range c.touched {
-		if t := c.tallies[x]; t.n > 0 {
-			t.touched = false
-			c.tallies[x] = t
-		} else {
-			delete(c.tallies, x)
-		}
-	}
-	if c.touched = c.touched[:0]; cap(c.touched) > 1024 {
-		c.touched = nil
+	if len(c.touched) > 0 { // to clear a map that was big once takes long
+		c.touched = map[T]bool{}
 	}
 }
 
@@ -59,11 +49,11 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	if full {
 		return Diff[T]{Added: c.all()}
 	}
-	for _, x := range c.touched {
-		switch t := c.tallies[x]; {
-		case t.n > 0 && !t.accepted:
+	for x, before := range c.touched {
+		switch now := c.n[x] > 0; {
+		case now && !before:
 			d.Added = append(d.Added, x)
-		case t.n == 0 && t.accepted:
+		case before && !now:
 			d.Removed = append(d.Removed, x)
 		}
 	}
@@ -73,16 +63,7 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 }
 
 // all returns everything, sorted.
-func (c *counted[T]) all() []T {
-	list := make([]T, 0, len(c.tallies))
-	for x, t := range c.tallies {
-		if t.n > 0 {
-			list = append(list, x)
-		}
-	}
-	slices.SortFunc(list, c.compare)
-	return list
-}
+func (c *counted[T]) all() []T { return slices.SortedFunc(maps.Keys(c.n), c.compare) }
 
 // Diff is what came and went, sorted.
 type Diff[T any] struct{ Added, Removed []T }

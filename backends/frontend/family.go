@@ -76,10 +76,7 @@ func (p *port) mark() {
 // noteFrontend remembers a frontend as it is, before it changes; zero if the port does not have it.
 func (p *port) noteFrontend(k Key, before Frontend) {
 	p.mark()
-	if !p.known {
-		return
-	}
-	if _, ok := p.frontends[k]; ok {
+	if _, noted := p.frontends[k]; noted || !p.known {
 		return
 	}
 	if p.frontends == nil {

@@ -82,9 +82,9 @@ func TestAnyWalkIsFollowedByItsDifferences(t *testing.T) {
 			for _, f := range r.families {
 				assert.Empty(t, f.owners.byKey)
 				assert.Empty(t, f.owners.contested)
-				assert.Empty(t, f.hairpins.tallies)
-				assert.Empty(t, f.clusterIPs.tallies)
-				assert.Empty(t, f.healthChecks.tallies)
+				assert.Empty(t, f.hairpins.n)
+				assert.Empty(t, f.clusterIPs.n)
+				assert.Empty(t, f.healthChecks.n)
 				assert.Zero(t, f.existing)
 			}
 		})

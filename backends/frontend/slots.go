@@ -21,22 +21,23 @@ type slots struct {
 	tracked bool
 }
 
+// at returns what is in a slot, nil if there is no such slot.
+func (s *slots) at(slot int32) *model.Endpoint {
+	if int(slot) < len(s.list) {
+		return s.list[slot]
+	}
+	return nil
+}
+
 // note remembers what is in a slot before it changes.
 func (s *slots) note(slot int32) {
-	if !s.tracked {
-		return
-	}
-	if _, ok := s.accepted[slot]; ok {
+	if _, noted := s.accepted[slot]; noted || !s.tracked {
 		return
 	}
 	if s.accepted == nil {
 		s.accepted = map[int32]*model.Endpoint{}
 	}
-	var before *model.Endpoint
-	if int(slot) < len(s.list) {
-		before = s.list[slot]
-	}
-	s.accepted[slot] = before
+	s.accepted[slot] = s.at(slot)
 }
 
 // put adds an endpoint and returns its slot.
@@ -112,11 +113,7 @@ type EndpointChange struct {
 func (s *slots) changes() []EndpointChange {
 	var list []EndpointChange
 	for slot, before := range s.accepted {
-		var after *model.Endpoint
-		if int(slot) < len(s.list) {
-			after = s.list[slot]
-		}
-		if !before.Equal(after) {
+		if after := s.at(slot); !before.Equal(after) {
 			list = append(list, EndpointChange{Slot: int(slot), Before: before, After: after})
 		}
 	}

@@ -65,7 +65,8 @@ type Table struct {
 	// What was described since the last Sync, in the order in which it was.
 	described []description
 	node      *model.Node // to be
-	resync    resync
+	// What the next Sync is to trust no memory of.
+	resyncAll, resyncFailed bool
 
 	mu       sync.Mutex // guards the rest
 	families []*family
@@ -81,15 +82,6 @@ type description struct {
 	endpoint *model.Endpoint // nil if it is about a service
 	gone     bool            // of the object, only the name or key matters
 }
-
-// resync says what the next Sync is to trust no memory of.
-type resync uint8
-
-const (
-	resyncNothing resync = iota
-	resyncFailed         // families that failed
-	resyncAll
-)
 
 var (
 	_ sink.Sink            = (*Table)(nil)
@@ -148,11 +140,11 @@ func (t *Table) DeleteEndpoint(key model.EndpointKey) {
 }
 
 // ForceResync implements [sink.Resyncer]: the next Sync tells everything as new, in every family.
-func (t *Table) ForceResync() { t.resync = resyncAll }
+func (t *Table) ForceResync() { t.resyncAll = true }
 
 // ResyncFailed implements [sink.FailureResyncer]: the next Sync tells everything as new in the families that failed.
 // Without it, a failed family is told what differs from what was last accepted, as every other.
-func (t *Table) ResyncFailed() { t.resync = max(t.resync, resyncFailed) }
+func (t *Table) ResyncFailed() { t.resyncFailed = true }
 
 // Sync implements [sink.Sink]: it applies every family, whether or not another one fails. The error is a
 // [*sink.FamilyError] for each that failed, and the [*sink.PortError] of those that did not.
@@ -163,11 +155,11 @@ func (t *Table) Sync(ctx context.Context) error {
 	t.active = true
 	var errs []error
 	for _, f := range t.families {
-		f.full = f.full || t.resync == resyncAll || t.resync == resyncFailed && f.failed
-		f.retry = t.resync != resyncNothing || f.full && !f.failed
+		f.full = f.full || t.resyncAll || t.resyncFailed && f.failed
+		f.retry = t.resyncAll || t.resyncFailed || f.full && !f.failed
 		errs = append(errs, t.apply(ctx, f))
 	}
-	t.resync = resyncNothing
+	t.resyncAll, t.resyncFailed = false, false
 	anyFailed := slices.ContainsFunc(t.families, func(f *family) bool { return f.failed })
 	if err := ctx.Err(); err != nil && anyFailed {
 		return err

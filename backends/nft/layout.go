@@ -100,14 +100,6 @@ func (s *sets) slots(set model.EndpointSets, nodePort bool) *dp.Set {
 	return s.endpoints
 }
 
-// dispatch returns the verdict map for service addresses or for node ports.
-func (s *sets) dispatch(nodePort bool) *dp.Set {
-	if nodePort {
-		return s.nodePorts
-	}
-	return s.serviceIPs
-}
-
 // sizeFor returns a size that leaves room to double.
 func sizeFor(n int) uint32 {
 	return max(minSlots, uint32(1)<<bits.Len(uint(max(2*n-1, 0))))

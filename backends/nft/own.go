@@ -13,19 +13,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// As a rule service ports share chains, and each frontend has slots of its own. Some have chains of their own instead,
-// that all their frontends go to, and slots by a number, once:
+// Most service ports share chains, and each of their frontends has slots of its own. Those with more than maxSharedSlots
+// of them, which a change of their size would all touch, and those with session affinity (S32) have chains of their own
+// instead, and slots by a number, once. The package documentation draws both.
 //
-//   - those that would have more than maxSharedSlots slots, of which a change of their size would touch each frontend;
-//   - those with session affinity (S32).
-//
-// With session affinity a port has a set of clients, each with a number that stands for one of its endpoints. Its chain
-// first looks for the client at each endpoint, and only then takes an endpoint at random; either way it notes the
-// client there. Where the traffic came in makes no difference, and when an endpoint goes, so do the rules that look for
-// its clients: they go elsewhere, and all others stay. Nobody removes the entries of an endpoint that has gone. They
-// time out, or count again if it comes back before. When the set is full, new clients are served without affinity, by
-// the chain of the port that knows no clients; sets are for one service port each, so that no service can fill that of
-// another.
+// The entries of clients of an endpoint that has gone are left to time out: the rules that look for them have gone.
 
 // clientsPrefix is what the names of sets of clients begin with.
 const clientsPrefix = "affinity-"

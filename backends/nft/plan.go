@@ -163,7 +163,10 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n)), Comment: comment(after.Port)}
 	}
 	if was != is {
-		sp := p.of(p.base.sets.dispatch(nodePort))
+		sp := p.of(p.base.sets.serviceIPs)
+		if nodePort {
+			sp = p.of(p.base.sets.nodePorts)
+		}
 		if o != nil {
 			sp.gone = append(sp.gone, was)
 		}
@@ -238,8 +241,11 @@ func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 		p.changeSlots(sp, key, c, set, was, is)
 	}
 	if after.own != nil {
-		if after.own.clients != "" {
-			p.wantClients(after)
+		if name := after.own.clients; name != "" && !p.clients[name] {
+			p.clients[name] = true
+			if !p.base.clients[name] {
+				p.newSets = append(p.newSets, clientsSet(after.Port, after.own))
+			}
 		}
 		for _, ch := range p.ownChains(c, after.own) {
 			after.own.chains = append(after.own.chains, ch.Name)
@@ -257,16 +263,6 @@ func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 		}
 		if name := before.own.clients; name != "" && (after.own == nil || after.own.clients != name) {
 			p.goneSets = append(p.goneSets, name)
-		}
-	}
-}
-
-// wantClients sees to it that the set of a port's clients is there.
-func (p *plan) wantClients(port portPlan) {
-	if name := port.own.clients; !p.clients[name] {
-		p.clients[name] = true
-		if !p.base.clients[name] {
-			p.newSets = append(p.newSets, clientsSet(port.Port, port.own))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
@@ -17,15 +18,15 @@ type batch struct {
 	ops []uint32 // the sequence number of the first message of each operation
 }
 
-// encodeBatch builds the messages of a transaction. generation is that of the ruleset that the transaction is for.
-// Without the message that ends it, commit false, the kernel checks the batch and takes everything back.
-func encodeBatch(tx *Transaction, generation uint32, commit bool) (*batch, error) {
+// encodeBatch builds the messages of a transaction, for which setGeneration then says which ruleset it is for. Without
+// the message that ends it, commit false, the kernel checks the batch and takes everything back.
+func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 	b := &batch{}
 	b.Buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())
 	const batchGenID = 1
 	b.Message(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES)
 	if commit {
-		b.Uint32(batchGenID, generation)
+		b.Uint32(batchGenID, 0)
 	}
 	b.End()
 	for i := range tx.ops {
@@ -42,17 +43,12 @@ func encodeBatch(tx *Transaction, generation uint32, commit bool) (*batch, error
 	return b, nil
 }
 
-// nft begins a message of nf_tables.
-func (b *batch) nft(typ, flags uint16, f model.Family) {
-	b.Message(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_REQUEST|flags, nfnetlink.Proto(f), 0)
-}
-
 // setGeneration changes the attribute of the first message.
 func (b *batch) setGeneration(g uint32) { binary.BigEndian.PutUint32(b.Buf[nfnetlink.HeaderLen+4:], g) }
 
 // object begins a message about a table or something in it, which has a name in an attribute of its own.
 func (b *batch) object(typ, flags uint16, table TableKey, nameAttr uint16, name string) {
-	b.nft(typ, flags, table.Family)
+	b.Message(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_REQUEST|flags, nfnetlink.Proto(table.Family), 0)
 	b.Text(nftaTable, table.Name)
 	if name != "" {
 		b.Text(nameAttr, name)
@@ -65,7 +61,7 @@ func (b *batch) op(table TableKey, o *op) error {
 	case addTable:
 		b.object(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, table, 0, "")
 		b.Uint32(unix.NFTA_TABLE_FLAGS, 0)
-		b.optional(nftaTableUserdata, comment(o.comment))
+		b.comment(nftaTableUserdata, o.comment)
 	case deleteTable:
 		b.object(unix.NFT_MSG_DELTABLE, 0, table, 0, "")
 	case addChain:
@@ -107,10 +103,9 @@ const (
 	nfAccept          = 1
 )
 
-// optional appends an attribute unless it is empty.
-func (b *batch) optional(typ uint16, v []byte) {
-	if len(v) > 0 {
-		b.Bytes(typ, v)
+func (b *batch) comment(typ uint16, text string) {
+	if text != "" {
+		b.Bytes(typ, userdata.AppendString(nil, userdata.TypeComment, text))
 	}
 }
 
@@ -123,7 +118,7 @@ func (b *batch) chain(c *Chain) {
 		b.Uint32(unix.NFTA_CHAIN_POLICY, nfAccept)
 		b.Text(unix.NFTA_CHAIN_TYPE, c.kind())
 	}
-	b.optional(nftaChainUserdata, comment(c.Comment))
+	b.comment(nftaChainUserdata, c.Comment)
 }
 
 func (b *batch) rule(f model.Family, r *Rule) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -74,7 +73,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		return err
 	}
 	n.monitor.watch(tx.Table)
-	b, err := encodeBatch(tx, n.generation, true) // before the pause, which is to be short
+	b, err := encodeBatch(tx, true) // before the pause, which is to be short
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,11 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		if !tx.Unconditional && n.monitor.drifted(tx.Table) {
 			return ErrStale
 		}
-		err := n.applyOnce(tx, b)
+		b.setGeneration(n.generation)
+		err := n.exchange(tx, b)
+		if err == nil {
+			n.generation++
+		}
 		if !errors.Is(err, unix.ERESTART) {
 			return err
 		}
@@ -112,18 +115,6 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 	return fmt.Errorf("table %v: other tables change all the time: %w", tx.Table, unix.ERESTART)
 }
 
-func (n *Netlink) applyOnce(tx *Transaction, b *batch) error {
-	b.setGeneration(n.generation)
-	if err := n.send(tx, b); err != nil {
-		return err
-	}
-	if err := n.answer(tx, b); err != nil {
-		return err
-	}
-	n.generation++
-	return nil
-}
-
 // Check implements [Interface]: the batch has no end, at which the kernel takes it back after it has checked it.
 func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
 	n.mu.Lock()
@@ -131,53 +122,40 @@ func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
 	if err := ctx.Err(); err != nil || tx.IsEmpty() {
 		return err
 	}
-	b, err := encodeBatch(tx, 0, false)
+	b, err := encodeBatch(tx, false)
 	if err != nil {
 		return err
 	}
-	if err := n.send(tx, b); err != nil {
-		return err
-	}
-	return n.answer(tx, b)
+	return n.exchange(tx, b)
 }
 
-func (n *Netlink) send(tx *Transaction, b *batch) error {
+// exchange sends a batch and reads what the kernel says to it: the acknowledgement of its last operation, or errors, of
+// which the first is returned. If the batch as a whole fails, the error is about the message that begins it.
+func (n *Netlink) exchange(tx *Transaction, b *batch) error {
 	if err := n.conn.Send(b.Buf); err != nil {
 		return fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.Buf), err)
 	}
-	return nil
-}
-
-// answer reads what the kernel says to a batch: the acknowledgement of its last operation, or errors, of which the
-// first is returned. If the batch as a whole fails, the error is about the message that begins it.
-func (n *Netlink) answer(tx *Transaction, b *batch) error {
 	var failed error
-	acknowledged := false
+	answered := false
 	err := n.conn.Answers(func(m nfnetlink.Message) error {
-		if m.Type != unix.NLMSG_ERROR || m.Seq == 0 || m.Seq > b.Seq {
+		if m.Type != unix.NLMSG_ERROR || m.Seq == 0 || m.Seq > b.Seq || failed != nil {
 			return nil
 		}
-		errno, hint := m.Failure()
-		if errno == 0 {
-			acknowledged = true
-		} else if failed == nil {
-			failed = opError(tx, b, m.Seq, errno, hint)
+		answered = true
+		if errno, hint := m.Failure(); errno != 0 {
+			op := "commit"
+			if i := b.opOf(m.Seq); i >= 0 {
+				op = tx.ops[i].String()
+			}
+			failed = &OpError{Table: tx.Table, Op: op, Err: errno, Hint: hint}
 		}
 		return nil
 	})
+	if err == nil && !answered {
+		err = errors.New("the kernel did not answer")
+	}
 	if err != nil {
 		return fmt.Errorf("table %v: %w", tx.Table, err)
 	}
-	if failed == nil && !acknowledged {
-		return fmt.Errorf("table %v: the kernel did not answer", tx.Table)
-	}
 	return failed
-}
-
-func opError(tx *Transaction, b *batch, seq uint32, errno syscall.Errno, hint string) error {
-	name := "commit"
-	if i := b.opOf(seq); i >= 0 {
-		name = tx.ops[i].String()
-	}
-	return &OpError{Table: tx.Table, Op: name, Err: errno, Hint: hint}
 }

@@ -213,9 +213,10 @@ func TestATransactionForAnotherGenerationIsRefused(t *testing.T) {
 		tx := NewTransaction(s.key)
 		tx.FlushChain("sticky")
 		n.generation--
-		b, err := encodeBatch(tx, n.generation, true)
+		b, err := encodeBatch(tx, true)
 		require.NoError(t, err)
-		require.ErrorIs(t, n.applyOnce(tx, b), syscall.Errno(unix.ERESTART))
+		b.setGeneration(n.generation)
+		require.ErrorIs(t, n.exchange(tx, b), syscall.Errno(unix.ERESTART))
 		require.NoError(t, n.Apply(ctx, tx), "it finds out that nothing happened to the table")
 	})
 }

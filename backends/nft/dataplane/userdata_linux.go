@@ -40,15 +40,8 @@ func readUserdata(b []byte, typ userdata.Type) []byte {
 	return nil
 }
 
+// readComment reads a comment. Tables, chains and elements have theirs under type 0, sets under another.
 func readComment(b []byte, typ userdata.Type) string { return nfnetlink.CString(readUserdata(b, typ)) }
-
-// Tables and chains have their comment under type 0, sets theirs under another, and elements under 0 again.
-func comment(text string) []byte {
-	if text == "" {
-		return nil
-	}
-	return userdata.AppendString(nil, userdata.TypeComment, text)
-}
 
 // setUserdata says what a set is made of in nft's own terms, so that it can print elements and load them again: a
 // number of 4 bytes without it is taken for big-endian, and its size in keys is not known.
