@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -16,50 +17,35 @@ import (
 func (f *family) write(ctx context.Context) error {
 	read := !f.state.isTrusted()
 	if read {
-		found, err := f.read(ctx)
-		if err != nil {
+		if err := f.read(ctx); err != nil {
 			return err
 		}
 		for _, c := range f.tables() {
 			if c.unreadable {
-				klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: everything of "+
-					"ours is written anew, and what others change is not noticed", "family", f.features.Family,
-					"table", c.table)
+				klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: all our rules are "+
+					"written anew, and changes by others are not noticed", "family", f.features.Family, "table", c.table)
 			}
-		}
-		if !f.isDifferent() {
-			f.state = found
 		}
 	} else if generation, err := f.dataplane.Generation(ctx); err != nil || generation != f.generation {
 		f.state = suspect
 	}
-	if !f.isDifferent() {
+	b := f.changes()
+	if b.IsEmpty() {
+		if read {
+			f.state = known
+		}
 		f.countRules()
-		f.metrics.written(f.features.Family, nil)
+		f.metrics.written(f.features.Family, b)
 		return nil
 	}
-	return f.restore(ctx, read)
+	return f.restore(ctx, b, read)
 }
 
-// isDifferent tells whether anything in the tables is not as it should be.
-func (f *family) isDifferent() bool {
-	if len(f.nat.touched)+len(f.filter.touched) > 0 {
-		return true
-	}
-	for table, want := range f.wantedJumps() {
-		if gone, come := jumpChanges(f.jumps[table], want); len(gone)+len(come) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// restore writes what is different; read tells that all of it was found by reading.
-func (f *family) restore(ctx context.Context, read bool) error {
+// changes returns all that is not as it should be. Table nat is first: a packet for a service that has its first
+// endpoint is not refused any more then, whatever filter says.
+func (f *family) changes() *dp.Batch {
 	wanted := f.wantedJumps()
 	b := &dp.Batch{}
-	// Table nat is first: a packet for a service that has its first endpoint is not refused any more then, whatever
-	// filter says.
 	for _, c := range f.tables() {
 		t := c.changes()
 		if c.unreadable {
@@ -69,6 +55,11 @@ func (f *family) restore(ctx context.Context, read bool) error {
 		}
 		b.Tables = append(b.Tables, t)
 	}
+	return b
+}
+
+// restore writes all changes; read tells that they were found by reading.
+func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	next := f.state
 	f.state = unknown
 	before, err := f.dataplane.Generation(ctx)
@@ -90,9 +81,10 @@ func (f *family) restore(ctx context.Context, read bool) error {
 	if err != nil {
 		return err
 	}
-	f.nat.done(b.Tables[0])
-	f.filter.done(b.Tables[1])
-	f.jumps, f.state, f.generation = wanted, next, before
+	for i, c := range f.tables() {
+		c.done(b.Tables[i])
+	}
+	f.jumps, f.state, f.generation = f.wantedJumps(), next, before
 	f.adopt(before, after)
 	f.countRules()
 	return nil
@@ -114,29 +106,27 @@ func (f *family) countRules() {
 	}
 }
 
-// read finds out what is there, and returns the state if nothing is different. A table that iptables cannot print is
-// taken for one that has nothing of what is wanted.
-func (f *family) read(ctx context.Context) (state, error) {
+// read finds out what is there, and touches what is different. A table that iptables cannot print is taken for one that
+// has nothing of what is wanted.
+func (f *family) read(ctx context.Context) error {
 	generation, err := f.dataplane.Generation(ctx) // before the rules, so that nothing is missed
 	if err != nil {
-		return unknown, err
+		return err
 	}
 	f.state, f.generation = unknown, generation
-	found := known
 	for _, c := range f.tables() {
 		table, err := f.dataplane.Read(ctx, c.table, chainPrefix)
 		if c.unreadable = errors.Is(err, dp.ErrIncompatible); c.unreadable {
-			found = unreadable
 			c.touchAll()
 			continue
 		}
 		if err != nil {
-			return unknown, fmt.Errorf("read the rules: %w", err)
+			return fmt.Errorf("read the rules: %w", err)
 		}
 		c.compare(table)
 		f.jumps[c.table] = table.Jumps
 	}
-	return found, nil
+	return nil
 }
 
 // jumpChanges tells what leads from the jumps that are there to those that are wanted. New ones are put before
@@ -161,12 +151,8 @@ func cleanUp(ctx context.Context, d dp.Interface) error {
 		if err != nil {
 			return err
 		}
-		t := dp.TableBatch{Table: table, Delete: state.Jumps}
-		for name := range state.Chains {
-			t.Remove = append(t.Remove, name)
-		}
-		slices.Sort(t.Remove)
-		b.Tables = append(b.Tables, t)
+		b.Tables = append(b.Tables, dp.TableBatch{Table: table, Delete: state.Jumps,
+			Remove: slices.Sorted(maps.Keys(state.Chains))})
 	}
 	if b.IsEmpty() {
 		return nil

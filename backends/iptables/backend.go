@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // Backend is a [sink.Sink] whose Sync has iptables serve what was described. What it does besides is that of
@@ -21,22 +20,14 @@ import (
 // Problems, which may be called from any.
 type Backend struct {
 	*frontend.Table
-	options    Options
-	dataplanes []dp.Interface // the backend's own to close
-	families   []*family      // guarded by the table
+	options  Options
+	families []*family // guarded by the table
 
 	syncing sync.Mutex // held by Sync, so that Close can wait for it
 	stop    context.CancelFunc
 	done    chan struct{}
 	close   func() error
 }
-
-var (
-	_ sink.Sink            = (*Backend)(nil)
-	_ sink.NodeSetter      = (*Backend)(nil)
-	_ sink.Resyncer        = (*Backend)(nil)
-	_ sink.FailureResyncer = (*Backend)(nil)
-)
 
 // New returns a backend, after it has found the programs that it needs. It changes nothing until the first Sync. When
 // others change its chains it repairs them, in the background, until ctx ends or Close is called; it logs with ctx's
@@ -46,13 +37,13 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("iptables: %w", err)
 	}
 	b := &Backend{options: o.withDefaults(), done: make(chan struct{})}
-	given := o.Dataplanes
+	given, opened := o.Dataplanes, []dp.Interface(nil)
 	if given == nil {
 		var err error
-		if b.dataplanes, err = newDataplanes(ctx, o); err != nil {
+		if opened, err = newDataplanes(ctx, o); err != nil {
 			return nil, fmt.Errorf("iptables: %w", err)
 		}
-		given = b.dataplanes
+		given = opened
 	}
 	kernel := newKernel(o.Sysctls)
 	var families []model.Family
@@ -71,23 +62,20 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 			Apply: func(ctx context.Context, c *frontend.Changes) error { return b.family(c.Family()).apply(ctx, c) }})
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(b.dataplanes))
+		return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(opened))
 	}
 	b.close = sync.OnceValue(func() error {
 		unregister()
-		return closeAll(b.dataplanes)
+		return closeAll(opened)
 	})
 	ctx, b.stop = context.WithCancel(ctx)
-	go b.repair(ctx)
+	go func() {
+		defer close(b.done)
+		if every := b.options.DriftInterval; every > 0 {
+			b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look, MinPause: time.Second})
+		}
+	}()
 	return b, nil
-}
-
-// repair repairs what others change, until ctx ends.
-func (b *Backend) repair(ctx context.Context) {
-	defer close(b.done)
-	if every := b.options.DriftInterval; every > 0 {
-		b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look, MinPause: time.Second})
-	}
 }
 
 func (b *Backend) family(f model.Family) *family {

@@ -85,15 +85,13 @@
 //
 //	state        the tables hold                          next
 //	───────────  ───────────────────────────────────────  ───────────────────────────────────────────────────────────
-//	known        what is wanted                           Sync writes changes ─► known
-//	                                                      a generation that is not ours, seen by Sync ─► suspect
+//	known        what is wanted, as far as iptables       Sync writes changes ─► known
+//	             can print it                             a generation that is not ours, seen by Sync ─► suspect
 //	                                                      the same, seen by a look: reads; same ─► known
-//	unreadable   what is wanted, but there is one that    as known; a read that finds both readable ─► known
-//	             iptables cannot print
 //	suspect      what is wanted, unless others wrote      Sync writes changes ─► suspect
-//	             meanwhile                                look reads; nothing is different ─► known, unreadable
+//	             meanwhile                                look reads; nothing is different ─► known
 //	unknown      anything                                 Sync, at first or as a retry: reads, writes what is different ─► suspect
-//	                                                      if nothing was ─► known, unreadable
+//	                                                      if nothing was ─► known
 //	unrepaired   anything                                 as unknown, and the look does it as well
 //
 //	any          a Sync fails, ForceResync, CleanUp ─► unknown

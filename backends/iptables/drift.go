@@ -21,7 +21,7 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 	if !f.mayHaveDrifted(ctx) {
 		return frontend.Look{}, nil
 	}
-	began, afterWriting := time.Now(), f.state < unreadable
+	began, afterWriting := time.Now(), f.state < known
 	repaired, err := f.repair(ctx)
 	switch {
 	case err != nil:
@@ -48,8 +48,7 @@ func (f *family) mayHaveDrifted(ctx context.Context) bool {
 // repair compares with what is there, and puts right what is different.
 func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	trusted := f.state.isTrusted()
-	found, err := f.read(ctx)
-	if err != nil {
+	if err := f.read(ctx); err != nil {
 		return false, err
 	}
 	for _, c := range f.tables() {
@@ -59,9 +58,10 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 			c.unreadable = false
 		}
 	}
-	if !f.isDifferent() {
-		f.state = found
+	b := f.changes()
+	if b.IsEmpty() {
+		f.state = known
 		return false, nil
 	}
-	return true, f.restore(ctx, true)
+	return true, f.restore(ctx, b, true)
 }

@@ -41,8 +41,7 @@ const (
 	unknown    state = iota // nothing, at first and after a Sync that failed: the next one reads and compares
 	unrepaired              // nothing, after a repair that failed: the next look, or Sync, reads and compares
 	suspect                 // they are as chains say, unless somebody else has changed something: the next look reads
-	unreadable              // they are as chains say, but there is one that iptables cannot print
-	known                   // they are as chains say
+	known                   // they are as chains say, as far as iptables can print them
 )
 
 // isTrusted tells whether changes alone can be written.
@@ -157,15 +156,15 @@ func (f *family) planHealthChecks(c *frontend.Changes) {
 	}
 }
 
-// tables returns table nat, which comes first, and table filter.
-func (f *family) tables() [2]*chains { return [2]*chains{f.nat, f.filter} }
+// tableIndex is the place of a table in what family.tables returns.
+type tableIndex int
 
-func (f *family) chainsOf(filter bool) *chains {
-	if filter {
-		return f.filter
-	}
-	return f.nat
-}
+const (
+	inNAT tableIndex = iota
+	inFilter
+)
+
+func (f *family) tables() [2]*chains { return [2]*chains{f.nat, f.filter} }
 
 func (f *family) tree(k frontend.Key, m masq) *tree {
 	if k.IsNodePort() {

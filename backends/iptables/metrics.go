@@ -31,19 +31,14 @@ func newMetrics(families []model.Family) *metrics {
 	return m
 }
 
-// written notes what a Sync or repair has written; nil is nothing.
+// written notes what a Sync or repair has written.
 func (m *metrics) written(family model.Family, b *dp.Batch) {
-	rules := map[dp.Table]int{dp.NAT: 0, dp.Filter: 0}
-	if b != nil {
-		for _, t := range b.Tables {
-			rules[t.Table] = len(t.Insert)
-			for _, c := range t.Chains {
-				rules[t.Table] += len(c.Rules)
-			}
+	for _, t := range b.Tables {
+		rules := len(t.Insert)
+		for _, c := range t.Chains {
+			rules += len(c.Rules)
 		}
-	}
-	for table, n := range rules {
-		m.last.WithLabelValues(string(table), family.String()).Set(float64(n))
+		m.last.WithLabelValues(string(t.Table), family.String()).Set(float64(rules))
 	}
 }
 

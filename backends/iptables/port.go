@@ -65,9 +65,9 @@ func (t traffic) equal(o traffic) bool {
 
 // ownChain is a chain that no other service port uses.
 type ownChain struct {
-	filter bool // or else in table nat
-	name   string
-	rules  []string
+	table tableIndex
+	name  string
+	rules []string
 }
 
 // masq says whose source address is translated. There is a tree for each.
@@ -138,11 +138,11 @@ func countFrontends(c *frontend.PortChange) (n [numClasses]int) {
 // planOwnChains has the chains that only one service port uses follow.
 func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
 	for _, own := range next.chains {
-		f.chainsOf(own.filter).set(own.name, own.rules, next.name)
+		f.tables()[own.table].set(own.name, own.rules, next.name)
 	}
 	for _, own := range old.chains {
 		if !next.has(own.name) {
-			f.chainsOf(own.filter).drop(own.name)
+			f.tables()[own.table].drop(own.name)
 		}
 	}
 	for i := range next.sets {
@@ -203,7 +203,7 @@ func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after
 
 // affinityName is the name of the list of an endpoint's clients, in /proc/net/xt_recent.
 func affinityName(n model.PortName, ep netip.AddrPort) string {
-	return chainPrefix + hash(n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String(), ep.String())
+	return chainPrefix + hash(n, ep.String())
 }
 
 // affinityRules send a client to the endpoint that it was sent to before, if it was, and otherwise to one at random

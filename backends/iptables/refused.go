@@ -65,13 +65,13 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	}
 	suspects := f.suspects(c)
 	s := search{family: f, left: maxProbes}
-	plain := []string{"-j RETURN"}
-	if s.try(ctx, plain, nil) != nil {
+	plain := [2][]string{inNAT: {"-j RETURN"}}
+	if s.try(ctx, plain) != nil {
 		return err // whatever it is, it is nobody's rules
 	}
 	lost := false
-	if !f.noBPF && s.try(ctx, []string{sameSource(f.features.Family) + " -j RETURN"}, nil) != nil {
-		if s.try(ctx, plain, nil) != nil || s.failed != nil {
+	if !f.noBPF && s.try(ctx, [2][]string{inNAT: {sameSource(f.features.Family) + "-j RETURN"}}) != nil {
+		if s.try(ctx, plain) != nil || s.failed != nil {
 			return err
 		}
 		klog.FromContext(ctx).Info("The kernel has no match bpf: there are rules for single endpoints instead",
@@ -80,17 +80,17 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		lost = true
 	}
 	// If the line is known, whose it is need not be searched for.
+	known := 0
 	i := slices.IndexFunc(suspects, func(p candidate) bool {
-		return refused.Text != "" && slices.ContainsFunc(f.allRules(p), func(rule string) bool {
+		rules := f.config.rulesOf(p)
+		return refused.Text != "" && slices.ContainsFunc(slices.Concat(rules[:]...), func(rule string) bool {
 			return strings.HasSuffix(refused.Text, " "+rule)
 		})
 	})
-	var bad []*sink.PortError
 	if i >= 0 {
-		bad = append(s.refused(ctx, suspects[i:i+1]), s.refused(ctx, slices.Concat(suspects[:i], suspects[i+1:]))...)
-	} else {
-		bad = s.refused(ctx, suspects)
+		suspects[0], suspects[i], known = suspects[i], suspects[0], 1
 	}
+	bad := append(s.refused(ctx, suspects[:known]), s.refused(ctx, suspects[known:])...)
 	if len(bad) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
 		return err
 	}
@@ -104,26 +104,22 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	return f.write(ctx)
 }
 
-// tryLeftOut tries what was left out again: at a retry all of it, and otherwise the service ports that have changed.
+// tryLeftOut tries what was left out again: at a retry all of it, and otherwise the service ports that have changed. It
+// returns those that are not left out any more.
 func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (taken []*frontend.PortChange) {
 	if len(f.leftOut) == 0 {
 		return nil
 	}
-	due := f.leftOut
-	if !c.Retry() {
-		due = map[model.PortName]*sink.PortError{}
-		for p := range changes.Ports() {
-			if name := nameOf(p); f.leftOut[name] != nil {
-				due[name] = f.leftOut[name]
-			}
-		}
+	changed := map[model.PortName]bool{}
+	for p := range changes.Ports() {
+		changed[nameOf(p)] = true
 	}
 	var candidates []candidate
-	for _, name := range slices.SortedFunc(maps.Keys(due), model.PortName.Compare) {
-		if change, ok := c.Port(name); ok {
-			candidates = append(candidates, candidate{change, f.config.render(change, countFrontends(change))})
-		} else {
+	for _, name := range slices.SortedFunc(maps.Keys(f.leftOut), model.PortName.Compare) {
+		if change, ok := c.Port(name); !ok {
 			delete(f.leftOut, name)
+		} else if c.Retry() || changed[name] {
+			candidates = append(candidates, candidate{change, f.config.render(change, countFrontends(change))})
 		}
 	}
 	before, err := f.dataplane.Generation(ctx)
@@ -176,33 +172,23 @@ func (f *family) suspects(c *frontend.Changes) []candidate {
 	return list
 }
 
-// allRules returns the rules of a service port, in both tables.
-func (f *family) allRules(p candidate) []string {
-	return slices.Concat(f.config.rulesOf(p, false), f.config.rulesOf(p, true))
-}
-
-// rulesOf returns the rules of a service port in a table, wherever they are.
-func (c *config) rulesOf(p candidate, filter bool) []string {
-	var rules []string
+// rulesOf returns the rules of a service port in each table, wherever they are.
+func (c *config) rulesOf(p candidate) (rules [2][]string) {
 	for fr := range p.change.Frontends() {
 		t := p.port.traffic[classOf(fr)]
-		to := t.to
-		if filter {
-			to = t.refuse
-		}
-		if !to.isZero() {
-			e := entry{fr.Key, p.port.name, to}
-			rules = e.rules(e.rules(rules, true), false)
+		for i, to := range [2]target{inNAT: t.to, inFilter: t.refuse} {
+			if !to.isZero() {
+				e := entry{fr.Key, p.port.name, to}
+				rules[i] = e.rules(e.rules(rules[i], true), false)
+			}
 		}
 	}
 	for _, own := range p.port.chains {
-		if own.filter == filter {
-			rules = append(rules, own.rules...)
-		}
+		rules[own.table] = append(rules[own.table], own.rules...)
 	}
 	for i, s := range p.port.sets {
-		if s.used && !filter {
-			rules = append(rules, c.setRules(p.change.After, p.change.Endpoints(setOf(i)))...)
+		if s.used {
+			rules[inNAT] = append(rules[inNAT], c.setRules(p.change.After, p.change.Endpoints(setOf(i)))...)
 		}
 	}
 	return rules
@@ -213,12 +199,13 @@ func (s *search) refused(ctx context.Context, ports []candidate) []*sink.PortErr
 	if len(ports) == 0 || s.failed != nil || ctx.Err() != nil {
 		return nil
 	}
-	var nat, filter []string
+	var rules [2][]string
 	for _, p := range ports {
-		nat = append(nat, s.config.rulesOf(p, false)...)
-		filter = append(filter, s.config.rulesOf(p, true)...)
+		for i, more := range s.config.rulesOf(p) {
+			rules[i] = append(rules[i], more...)
+		}
 	}
-	err := s.try(ctx, nat, filter)
+	err := s.try(ctx, rules)
 	if err == nil || s.failed != nil {
 		return nil
 	}
@@ -235,20 +222,16 @@ func (s *search) refused(ctx context.Context, ports []candidate) []*sink.PortErr
 }
 
 // try tries rules out, where no packet comes by.
-func (s *search) try(ctx context.Context, nat, filter []string) error {
+func (s *search) try(ctx context.Context, rules [2][]string) error {
 	s.left--
 	try := &dp.Batch{}
 	undo := &dp.Batch{}
-	for _, t := range []struct {
-		table dp.Table
-		rules []string
-	}{{dp.NAT, nat}, {dp.Filter, filter}} {
-		if len(t.rules) == 0 {
-			continue
+	for i, c := range s.tables() {
+		if len(rules[i]) > 0 {
+			probe := dp.Chain{Name: probeChain, Rules: withoutJumps(rules[i])}
+			try.Tables = append(try.Tables, dp.TableBatch{Table: c.table, Chains: []dp.Chain{probe}})
+			undo.Tables = append(undo.Tables, dp.TableBatch{Table: c.table, Remove: []string{probeChain}})
 		}
-		probe := dp.Chain{Name: probeChain, Rules: withoutJumps(t.rules)}
-		try.Tables = append(try.Tables, dp.TableBatch{Table: t.table, Chains: []dp.Chain{probe}})
-		undo.Tables = append(undo.Tables, dp.TableBatch{Table: t.table, Remove: []string{probeChain}})
 	}
 	err := s.dataplane.Restore(ctx, try)
 	if err != nil && !isAboutRules(err) {

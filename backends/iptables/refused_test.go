@@ -49,6 +49,7 @@ func TestAServiceThatIsRefusedIsNoFailureOfItsFamily(t *testing.T) {
 	assert.Equal(t, "voip/sip:sip/SCTP", ports[0].Port.String())
 	assert.Equal(t, model.IPv4, ports[0].Family)
 	require.ErrorContains(t, err, "no such match")
+	assert.Contains(t, r.dump(model.IPv4), "-m bpf", "the kernel has that match, which was tried")
 
 	*restores = 0
 	require.Equal(t, ports, sink.PortErrors(r.wave()), "it is still left out")

@@ -41,10 +41,10 @@ const (
 )
 
 // add adds a chain of the port's own, unless it has it already, and returns a jump to it.
-func (r *renderer) add(filter bool, purpose string, rules []string) string {
+func (r *renderer) add(in tableIndex, purpose string, rules []string) string {
 	name := chainName(purpose, r.port.name)
 	if !r.port.has(name) {
-		r.port.chains = append(r.port.chains, ownChain{filter, name, rules})
+		r.port.chains = append(r.port.chains, ownChain{in, name, rules})
 	}
 	return "-g " + name
 }
@@ -115,7 +115,7 @@ func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
 		t.to.rule = r.external(k)
 	}
 	if c == restricted {
-		t.to.rule = r.add(false, chainRestricted, r.fromRanges(t.to.rule).rules)
+		t.to.rule = r.add(inNAT, chainRestricted, r.fromRanges(t.to.rule).rules)
 	}
 }
 
@@ -161,7 +161,7 @@ func (r *renderer) external(k frontend.SourceRoutes) string {
 		}
 		l.add(match, r.toSet(rt, 1))
 	})
-	return r.add(false, chainExternal, l.rules)
+	return r.add(inNAT, chainExternal, l.rules)
 }
 
 // renderRefusal says what table filter does for the frontends of a class: to packets that table nat has sent to no
@@ -182,7 +182,7 @@ func (r *renderer) renderRefusal(c class, k frontend.SourceRoutes) {
 	if c == restricted {
 		l := r.fromRanges(*rule)
 		l.add("", dropText)
-		*rule = r.add(true, chainDeny, l.rules)
+		*rule = r.add(inFilter, chainDeny, l.rules)
 	}
 }
 
@@ -196,7 +196,7 @@ func (r *renderer) refusal(k frontend.SourceRoutes) string {
 			l.add(match, "-j RETURN")
 		}
 	})
-	return r.add(true, chainRefuse, l.rules)
+	return r.add(inFilter, chainRefuse, l.rules)
 }
 
 const dropText = "-j DROP"

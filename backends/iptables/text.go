@@ -75,15 +75,16 @@ func portComment(n model.PortName) string {
 	return string(b)
 }
 
-// hash returns 16 characters for a name, 80 bits of it.
-func hash(parts ...string) string {
+// hash returns 16 characters for a service port and more, 80 bits of it.
+func hash(n model.PortName, more ...string) string {
+	parts := append([]string{n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String()}, more...)
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return base32.StdEncoding.EncodeToString(sum[:10])
 }
 
 // chainName names a chain for its purpose and a service port. Names may have 28 characters.
 func chainName(purpose string, n model.PortName) string {
-	return chainPrefix + purpose + "-" + hash(n.Service.Namespace, n.Service.Name, n.Port, n.Protocol.String())
+	return chainPrefix + purpose + "-" + hash(n)
 }
 
 func markText(bit uint32, set bool) string {

@@ -222,7 +222,7 @@ func (n *node) divideOrRegroup() {
 	}
 }
 
-// canDivide chooses what to divide by.
+// canDivide chooses what to divide by: ports, or else the lowest bits in which the addresses are not all the same.
 func (n *node) canDivide() bool {
 	if n.first < n.last {
 		return true
@@ -230,21 +230,14 @@ func (n *node) canDivide() bool {
 	if n.levels == maxAddrLevels {
 		return false
 	}
-	n.shift = n.firstDifference()
-	return n.shift >= 0
-}
-
-// firstDifference returns the lowest bits in which the addresses are not all the same, or -1.
-func (n *node) firstDifference() int {
 	first := n.leaf[0].key.Addr
-	for shift := 0; shift < first.BitLen(); shift += addrBits {
-		for _, e := range n.leaf {
-			if addrDigit(e.key.Addr, shift) != addrDigit(first, shift) {
-				return shift
-			}
+	for n.shift = 0; n.shift < first.BitLen(); n.shift += addrBits {
+		digit := addrDigit(first, n.shift)
+		if slices.ContainsFunc(n.leaf, func(e *entry) bool { return addrDigit(e.key.Addr, n.shift) != digit }) {
+			return true
 		}
 	}
-	return -1
+	return false
 }
 
 // merge makes a leaf of a node, if there is so little below it that it need not be divided again soon.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
+	"strings"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -50,10 +52,11 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 		return nil, err
 	}
 	t := &IPTables{options: o, programs: p, ns: ns, lock: xtablesLock, lockWait: 5}
-	// The program loads modules of the kernel. Whatever else is wrong with a table that it cannot print, it is there.
-	list := command{path: p.path, args: []string{"--wait", strconv.Itoa(t.lockWait), "-t", "nat", "-S", "POSTROUTING"}}
-	if err := run(ctx, ns, list); err != nil && !errors.Is(err, ErrIncompatible) {
-		return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), t.Close())
+	if p.variant == Legacy {
+		// The program loads modules of the kernel.
+		if err := t.restore(ctx, strings.NewReader("*nat\nCOMMIT\n")); err != nil {
+			return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), t.Close())
+		}
 	}
 	if err := ns.do(func() error { return t.generation.open(o.Family, p.variant) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("%v: %w", o.Family, err), t.Close())
@@ -104,7 +107,7 @@ func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-func (t *IPTables) restore(ctx context.Context, b *Batch) error {
+func (t *IPTables) restore(ctx context.Context, input io.WriterTo) error {
 	args := []string{"--noflush"}
 	if t.programs.restoreLocks {
 		args = append(args, "--wait", strconv.Itoa(t.lockWait))
@@ -115,7 +118,7 @@ func (t *IPTables) restore(ctx context.Context, b *Batch) error {
 		}
 		defer unlock()
 	}
-	return run(ctx, t.ns, command{path: t.programs.restore, args: args, write: b})
+	return run(ctx, t.ns, command{path: t.programs.restore, args: args, write: input})
 }
 
 // Read implements [Interface]. The memory it takes is that of what it returns. It fails with ErrIncompatible if with

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -158,9 +157,9 @@ func TestSurveyOfOneVariant(t *testing.T) {
 func TestErrorsOfProgramsAreTold(t *testing.T) {
 	legacy := three("iptables-legacy", "iptables v1.8.9 (legacy)", "")
 	fail := func(message string) map[string]string {
-		return merged(legacy, map[string]string{"iptables-legacy": strings.TrimSuffix(legacy["iptables-legacy"], "exit 0") + "echo \"" + message + "\" >&2; exit 3"})
+		return merged(legacy, map[string]string{"iptables-legacy-restore": "echo \"" + message + "\" >&2; exit 3"})
 	}
-	installed(t, fail("iptables v1.8.9 (legacy): can't initialize iptables table: Table does not exist (do you need to insmod?)"))
+	installed(t, fail("iptables-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'"))
 	_, err := New(t.Context(), Options{Variant: Legacy})
 	assert.ErrorIs(t, err, ErrNoTable)
 	assert.ErrorContains(t, err, "nat")

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bytes"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -56,26 +57,18 @@ func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(x byte) bool { 
 // be the first ones. With a mask that leaves out nobody it is "": then there must be no -s or -d.
 func Masked(a, mask netip.Addr) string {
 	address, bits := a.AsSlice(), mask.AsSlice()
-	length, isLength := 0, true
-	for i := range address {
-		address[i] &= bits[min(i, len(bits)-1)]
-		for bit := 7; bit >= 0; bit-- {
-			switch one := bits[min(i, len(bits)-1)]>>bit&1 == 1; {
-			case one && length == i*8+7-bit:
-				length++
-			case one:
-				isLength = false
-			}
-		}
+	for i := range min(len(address), len(bits)) {
+		address[i] &= bits[i]
 	}
 	a, _ = netip.AddrFromSlice(address)
-	switch {
-	case !isLength:
+	switch ones, size := net.IPMask(bits).Size(); {
+	case size == 0: // other bits than the first ones
 		return Address(a) + "/" + Address(mask)
-	case length == 0:
+	case ones == 0:
 		return ""
+	default:
+		return Address(a) + "/" + strconv.Itoa(ones)
 	}
-	return Address(a) + "/" + strconv.Itoa(length)
 }
 
 // normalize returns a rule with IPv6 addresses as Address writes them, whatever C library the program is linked with.

@@ -39,7 +39,11 @@ func newSaveParser(table Table, prefix string) *saveParser {
 
 func (p *saveParser) line(l []byte) error {
 	if len(l) == 0 || l[0] == '#' {
-		return incompatible(l)
+		// iptables-nft has no other way to say that it cannot read a table.
+		if class := classify(string(l)); class != nil {
+			return fmt.Errorf("%w: %s", class, bytes.TrimLeft(l, "# "))
+		}
+		return nil
 	}
 	switch {
 	case l[0] == '*':
@@ -95,12 +99,4 @@ func (p *saveParser) flush() {
 		p.state.Chains[p.name] = append(p.state.Chains[p.name], p.rules...)
 	}
 	p.rules = p.rules[:0]
-}
-
-// incompatible looks at a comment line: iptables-nft has no other way to say that it cannot read a table.
-func incompatible(comment []byte) error {
-	if bytes.Contains(comment, []byte("is incompatible, use 'nft' tool")) {
-		return fmt.Errorf("%w: %s", ErrIncompatible, bytes.TrimLeft(comment, "# "))
-	}
-	return nil
 }
