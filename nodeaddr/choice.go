@@ -48,6 +48,17 @@ func Parse(list []string) (Choice, error) {
 	return c, errors.Join(errs...)
 }
 
+// Validate names the CIDRs that are none.
+func (c Choice) Validate() error {
+	var errs []error
+	for i, p := range c.CIDRs {
+		if !p.IsValid() {
+			errs = append(errs, fmt.Errorf("nodePortAddresses[%d]: %v is not a prefix", i, p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // All tells whether every address of a family is chosen, whichever the host has.
 func (c Choice) All(f model.Family) bool {
 	if c.Primary {

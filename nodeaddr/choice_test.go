@@ -82,3 +82,10 @@ func TestAddressesEqual(t *testing.T) {
 	require.False(t, a.Equal(Addresses{AllIPv4: true}))
 	require.False(t, a.All(0))
 }
+
+func TestPrefixesOfAChoiceThatAreNoneAreNamed(t *testing.T) {
+	any := netip.MustParsePrefix("::/0")
+	require.NoError(t, Choice{CIDRs: []netip.Prefix{any}}.Validate())
+	require.EqualError(t, Choice{CIDRs: []netip.Prefix{any, {}}}.Validate(),
+		"nodePortAddresses[1]: invalid Prefix is not a prefix")
+}

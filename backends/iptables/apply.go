@@ -22,8 +22,8 @@ func (f *family) write(ctx context.Context) error {
 		}
 		for _, c := range f.tables() {
 			if c.unreadable {
-				klog.FromContext(ctx).Info("Somebody has put into a table what iptables cannot print, with nft: all our rules are "+
-					"written anew, and changes by others are not noticed", "family", f.features.Family, "table", c.table)
+				klog.FromContext(ctx).Info("Somebody has used nft to add what iptables cannot print: all rules are written"+
+					" anew, and changes by others go unnoticed", "family", f.features.Family, "table", c.table)
 			}
 		}
 	} else if generation, err := f.dataplane.Generation(ctx); err != nil || generation != f.generation {
@@ -44,16 +44,9 @@ func (f *family) write(ctx context.Context) error {
 // changes returns all that is not as it should be. Table nat is first: a packet for a service that has its first
 // endpoint is not refused any more then, whatever filter says.
 func (f *family) changes() *dp.Batch {
-	wanted := f.wantedJumps()
 	b := &dp.Batch{}
-	for _, c := range f.tables() {
-		t := c.changes()
-		if c.unreadable {
-			t.Delete, t.Insert = wanted[c.table], wanted[c.table] // once, whether they are there or not
-		} else {
-			t.Delete, t.Insert = jumpChanges(f.jumps[c.table], wanted[c.table])
-		}
-		b.Tables = append(b.Tables, t)
+	for i, jumps := range f.wantedJumps() {
+		b.Tables = append(b.Tables, f.tables()[i].changes(jumps))
 	}
 	return b
 }
@@ -81,10 +74,10 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	if err != nil {
 		return err
 	}
-	for i, c := range f.tables() {
-		c.done(b.Tables[i])
+	for i, jumps := range f.wantedJumps() {
+		f.tables()[i].done(b.Tables[i], jumps)
 	}
-	f.jumps, f.state, f.generation = f.wantedJumps(), next, before
+	f.state, f.generation = next, before
 	f.adopt(before, after)
 	f.countRules()
 	return nil
@@ -99,10 +92,9 @@ func (f *family) adopt(before, after uint64) {
 	}
 }
 
-// countRules notes how many rules are ours, with those in built-in chains.
 func (f *family) countRules() {
 	for _, c := range f.tables() {
-		f.metrics.applied(f.features.Family, c.table, c.rules+len(f.jumps[c.table]))
+		f.metrics.applied(f.features.Family, c.table, c.rules+len(c.jumps))
 	}
 }
 
@@ -124,26 +116,11 @@ func (f *family) read(ctx context.Context) error {
 			return fmt.Errorf("read the rules: %w", err)
 		}
 		c.compare(table)
-		f.jumps[c.table] = table.Jumps
 	}
 	return nil
 }
 
-// jumpChanges tells what leads from the jumps that are there to those that are wanted. New ones are put before
-// everything else in their chains; the others stay where they are.
-func jumpChanges(have, want []dp.BuiltinRule) (gone, come []dp.BuiltinRule) {
-	rest := slices.Clone(have)
-	for _, w := range want {
-		if i := slices.Index(rest, w); i >= 0 {
-			rest = slices.Delete(rest, i, i+1)
-		} else {
-			come = append(come, w)
-		}
-	}
-	return rest, come
-}
-
-// cleanUp removes all our chains and what leads to them.
+// cleanUp removes all our chains and the jumps to them.
 func cleanUp(ctx context.Context, d dp.Interface) error {
 	b := &dp.Batch{}
 	for _, table := range []dp.Table{dp.NAT, dp.Filter} {
@@ -153,9 +130,6 @@ func cleanUp(ctx context.Context, d dp.Interface) error {
 		}
 		b.Tables = append(b.Tables, dp.TableBatch{Table: table, Delete: state.Jumps,
 			Remove: slices.Sorted(maps.Keys(state.Chains))})
-	}
-	if b.IsEmpty() {
-		return nil
 	}
 	return d.Restore(ctx, b)
 }

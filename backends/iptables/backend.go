@@ -122,7 +122,7 @@ func (b *Backend) Sync(ctx context.Context) error {
 	return b.Table.Sync(ctx)
 }
 
-// CleanUp removes the backend's chains and what leads to them. Flows that are under way keep their endpoints; for new
+// CleanUp removes the backend's chains and the jumps to them. Flows that are under way keep their endpoints; for new
 // ones services end. A later Sync applies everything again.
 func (b *Backend) CleanUp(ctx context.Context) error {
 	return b.Table.CleanUp(ctx, func(ctx context.Context) error {

@@ -316,7 +316,7 @@ func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 	assert.NotContains(t, r.dump(model.IPv4), "192.0.2.10")
 }
 
-// A hundred services whose node ports alone lead to all endpoints.
+// A hundred services whose node ports alone are served by all endpoints.
 func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.SCTP} {
 		r := newRig(t, iptables.Options{})
@@ -355,7 +355,7 @@ func TestUnusualDetectorsOfLocalPods(t *testing.T) {
 			assert.Contains(t, r.dump(model.IPv4), "shop/local")
 			r.restart()
 			r.sync()
-			assert.Empty(t, r.batches(model.IPv4), "what is in force reads as it was written")
+			assert.Empty(t, r.batches(model.IPv4), "what is active reads as it was written")
 		})
 	}
 }

@@ -9,25 +9,25 @@ import (
 
 // planBase plans the chains that are always there, and those that exist while a tree has anything in it.
 func (f *family) planBase() {
-	c, nobody := f.config, model.PortName{}
+	c := f.config
 	services, marked := f.servicesRules()
-	f.nat.set(servicesChain, services, nobody)
+	f.nat.set(servicesChain, services)
 	f.setOrDrop(f.nat, markedChain, marked)
 	nodePorts, marked := f.nodePortsRules()
 	f.setOrDrop(f.nat, nodePortsChain, nodePorts)
 	f.setOrDrop(f.nat, markedNodePorts, marked)
-	f.nat.set(postroutingChain, f.postroutingRules(), nobody)
-	f.nat.set(masqueradeChain, c.masqueradeRules(), nobody)
+	f.nat.set(postroutingChain, f.postroutingRules())
+	f.nat.set(masqueradeChain, c.masqueradeRules())
 
-	f.filter.set(refuseChain, f.refuseRules(), nobody)
+	f.filter.set(refuseChain, f.refuseRules())
 	f.setOrDrop(f.filter, refuseNodePorts, f.refuseNodePortsRules())
-	f.filter.set(forwardChain, c.forwardRules(), nobody)
+	f.filter.set(forwardChain, c.forwardRules())
 	f.setOrDrop(f.filter, localnetChain, c.localnetRules())
 }
 
 func (f *family) setOrDrop(c *chains, name string, rules []string) {
 	if len(rules) > 0 {
-		c.set(name, rules, model.PortName{})
+		c.set(name, rules)
 	} else if _, ok := c.wanted[name]; ok {
 		c.drop(name)
 	}
@@ -37,11 +37,11 @@ func (f *family) setOrDrop(c *chains, name string, rules []string) {
 const isLocal = "-m addrtype --dst-type LOCAL "
 
 // into returns jumps to the trees that have anything in them.
-func into(trees []*tree) []string {
+func (f *family) into(table tableIndex, isNodePort bool, m model.Masquerade) []string {
 	var rules []string
-	for _, t := range trees {
-		if !t.isEmpty() {
-			rules = append(rules, protocolMatch(t.protocol)+"-j "+t.name)
+	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		if t := f.tree(treeKey{table, isNodePort, m, p}); !t.isEmpty() {
+			rules = append(rules, protocolMatch(p)+"-j "+t.name)
 		}
 	}
 	return rules
@@ -52,8 +52,9 @@ func into(trees []*tree) []string {
 // rules that do not touch the mark; those for services are all masqueraded then, as by kube-proxy.
 func (f *family) servicesRules() (rules, marked []string) {
 	c := f.config
-	t := f.trees.services
-	never, unlessPod, always := into(t[masqNever]), into(t[masqUnlessPod]), into(t[masqAlways])
+	never := f.into(inNAT, false, model.MasqueradeNever)
+	unlessPod := f.into(inNAT, false, model.MasqueradeUnlessLocalPod)
+	always := f.into(inNAT, false, model.MasqueradeAlways)
 	var nodePorts, markedToo []string
 	if rules, _ := f.nodePortsRules(); len(rules) > 0 {
 		for _, m := range c.nodePorts {
@@ -88,7 +89,7 @@ func (c *config) notLocalhost() []string {
 
 // nodePortsRules are for packets with our mark, and for those that others have marked.
 func (f *family) nodePortsRules() (rules, marked []string) {
-	always, never := into(f.trees.nodePorts[masqAlways]), into(f.trees.nodePorts[masqNever])
+	always, never := f.into(inNAT, true, model.MasqueradeAlways), f.into(inNAT, true, model.MasqueradeNever)
 	if len(always)+len(never) == 0 || len(f.config.nodePorts) == 0 {
 		return nil, nil
 	}
@@ -109,7 +110,7 @@ func (c *config) masqueradeRules() []string {
 }
 
 func (f *family) refuseRules() []string {
-	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, into(f.trees.refuse)...)
+	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, f.into(inFilter, false, 0)...)
 	if len(f.refuseNodePortsRules()) > 0 {
 		for _, m := range f.config.nodePorts {
 			rules = append(rules, m+isLocal+"-j "+refuseNodePorts)
@@ -119,7 +120,7 @@ func (f *family) refuseRules() []string {
 }
 
 func (f *family) refuseNodePortsRules() []string {
-	trees := into(f.trees.refuseNP)
+	trees := f.into(inFilter, true, 0)
 	if len(trees) == 0 || len(f.config.nodePorts) == 0 {
 		return nil
 	}
@@ -148,8 +149,8 @@ func (c *config) localnetRules() []string {
 		"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"}
 }
 
-// wantedJumps are the rules that lead to our chains, in built-in chains, in order.
-func (f *family) wantedJumps() map[dp.Table][]dp.BuiltinRule {
+// wantedJumps are the jumps from built-in chains to ours, in order.
+func (f *family) wantedJumps() [2][]dp.BuiltinRule {
 	jump := func(chain, match, text, to string) dp.BuiltinRule {
 		return dp.BuiltinRule{Chain: chain, Rule: match + comment("kube-proxy-lib: "+text) + "-j " + to}
 	}
@@ -166,17 +167,15 @@ func (f *family) wantedJumps() map[dp.Table][]dp.BuiltinRule {
 			filter = append(filter, jump(chain, "", "node ports on loopback addresses", localnetChain))
 		}
 	}
-	if !f.trees.healthChecks.isEmpty() {
+	if !f.healthChecks.isEmpty() {
 		for _, m := range f.config.nodePorts { // whatever comes by INPUT is to an address of the node
 			filter = append(filter, jump("INPUT", m+"-p tcp ", "health checks", healthCheckChain))
 		}
 	}
-	return map[dp.Table][]dp.BuiltinRule{
-		dp.NAT: {
-			jump("PREROUTING", "", "services", servicesChain),
-			jump("OUTPUT", "", "services", servicesChain),
-			jump("POSTROUTING", "-m conntrack --ctstate DNAT ", "services", postroutingChain),
-		},
-		dp.Filter: filter,
+	nat := []dp.BuiltinRule{
+		jump("PREROUTING", "", "services", servicesChain),
+		jump("OUTPUT", "", "services", servicesChain),
+		jump("POSTROUTING", "-m conntrack --ctstate DNAT ", "services", postroutingChain),
 	}
+	return [2][]dp.BuiltinRule{inNAT: nat, inFilter: filter}
 }

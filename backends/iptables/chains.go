@@ -10,13 +10,14 @@ import (
 )
 
 // chains are the chains of a table that are ours: those that are wanted, and which of them the table does not have, or
-// not like this.
+// not like this. A diffstore would do, but it compares values, and so would keep the text of all rules, twice.
 type chains struct {
 	table   dp.Table
 	wanted  map[string]content
-	there   map[string]int  // chains that the table has, with the number of their rules
-	rules   int             // in all of these
-	touched map[string]bool // chains that may be different in the table
+	there   map[string]int   // chains that the table has, with the number of their rules
+	rules   int              // in all of these
+	jumps   []dp.BuiltinRule // that the table has, from built-in chains to ours
+	touched map[string]bool  // chains that may be different in the table
 	// unreadable: iptables could not print the table when it was last read, and nothing was written since.
 	unreadable bool
 }
@@ -31,17 +32,11 @@ type content interface {
 // fixed is content that is there already.
 type fixed struct {
 	lines []string
-	owner model.PortName // the zero name: nobody
+	whose []model.PortName
 }
 
-func (f fixed) rules() []string { return f.lines }
-
-func (f fixed) owners() []model.PortName {
-	if f.owner == (model.PortName{}) {
-		return nil
-	}
-	return []model.PortName{f.owner}
-}
+func (f fixed) rules() []string          { return f.lines }
+func (f fixed) owners() []model.PortName { return f.whose }
 
 func origin(owners []model.PortName) string {
 	names := make([]string, 0, len(owners))
@@ -69,15 +64,19 @@ func (c *chains) drop(name string) {
 }
 
 // set says that a chain is wanted with these rules, if that is news.
-func (c *chains) set(name string, lines []string, owner model.PortName) {
-	if have, ok := c.wanted[name].(fixed); !ok || have.owner != owner || !slices.Equal(have.lines, lines) {
-		c.put(name, fixed{lines, owner})
+func (c *chains) set(name string, lines []string, owners ...model.PortName) {
+	have, ok := c.wanted[name].(fixed)
+	if !ok || !slices.Equal(have.whose, owners) || !slices.Equal(have.lines, lines) {
+		c.put(name, fixed{lines, owners})
 	}
 }
 
-// changes returns what makes the table follow.
-func (c *chains) changes() dp.TableBatch {
-	b := dp.TableBatch{Table: c.table}
+// changes returns what makes the table follow, jumps from built-in chains included.
+func (c *chains) changes(jumps []dp.BuiltinRule) dp.TableBatch {
+	b := dp.TableBatch{Table: c.table, Delete: jumps, Insert: jumps} // once, whether they are there or not
+	if !c.unreadable {
+		b.Delete, b.Insert = jumpChanges(c.jumps, jumps)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.touched)) {
 		if content, ok := c.wanted[name]; ok {
 			b.Chains = append(b.Chains, dp.Chain{Name: name, Rules: content.rules(), Origin: origin(content.owners())})
@@ -88,8 +87,7 @@ func (c *chains) changes() dp.TableBatch {
 	return b
 }
 
-// done notes that the table has followed the changes.
-func (c *chains) done(b dp.TableBatch) {
+func (c *chains) done(b dp.TableBatch, jumps []dp.BuiltinRule) {
 	for _, chain := range b.Chains {
 		c.setThere(chain.Name, len(chain.Rules))
 	}
@@ -97,11 +95,13 @@ func (c *chains) done(b dp.TableBatch) {
 		c.setThere(name, 0)
 		delete(c.there, name)
 	}
+	c.jumps = jumps
 	c.untouchAll()
-	c.unreadable = false
 }
 
+// untouchAll takes the table for what it should be.
 func (c *chains) untouchAll() {
+	c.unreadable = false
 	if len(c.touched) > 64 {
 		c.touched = map[string]bool{} // clearing costs as much as the map ever held
 	} else {
@@ -109,7 +109,6 @@ func (c *chains) untouchAll() {
 	}
 }
 
-// setThere notes how many rules a chain of the table has.
 func (c *chains) setThere(name string, rules int) {
 	c.rules += rules - c.there[name]
 	c.there[name] = rules
@@ -127,7 +126,7 @@ func (c *chains) touchAll() {
 
 // compare notes what of the chains is different in the table, now that it has been read.
 func (c *chains) compare(s *dp.State) {
-	c.there, c.rules, c.touched = map[string]int{}, 0, map[string]bool{}
+	c.there, c.rules, c.jumps, c.touched = map[string]int{}, 0, s.Jumps, map[string]bool{}
 	for name, rules := range s.Chains {
 		c.setThere(name, len(rules))
 		if _, ok := c.wanted[name]; !ok {
@@ -139,4 +138,18 @@ func (c *chains) compare(s *dp.State) {
 			c.touched[name] = true
 		}
 	}
+}
+
+// jumpChanges tells what leads from the jumps that are there to those that are wanted. New ones are put before
+// everything else in their chains; the others stay where they are.
+func jumpChanges(have, want []dp.BuiltinRule) (gone, come []dp.BuiltinRule) {
+	rest := slices.Clone(have)
+	for _, w := range want {
+		if i := slices.Index(rest, w); i >= 0 {
+			rest = slices.Delete(rest, i, i+1)
+		} else {
+			come = append(come, w)
+		}
+	}
+	return rest, come
 }

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"net/netip"
-	"slices"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -78,9 +77,6 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 	return matches
 }
 
-// equal tells whether the rules of service ports are the same.
-func (c *config) equal(o *config) bool { return c.localPods.Equal(o.localPods) }
-
 // isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30). "" matches
 // all.
 func (c *config) isLocalPod() []string {
@@ -116,8 +112,3 @@ func (c *config) markUnlessLocalPod() []string {
 	}
 	return rules
 }
-
-// protocols are those that there are trees for.
-func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP, model.SCTP} }
-
-func protocolIndex(p model.Protocol) int { return slices.Index(protocols(), p) }

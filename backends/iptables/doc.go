@@ -8,8 +8,8 @@
 //     grows with the cluster, neither for the programs nor for packets, and none but those of session affinity with a
 //     service.
 //   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that are
-//     different, and removes what is left over; nothing is flushed. What leads to our chains is put into the built-in
-//     ones together with them, never before.
+//     different, and removes what is left over; nothing is flushed. Jumps to our chains are put into the built-in ones
+//     together with them, never before.
 //   - Endpoints go and come in one step: each table changes as a whole. Table nat comes before table filter, so that a
 //     service that gets its first endpoint is served before its refusal goes, and nothing is refused that has one.
 //   - What others change is noticed within Options.DriftInterval, mostly, and at a resync in any case; it is read,
@@ -21,8 +21,8 @@
 //
 // # What it never does
 //
-// It touches no chain but those whose names begin with "KPL-", and in built-in chains no rule but those that lead
-// there. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not touch the mark of packets
+// It touches no chain but those whose names begin with "KPL-", and in built-in chains no rule but the jumps to
+// these. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not touch the mark of packets
 // that are for no service. It does not delete the flows of endpoints that have gone: wrap it with package conntrack.
 // Like upstream kube-proxy in this mode it neither refuses unknown ports of cluster IPs nor drops what goes to
 // addresses of the service CIDRs that nobody has (S33): the first would cost a rule for each service.
@@ -67,12 +67,12 @@
 //
 //	INPUT ──► KPL-HEALTHCHECK                  accept traffic to the node ports of health checks (S38)
 //	INPUT, FORWARD, OUTPUT, new connections ──► KPL-REFUSE, destination not translated
-//	        ├── KPL-F-TCP, -UDP, -SCTP         trees of what has no endpoint: REJECT or DROP (S25), or VIPs closed to some (S26)
+//	        ├── KPL-F-TCP, -UDP, -SCTP         what has no endpoint: REJECT or DROP (S25); VIPs closed to some (S26)
 //	        └── KPL-REFUSE-NODEPORTS           the same for node ports
-//	FORWARD ──► KPL-FORWARD                    drop what connection tracking finds invalid (S34), let service traffic through
-//	INPUT, OUTPUT ──► KPL-LOCALNET             keep others from loopback addresses, if node ports are served there (S36)
+//	FORWARD ──► KPL-FORWARD                    drop what conntrack finds invalid (S34), accept service traffic
+//	INPUT, OUTPUT ──► KPL-LOCALNET             keep others from loopback addresses that serve node ports (S36)
 //
-// A service port has chains of its own if several frontends lead to it, if it has many endpoints, and for session
+// A service port has chains of its own if several frontends share it, if it has many endpoints, and for session
 // affinity (S32). A set of more than 128 endpoints is in several, KPL-C0-..., KPL-C1-... (L for the local set), of
 // which KPL-CLUSTER-... draws one. Session affinity has a list in /proc/net/xt_recent for each endpoint, where its
 // clients are noted. The kernel notes 100 clients of each, unless it was told otherwise, and forgets the one that was
@@ -90,7 +90,7 @@
 //	                                                      the same, seen by a look: reads; same ─► known
 //	suspect      what is wanted, unless others wrote      Sync writes changes ─► suspect
 //	             meanwhile                                look reads; nothing is different ─► known
-//	unknown      anything                                 Sync, at first or as a retry: reads, writes what is different ─► suspect
+//	unknown      anything                                 Sync, first or retry: reads, writes what differs ─► suspect
 //	                                                      if nothing was ─► known
 //	unrepaired   anything                                 as unknown, and the look does it as well
 //
@@ -100,19 +100,17 @@
 // # Metrics
 //
 // With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels. table is "nat" or
-// "filter", ip_family "IPv4" or "IPv6".
+// "filter", ip_family "IPv4" or "IPv6"; all names begin with kubeproxy_sync_proxy_rules_iptables_:
 //
-//	kubeproxy_sync_proxy_rules_iptables_total{table,ip_family}                        rules that are ours, now
-//	kubeproxy_sync_proxy_rules_iptables_last{table,ip_family}                         those that the last Sync or repair wrote
-//	kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family}             runs of iptables-restore that failed
-//	kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total{ip_family}     those of changes alone among them
+//	total{table,ip_family}                            rules that are ours, now
+//	last{table,ip_family}                             those that the last Sync or repair wrote
+//	restore_failures_total{ip_family}                 runs of iptables-restore that failed
+//	partial_restore_failures_total{ip_family}         those of changes alone among them
 //
-// Rules are counted with those in built-in chains that lead to ours, which kube-proxy leaves out. A Sync that has
+// Rules are counted with the jumps to ours in built-in chains, which kube-proxy leaves out. A Sync that has
 // nothing to write writes 0; a restore that fails leaves both gauges as they were. A full comparison follows a restore
 // of changes that has failed. A service port that is refused fails one restore; the runs that find out which one it is
 // do not count.
-//
-// # What was measured
 //
 // See docs/iptables.md in the repository for the layouts that were compared, and the figures.
 package iptables

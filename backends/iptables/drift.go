@@ -21,25 +21,22 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 	if !f.mayHaveDrifted(ctx) {
 		return frontend.Look{}, nil
 	}
-	began, afterWriting := time.Now(), f.state < known
+	began, before := time.Now(), f.state
 	repaired, err := f.repair(ctx)
 	switch {
 	case err != nil:
 		f.state = unrepaired
 	case repaired:
 		klog.FromContext(ctx).Info("Repaired rules that somebody else had changed", "family", c.Family())
-	case !afterWriting: // others are at work, and not at our rules
+	case before == known: // others are at work, and not at our rules
 		return frontend.Look{Rest: restAfterReading * time.Since(began)}, nil
 	}
 	return frontend.Look{Repaired: repaired}, err
 }
 
 func (f *family) mayHaveDrifted(ctx context.Context) bool {
-	switch f.state {
-	case unknown: // a Sync has failed, and will be tried again by whoever called it
-		return false
-	case unrepaired, suspect:
-		return true
+	if f.state != known {
+		return f.state != unknown // a Sync has failed, and will be tried again by whoever called it
 	}
 	generation, err := f.dataplane.Generation(ctx)
 	return err != nil || generation != f.generation
@@ -55,7 +52,6 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 		if trusted && c.unreadable {
 			// To write it anew each time that somebody changes something would be too much: the next resync does.
 			c.untouchAll()
-			c.unreadable = false
 		}
 	}
 	b := f.changes()

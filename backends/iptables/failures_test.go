@@ -92,7 +92,7 @@ func TestAfterAFailedRestoreEverythingIsCompared(t *testing.T) {
 	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
 	require.ErrorContains(t, r.trySync(), "made to fail")
 	fake.FailRestore = nil
-	// Something is in force that nobody asked for.
+	// Something is active that nobody asked for.
 	require.NoError(t, fake.Load(strings.ReplaceAll(fake.Dump(), "--to-destination 10.244.2.20:5060", "--to-destination 10.244.2.99:1")))
 	r.sync()
 	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
@@ -475,7 +475,7 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 		}
 		atFirst := reads.Load()
 		time.Sleep(time.Minute)
-		assert.Equal(t, 2*atFirst, reads.Load(), "everything is looked at once more after it was first put in force")
+		assert.Equal(t, 2*atFirst, reads.Load(), "everything is looked at once more after it was first applied")
 		time.Sleep(time.Minute)
 		assert.Equal(t, 2*atFirst, reads.Load())
 

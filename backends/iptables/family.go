@@ -22,16 +22,19 @@ type family struct {
 
 	// What is wanted.
 	nat, filter *chains
-	trees       trees
-	ports       map[model.PortName]*port
-	leftOut     map[model.PortName]*sink.PortError // refused, and nowhere in chains and trees
-	noBPF       bool                               // the kernel has no match bpf
+	trees       map[treeKey]*tree
+	// healthChecks are the node ports of health checks, to which traffic is accepted: where the policy of INPUT is to
+	// drop, load balancers would take the node out (S38).
+	healthChecks *tree
+	hairpins     *tree // of addresses, where the kernel has no match bpf to compare them with
+	noBPF        bool
+	ports        map[model.PortName]*port
+	leftOut      map[model.PortName]*sink.PortError // refused, and nowhere in chains and trees
 
 	// What is there.
 	state      state
-	generation uint64                        // of the tables, as they were left
-	jumps      map[dp.Table][]dp.BuiltinRule // from built-in chains to ours
-	failed     error                         // what came of the last Sync, but for service ports that are left out
+	generation uint64 // of the tables, as they were left
+	failed     error  // what came of the last Sync, but for service ports that are left out
 }
 
 // state is how much is known of the tables of a family. The package documentation draws how one follows another.
@@ -47,33 +50,20 @@ const (
 // isTrusted tells whether changes alone can be written.
 func (s state) isTrusted() bool { return s >= suspect }
 
-// trees are the trees of chains. Those of node ports have no addresses.
-type trees struct {
-	services  [numMasquerades][]*tree // by protocol
-	nodePorts [numMasquerades][]*tree
-	refuse    []*tree
-	refuseNP  []*tree
-	// healthChecks are the node ports of health checks, to which traffic is accepted: where the policy of INPUT is to
-	// drop, load balancers would take the node out (S38).
-	healthChecks *tree
-	hairpins     *tree // of addresses, where the kernel cannot compare them
+// treeKey tells the trees of frontends apart.
+type treeKey struct {
+	table      tableIndex
+	isNodePort bool             // these have no addresses
+	masquerade model.Masquerade // in table nat
+	protocol   model.Protocol
 }
 
 func newFamily(d dp.Interface, o *Options, k *kernel) *family {
 	f := &family{dataplane: d, features: d.Features(), options: o, kernel: k, nat: newChains(dp.NAT),
-		filter: newChains(dp.Filter), ports: map[model.PortName]*port{}, jumps: map[dp.Table][]dp.BuiltinRule{},
+		filter: newChains(dp.Filter), trees: map[treeKey]*tree{}, ports: map[model.PortName]*port{},
 		leftOut: map[model.PortName]*sink.PortError{}}
-	f.trees.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
-	f.trees.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
-	for _, p := range protocols() {
-		name := map[model.Protocol]string{model.TCP: "TCP", model.UDP: "UDP", model.SCTP: "SCTP"}[p]
-		for m, infix := range [numMasquerades]string{masqNever: "", masqUnlessPod: "P-", masqAlways: "M-"} {
-			f.trees.services[m] = append(f.trees.services[m], newTree(f.nat, chainPrefix+infix+name, p))
-			f.trees.nodePorts[m] = append(f.trees.nodePorts[m], newTree(f.nat, chainPrefix+"NP-"+infix+name, p))
-		}
-		f.trees.refuse = append(f.trees.refuse, newTree(f.filter, chainPrefix+"F-"+name, p))
-		f.trees.refuseNP = append(f.trees.refuseNP, newTree(f.filter, chainPrefix+"F-NP-"+name, p))
-	}
+	f.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
+	f.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
 	return f
 }
 
@@ -118,7 +108,7 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	for _, p := range taken {
 		f.planPort(p)
 	}
-	if before != nil && !before.equal(f.config) { // the rules of all may be others
+	if before != nil && !before.localPods.Equal(f.config.localPods) { // the rules of all may be others
 		for p := range c.All() {
 			f.planPort(p)
 		}
@@ -130,7 +120,7 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 			f.addHairpin(a)
 		}
 		for _, a := range hairpins.Removed {
-			f.trees.hairpins.remove(hairpinKey(a), model.PortName{})
+			f.hairpins.remove(hairpinKey(a), model.PortName{})
 		}
 	}
 	f.planBase()
@@ -139,19 +129,22 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 // planHealthChecks lets health checks through, also those of services that are in the other family alone: the node
 // answers on its addresses of both.
 func (f *family) planHealthChecks(c *frontend.Changes) {
-	changes, t := c.HealthChecks(), f.trees.healthChecks
-	key := func(h frontend.HealthCheck) frontend.Key { return frontend.Key{Port: h.NodePort, Protocol: model.TCP} }
-	owner := func(h frontend.HealthCheck) model.PortName { return model.PortName{Service: h.Service} }
+	changes, t := c.HealthChecks(), f.healthChecks
+	entryOf := func(h frontend.HealthCheck) *entry {
+		return &entry{frontend.Key{Port: h.NodePort, Protocol: model.TCP}, model.PortName{Service: h.Service},
+			target{rule: "-j ACCEPT"}}
+	}
 	for _, h := range changes.Removed {
-		t.remove(key(h), owner(h))
+		e := entryOf(h)
+		t.remove(e.key, e.owner)
 	}
 	come := changes.Added
 	if len(changes.Removed) > 0 {
 		come = c.AllHealthChecks() // others may have the same port, by mistake
 	}
 	for _, h := range come {
-		if t.find(key(h)) == nil {
-			t.set(&entry{key: key(h), owner: owner(h), to: target{rule: "-j ACCEPT"}})
+		if e := entryOf(h); t.find(e.key) == nil {
+			t.set(e)
 		}
 	}
 }
@@ -166,16 +159,25 @@ const (
 
 func (f *family) tables() [2]*chains { return [2]*chains{f.nat, f.filter} }
 
-func (f *family) tree(k frontend.Key, m masq) *tree {
-	if k.IsNodePort() {
-		return f.trees.nodePorts[m][protocolIndex(k.Protocol)]
+// tree returns a tree of frontends, made if need be.
+func (f *family) tree(k treeKey) *tree {
+	t := f.trees[k]
+	if t == nil {
+		name := chainPrefix
+		if k.table == inFilter {
+			name += "F-"
+		}
+		if k.isNodePort {
+			name += "NP-"
+		}
+		switch k.masquerade {
+		case model.MasqueradeUnlessLocalPod:
+			name += "P-"
+		case model.MasqueradeAlways:
+			name += "M-"
+		}
+		t = newTree(f.tables()[k.table], name+k.protocol.String(), k.protocol)
+		f.trees[k] = t
 	}
-	return f.trees.services[m][protocolIndex(k.Protocol)]
-}
-
-func (f *family) refuseTree(k frontend.Key) *tree {
-	if k.IsNodePort() {
-		return f.trees.refuseNP[protocolIndex(k.Protocol)]
-	}
-	return f.trees.refuse[protocolIndex(k.Protocol)]
+	return t
 }

@@ -35,7 +35,6 @@ func (g *group) rules() []string {
 	return rules
 }
 
-// owners implements content.
 func (g *group) owners() []model.PortName { return ownersOf(g.members) }
 
 // slot is the chain of one of the numbers.

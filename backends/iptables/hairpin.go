@@ -19,8 +19,8 @@ func (f *family) postroutingRules() []string {
 	case !f.noBPF:
 		toItself := sameSource(f.config.family) + comment("a pod that reaches itself")
 		return []string{toItself + "-j " + masqueradeChain, marked}
-	case !f.trees.hairpins.isEmpty():
-		return []string{"-j " + f.trees.hairpins.name, marked}
+	case !f.hairpins.isEmpty():
+		return []string{"-j " + f.hairpins.name, marked}
 	}
 	return []string{marked}
 }
@@ -48,7 +48,7 @@ func sameSource(f model.Family) string {
 func hairpinKey(a netip.Addr) frontend.Key { return frontend.Key{Addr: a, Protocol: noProtocol} }
 
 func (f *family) addHairpin(a netip.Addr) {
-	f.trees.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
+	f.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
 }
 
 // withoutBPF plans for a kernel that has no match bpf.

@@ -18,7 +18,8 @@ type metrics struct {
 func newMetrics(families []model.Family) *metrics {
 	const prefix = "kubeproxy_sync_proxy_rules_iptables_"
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + name, Help: help}, []string{"table", "ip_family"})
+		o := prometheus.GaugeOpts{Name: prefix + name, Help: help}
+		return prometheus.NewGaugeVec(o, []string{"table", "ip_family"})
 	}
 	m := &metrics{
 		total:    gauge("total", "Rules of the proxy in the table"),
@@ -31,7 +32,6 @@ func newMetrics(families []model.Family) *metrics {
 	return m
 }
 
-// written notes what a Sync or repair has written.
 func (m *metrics) written(family model.Family, b *dp.Batch) {
 	for _, t := range b.Tables {
 		rules := len(t.Insert)
@@ -42,7 +42,6 @@ func (m *metrics) written(family model.Family, b *dp.Batch) {
 	}
 }
 
-// applied notes how many rules a table has.
 func (m *metrics) applied(family model.Family, table dp.Table, rules int) {
 	m.total.WithLabelValues(string(table), family.String()).Set(float64(rules))
 }

@@ -36,7 +36,7 @@ func rulesIn(text string) map[string]float64 {
 	return rules
 }
 
-// checkCounts compares the counts of rules with what is in force, and with what the last Sync did.
+// checkCounts compares the counts of rules with what is active, and with what the last Sync did.
 func (r *rig) checkCounts(reg prometheus.Gatherer) {
 	r.t.Helper()
 	have, want := map[string]float64{}, map[string]float64{}

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,14 +62,9 @@ type Options struct {
 
 // Validate returns everything that is wrong.
 func (o *Options) Validate() error {
-	var errs []error
+	errs := []error{o.NodePortAddresses.Validate()}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
-	}
-	for _, p := range o.NodePortAddresses.CIDRs {
-		if !p.IsValid() {
-			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
-		}
 	}
 	checkFamilies := func(field string, families []model.Family) {
 		for i, f := range families {
@@ -91,11 +87,7 @@ func (o *Options) Validate() error {
 
 // withDefaults returns the options with nothing left open, except the dataplanes and what they are made from.
 func (o Options) withDefaults() Options {
-	if o.MasqueradeMark == 0 {
-		o.MasqueradeMark = DefaultMasqueradeMark
-	}
-	if o.DriftInterval == 0 {
-		o.DriftInterval = DefaultDriftInterval
-	}
+	o.MasqueradeMark = cmp.Or(o.MasqueradeMark, DefaultMasqueradeMark)
+	o.DriftInterval = cmp.Or(o.DriftInterval, DefaultDriftInterval)
 	return o
 }

@@ -44,19 +44,11 @@ func classOf(fr frontend.Frontend) class {
 	return externalAddresses
 }
 
-// kind returns a kind of frontend that has the routes of a class.
-func (c class) kind() frontend.Kind {
-	if c == clusterIPs {
-		return frontend.ClusterIP
-	}
-	return frontend.ExternalIP
-}
-
 // traffic is what happens to the traffic of a frontend. The zero traffic is none of ours.
 type traffic struct {
-	masquerade masq   // which of the trees in table nat it is in
-	to         target // in table nat; zero: nothing
-	refuse     target // in table filter; zero: nothing
+	masquerade model.Masquerade // in table nat, as in treeKey
+	to         target           // in table nat; zero: nothing
+	refuse     target           // in table filter; zero: nothing
 }
 
 func (t traffic) equal(o traffic) bool {
@@ -68,26 +60,6 @@ type ownChain struct {
 	table tableIndex
 	name  string
 	rules []string
-}
-
-// masq says whose source address is translated. There is a tree for each.
-type masq uint8
-
-const (
-	masqNever     masq = iota // or the chains that the tree leads to see to it
-	masqUnlessPod             // that of all but this node's pods
-	masqAlways                // everybody's
-	numMasquerades
-)
-
-func masqOf(m model.Masquerade) masq {
-	switch m {
-	case model.MasqueradeAlways:
-		return masqAlways
-	case model.MasqueradeUnlessLocalPod:
-		return masqUnlessPod
-	}
-	return masqNever
 }
 
 func nameOf(c *frontend.PortChange) model.PortName {
@@ -187,14 +159,17 @@ func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 
 // setFrontend has the trees follow a frontend of a service port.
 func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after traffic) {
-	nat := f.tree(k, after.masquerade)
-	if old := f.tree(k, before.masquerade); !before.to.isZero() && (after.to.isZero() || old != nat) {
+	in := func(table tableIndex, m model.Masquerade) *tree {
+		return f.tree(treeKey{table, k.IsNodePort(), m, k.Protocol})
+	}
+	nat, filter := in(inNAT, after.masquerade), in(inFilter, 0)
+	if old := in(inNAT, before.masquerade); !before.to.isZero() && (after.to.isZero() || old != nat) {
 		old.remove(k, owner)
 	}
 	if !after.to.isZero() {
 		nat.set(&entry{key: k, owner: owner, to: after.to})
 	}
-	if filter := f.refuseTree(k); !after.refuse.isZero() {
+	if !after.refuse.isZero() {
 		filter.set(&entry{key: k, owner: owner, to: after.refuse})
 	} else if !before.refuse.isZero() {
 		filter.remove(k, owner)

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// probeChain is where rules are tried out. Nothing leads there.
+// probeChain is where rules are tried out. Nothing jumps there.
 const probeChain = chainPrefix + "PROBE"
 
 // maxProbes bounds how often one Sync tries rules out. When there have been so many, all that are still in doubt are
@@ -52,8 +52,8 @@ func isAboutRules(err error) bool {
 	if errors.As(err, &errno) || errors.As(err, &ended) && ended.ExitCode() < 0 {
 		return false
 	}
-	return !slices.ContainsFunc([]error{dp.ErrLocked, dp.ErrNoTable, dp.ErrIncompatible, fs.ErrPermission, exec.ErrNotFound,
-		context.Canceled, context.DeadlineExceeded}, func(e error) bool { return errors.Is(err, e) })
+	return !slices.ContainsFunc([]error{dp.ErrLocked, dp.ErrNoTable, dp.ErrIncompatible, fs.ErrPermission,
+		exec.ErrNotFound, context.Canceled, context.DeadlineExceeded}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // leaveOut finds out what was refused, leaves that out and applies all the rest. What it leaves out is in
@@ -187,7 +187,7 @@ func (c *config) rulesOf(p candidate) (rules [2][]string) {
 		rules[own.table] = append(rules[own.table], own.rules...)
 	}
 	for i, s := range p.port.sets {
-		if s.used {
+		if s.size > 0 {
 			rules[inNAT] = append(rules[inNAT], c.setRules(p.change.After, p.change.Endpoints(setOf(i)))...)
 		}
 	}
@@ -243,7 +243,7 @@ func (s *search) try(ctx context.Context, rules [2][]string) error {
 	return err
 }
 
-// withoutJumps returns rules that lead to none of our chains.
+// withoutJumps returns rules that jump to none of our chains.
 func withoutJumps(rules []string) []string {
 	list := make([]string, 0, len(rules))
 	for _, rule := range rules {

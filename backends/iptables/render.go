@@ -69,10 +69,12 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 	p := r.port
 	for i, n := range frontends {
 		if n > 0 {
-			class := class(i)
-			routes := from.RoutesOf(class.kind())
-			r.renderNAT(class, routes, n)
-			r.renderRefusal(class, routes)
+			kind := frontend.ExternalIP // the others have the same routes
+			if class(i) == clusterIPs {
+				kind = frontend.ClusterIP
+			}
+			r.renderNAT(class(i), from.RoutesOf(kind), n)
+			r.renderRefusal(class(i), from.RoutesOf(kind))
 		}
 	}
 	// A set that only one frontend uses, and directly, needs no chain of its own. Node ports have one all the same:
@@ -108,7 +110,7 @@ func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
 		return
 	}
 	t := &r.port.traffic[c]
-	if m := masqOf(k.Other.Masquerade); r.simple(k) && (c != nodePorts || m != masqUnlessPod) {
+	if m := k.Other.Masquerade; r.simple(k) && (c != nodePorts || m != model.MasqueradeUnlessLocalPod) {
 		t.masquerade = m
 		t.to.rule = r.toSet(k.Other, frontends)
 	} else {

@@ -22,9 +22,8 @@ const partSize = 128
 
 // ownSet is a backend set that has chains of its own.
 type ownSet struct {
-	used     bool
 	affinity bool
-	size     int
+	size     int // 0: it has none
 	parts    int // 0: all in one chain
 }
 
@@ -48,7 +47,7 @@ func partChain(p model.PortName, i, part int) string {
 
 // newOwnSet lays out a set of a port.
 func newOwnSet(p *frontend.Port, set model.EndpointSets) ownSet {
-	s := ownSet{used: true, affinity: p.AffinityTimeout > 0, size: p.Size(set)}
+	s := ownSet{affinity: p.AffinityTimeout > 0, size: p.Size(set)}
 	if s.size > partSize && !s.affinity {
 		s.parts = (s.size + partSize - 1) / partSize
 	}
@@ -77,8 +76,8 @@ func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old
 	for part := next.parts; part < old.parts; part++ {
 		f.nat.drop(partChain(name, i, part))
 	}
-	if !next.used {
-		if old.used {
+	if next.size == 0 {
+		if old.size > 0 {
 			f.nat.drop(setChain(name, i))
 		}
 		return

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -64,15 +66,12 @@ func portComment(n model.PortName) string {
 	if n.Port != "" {
 		text += ":" + n.Port
 	}
-	b := []byte(text[:min(len(text), 160)])
-	for i, c := range b {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("/:-_.", c) >= 0:
-		default:
-			b[i] = '_'
+	return strings.Map(func(c rune) rune {
+		if c < utf8.RuneSelf && (unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("/:-_.", c)) {
+			return c
 		}
-	}
-	return string(b)
+		return '_'
+	}, text[:min(len(text), 160)])
 }
 
 // hash returns 16 characters for a service port and more, 80 bits of it.

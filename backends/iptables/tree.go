@@ -34,7 +34,7 @@ type tree struct {
 	top      *node
 }
 
-// node is a chain of a tree: it leads to others, or is a leaf.
+// node is a chain of a tree: it jumps to others, or is a leaf.
 type node struct {
 	tree        *tree
 	name        string
@@ -164,7 +164,8 @@ func addrDigit(a netip.Addr, shift int) uint16 {
 
 // childIndex returns where the child for a key is or would be.
 func (n *node) childIndex(k frontend.Key) (int, bool) {
-	return slices.BinarySearchFunc(n.children, n.digit(k), func(c child, d uint16) int { return cmp.Compare(c.digit, d) })
+	byDigit := func(c child, d uint16) int { return cmp.Compare(c.digit, d) }
+	return slices.BinarySearchFunc(n.children, n.digit(k), byDigit)
 }
 
 // existingChild returns the child for a key, or nil.
@@ -275,7 +276,6 @@ func (n *node) drop() {
 	n.tree.chains.drop(n.name)
 }
 
-// rules implements content.
 func (n *node) rules() []string {
 	var rules []string
 	for _, e := range n.single {
@@ -315,5 +315,4 @@ func (n *node) anyAddr() netip.Addr {
 	return n.leaf[0].key.Addr
 }
 
-// owners implements content.
 func (n *node) owners() []model.PortName { return ownersOf(n.single) }

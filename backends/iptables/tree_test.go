@@ -91,12 +91,12 @@ func TestAChangeTouchesFewChains(t *testing.T) {
 	}
 	total := 0
 	for range 1000 {
-		c.done(c.changes())
+		c.done(c.changes(nil), nil)
 		e := random()
 		tr.set(e)
 		require.LessOrEqual(t, len(c.touched), 10)
 		total += len(c.touched)
-		c.done(c.changes())
+		c.done(c.changes(nil), nil)
 		tr.remove(e.key, e.owner)
 		require.LessOrEqual(t, len(c.touched), 10)
 	}
@@ -110,7 +110,7 @@ func TestAChangeTouchesFewChains(t *testing.T) {
 		}
 	}
 	collect(tr.top)
-	assert.True(t, len(names) == len(c.wanted), "no chain is left that nothing leads to")
+	assert.True(t, len(names) == len(c.wanted), "no chain is left that nothing jumps to")
 }
 
 // Wherever addresses and ports lie, a packet passes few rules.

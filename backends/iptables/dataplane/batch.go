@@ -62,7 +62,6 @@ func (l *line) append(b []byte) []byte {
 
 func (l *line) text() string { return strings.TrimSuffix(string(l.append(nil)), "\n") }
 
-// each calls f for every line in order.
 func (b *Batch) each(f func(line)) {
 	number := 0
 	for i := range b.Tables {

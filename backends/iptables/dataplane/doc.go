@@ -34,7 +34,7 @@
 //
 //	                                        nft            legacy
 //	                                     0   50,000      0   50,000
-//	Restore of one chain               1.6      1.7    1.2      210   (takes 5-20 ms with nft, which waits for the kernel)
+//	Restore of one chain               1.6      1.7    1.2      210   (nft waits 5-20 ms for the kernel)
 //	Restore that deletes what is gone  1.3      1.3    1.1       60
 //	Read                               1.6      440    1.0      120
 //	Generation, no program            0.03     0.03   0.01     0.01

@@ -52,12 +52,13 @@ func explain(err error, stderr string) error {
 // How the programs name a line, all seen with 1.8.9:
 //
 //	Error occurred at line: 3                          both, what user space refuses; nft: missing chains, at COMMIT
-//	iptables-restore: line 4 failed                    legacy, -D and -X of what is not there; at COMMIT what the kernel refuses
+//	iptables-restore: line 4 failed                    legacy, -D and -X of what is not there; at COMMIT the kernel
 //	iptables-nft-restore: line 3 failed: Bad rule ...  nft, -D and -X of what is not there
 //	line 5: CHAIN_DEL failed (Device or resource busy): chain KPL-B    nft, what the kernel refuses
 var (
 	lineNumber   = regexp.MustCompile(`(?m)Error occurred at line: (\d+)|line (\d+) failed|^line (\d+): \S+ failed`)
-	missingChain = regexp.MustCompile("Chain '([^']+)' does not exist|Couldn't load target `([^']+)'|goto '([^']+)' is not a chain")
+	missingChain = regexp.MustCompile("Chain '([^']+)' does not exist|Couldn't load target `([^']+)'|" +
+		"goto '([^']+)' is not a chain")
 )
 
 // lineOf returns the line of a batch that the messages name, or the zero line.
@@ -94,11 +95,13 @@ func isMissing(stderr string) bool {
 		missingChain.MatchString(stderr)
 }
 
-// tidy returns the messages without what is of no use in an error: empty lines and hints at the manual.
+// tidy returns the beginning of the messages without what is of no use in an error: empty lines and hints.
 func tidy(stderr string) string {
+	const most = 16 << 10
 	var lines []string
-	for l := range strings.Lines(stderr) {
-		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "Try `") && !strings.HasPrefix(l, "Another app is currently") {
+	for l := range strings.Lines(stderr[:min(len(stderr), most)]) {
+		l = strings.TrimSpace(l)
+		if l != "" && !strings.HasPrefix(l, "Try `") && !strings.HasPrefix(l, "Another app is currently") {
 			lines = append(lines, l)
 		}
 	}

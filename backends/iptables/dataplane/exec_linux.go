@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -18,16 +19,6 @@ type command struct {
 	read  func(line []byte) error // gets its standard output, if any
 }
 
-// limited keeps the first bytes of what is written to it.
-type limited struct{ bytes.Buffer }
-
-const maxStderr = 16 << 10
-
-func (l *limited) Write(b []byte) (int, error) {
-	l.Buffer.Write(b[:min(len(b), maxStderr-l.Len())])
-	return len(b), nil
-}
-
 // run runs a program in a namespace to its end. It is killed when ctx ends. If it fails by itself the error is a
 // *programError.
 func run(ctx context.Context, ns *namespace, c command) error {
@@ -36,7 +27,7 @@ func run(ctx context.Context, ns *namespace, c command) error {
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(runCtx, c.path, c.args...)
-	var stderr limited
+	var stderr bytes.Buffer
 	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
 	var stdin io.WriteCloser
 	var stdout io.Reader
@@ -53,15 +44,14 @@ func run(ctx context.Context, ns *namespace, c command) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, explain(err, err.Error()))
 	}
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		if stdin != nil {
+	var writing sync.WaitGroup
+	if stdin != nil {
+		writing.Go(func() {
 			// If this fails the program has ended, and says why.
 			_, _ = c.write.WriteTo(stdin)
 			_ = stdin.Close()
-		}
-	}()
+		})
+	}
 	var readErr error
 	if stdout != nil {
 		if readErr = readSave(stdout, c.read); readErr != nil {
@@ -69,7 +59,7 @@ func run(ctx context.Context, ns *namespace, c command) error {
 		}
 	}
 	err = cmd.Wait()
-	<-written
+	writing.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", name, context.Cause(ctx))

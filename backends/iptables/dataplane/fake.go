@@ -43,7 +43,8 @@ func NewFake(f model.Family) *Fake {
 
 // NewFakeWith returns a Fake with features. Without RandomFully it refuses --random-fully.
 func NewFakeWith(features Features) *Fake {
-	return &Fake{features: features, tables: []*fakeTable{newFakeTable(Mangle), newFakeTable(NAT), newFakeTable(Filter)}}
+	tables := []*fakeTable{newFakeTable(Mangle), newFakeTable(NAT), newFakeTable(Filter)}
+	return &Fake{features: features, tables: tables}
 }
 
 // Features implements [Interface].

@@ -46,9 +46,11 @@ func (p *ruleParser) extension(of, option string) ([]argument, bool) {
 	case "conntrack --ctdir":
 		return args(oneOf("ORIGINAL", "REPLY"))
 	case "addrtype --dst-type", "addrtype --src-type":
-		return args(listOf("UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT"))
+		return args(listOf("UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE",
+			"UNREACHABLE", "PROHIBIT"))
 	case "addrtype --limit-iface-in", "addrtype --limit-iface-out",
-		"recent --set", "recent --rcheck", "recent --update", "recent --remove", "recent --reap", "recent --rsource", "recent --rdest",
+		"recent --set", "recent --rcheck", "recent --update", "recent --remove", "recent --reap",
+		"recent --rsource", "recent --rdest",
 		"set --return-nomatch", "SET --exist":
 		return args()
 	case "recent --name", "set --name":
@@ -75,15 +77,18 @@ func (p *ruleParser) extension(of, option string) ([]argument, bool) {
 		return nil, p.features.RandomFully
 	case "REJECT --reject-with":
 		if p.features.Family == model.IPv6 {
-			return args(oneOf("icmp6-port-unreachable", "icmp6-addr-unreachable", "icmp6-adm-prohibited", "icmp6-no-route", "tcp-reset"))
+			return args(oneOf("icmp6-port-unreachable", "icmp6-addr-unreachable", "icmp6-adm-prohibited",
+				"icmp6-no-route", "tcp-reset"))
 		}
-		return args(oneOf("icmp-port-unreachable", "icmp-host-unreachable", "icmp-net-unreachable", "icmp-proto-unreachable", "icmp-admin-prohibited", "tcp-reset"))
+		return args(oneOf("icmp-port-unreachable", "icmp-host-unreachable", "icmp-net-unreachable",
+			"icmp-proto-unreachable", "icmp-admin-prohibited", "tcp-reset"))
 	}
 	return nil, false
 }
 
 func (p *ruleParser) knowsMatch(name string) bool {
-	return slices.Contains([]string{"comment", "tcp", "udp", "sctp", "multiport", "statistic", "mark", "connmark", "conntrack",
+	return slices.Contains([]string{"comment", "tcp", "udp", "sctp", "multiport", "statistic", "mark", "connmark",
+		"conntrack",
 		"addrtype", "recent", "set", "iprange", "bpf"}, name)
 }
 
@@ -135,7 +140,8 @@ func printOrder(of string) []string {
 	case "addrtype":
 		return []string{"--src-type", "--dst-type", "--limit-iface-in", "--limit-iface-out"}
 	case "recent":
-		return []string{"--set", "--rcheck", "--update", "--remove", "--seconds", "--reap", "--hitcount", "--name", "--mask", "--rsource", "--rdest"}
+		return []string{"--set", "--rcheck", "--update", "--remove", "--seconds", "--reap", "--hitcount", "--name",
+			"--mask", "--rsource", "--rdest"}
 	case "iprange":
 		return []string{"--src-range", "--dst-range"}
 	case "DNAT":
@@ -262,7 +268,8 @@ func comment(value string) error {
 }
 
 func name(value string) error {
-	if value == "" || len(value) > 31 || Quote(value) != value && !strings.ContainsAny(value, ":.") || strings.ContainsAny(value, " /\"") {
+	if value == "" || len(value) > 31 || Quote(value) != value && !strings.ContainsAny(value, ":.") ||
+		strings.ContainsAny(value, " /\"") {
 		return fmt.Errorf("not a name: %q", value)
 	}
 	return nil

@@ -245,7 +245,7 @@ func (a *fakeApply) remove(chain string) error {
 	return nil
 }
 
-// validate looks at the chains that were changed and what they lead to, as the kernel does at the end: for loops, and
+// validate looks at the chains that were changed and those they jump to, as the kernel does at the end: for loops, and
 // for rules that packets of some hook must not reach.
 func (t *fakeTable) validate(changed []string) error {
 	v := validation{table: t, reached: map[string]hooks{}, done: map[string]bool{}}

@@ -164,7 +164,7 @@ func TestFakeFailsWhenItIsTold(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	assert.Equal(t, &RestoreError{Family: model.IPv4, Table: NAT, Line: 7, Text: "-A KPL-CHAIN -s 192.0.2.1/32 -j RETURN", Origin: "default/web", Err: io.ErrNoProgress}, failed)
 	assert.Empty(t, f.Batches())
-	assert.Contains(t, f.Dump(), "-A KPL-CHAIN -j DROP", "the table before is in force")
+	assert.Contains(t, f.Dump(), "-A KPL-CHAIN -j DROP", "the table before is applied")
 	assert.NotContains(t, f.Dump(), "RETURN")
 
 	require.NoError(t, f.RestoreAsSomebodyElse(batch), "somebody else does not fail")

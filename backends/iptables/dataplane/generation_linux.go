@@ -16,14 +16,13 @@ import (
 
 // generation asks the kernel whether rules were changed. Its socket stays in the namespace in which it was opened.
 type generation struct {
-	mu     sync.Mutex
-	family model.Family
-	nft    *nfnetlink.Conn // NFT
-	raw    int             // Legacy: a socket, 0 if there is none
+	mu    sync.Mutex
+	nft   *nfnetlink.Conn // NFT
+	raw   int             // Legacy: a socket, 0 if there is none
+	level int             // Legacy: of its options
 }
 
 func (g *generation) open(f model.Family, v Variant) (err error) {
-	g.family = f
 	if v == NFT {
 		if g.nft, err = nfnetlink.Dial(nfnetlink.Config{}); err != nil {
 			return fmt.Errorf("nf_tables: %w", err)
@@ -31,8 +30,8 @@ func (g *generation) open(f model.Family, v Variant) (err error) {
 		return probeNAT(g.nft, nfnetlink.Proto(f))
 	}
 	domain := unix.AF_INET
-	if f == model.IPv6 {
-		domain = unix.AF_INET6
+	if g.level = unix.IPPROTO_IP; f == model.IPv6 {
+		domain, g.level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
 	if g.raw, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW); err != nil {
 		return fmt.Errorf("a socket to ask x_tables: %w", err)
@@ -81,16 +80,12 @@ type getinfo struct {
 // has no counter of changes. Asking for a table makes the kernel load it.
 func (g *generation) getLegacy() (uint64, error) {
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
-	level := unix.IPPROTO_IP
-	if g.family == model.IPv6 {
-		level = unix.IPPROTO_IPV6
-	}
 	hash := fnv.New64a()
 	for _, t := range []Table{NAT, Filter} {
 		var info getinfo
 		copy(info.name[:len(info.name)-1], t)
 		size := uint32(unsafe.Sizeof(info))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(g.raw), uintptr(level), getInfo,
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(g.raw), uintptr(g.level), getInfo,
 			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 		if errno == unix.ENOENT {
 			return 0, fmt.Errorf("table %s: %w", t, ErrNoTable)

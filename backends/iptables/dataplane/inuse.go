@@ -54,14 +54,3 @@ type inUse struct {
 	hint    bool // the kubelet says that this is the variant of the node
 	rules   int  // in all tables
 }
-
-// choose returns the variant that the node uses, "" if it uses none.
-func choose(found []inUse) Variant {
-	var best inUse
-	for _, u := range found {
-		if u.hint && !best.hint || u.hint == best.hint && u.rules > best.rules {
-			best = u
-		}
-	}
-	return best.variant
-}

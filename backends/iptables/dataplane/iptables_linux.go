@@ -36,12 +36,10 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 		return nil, fmt.Errorf("iptables: %w", err)
 	}
 	if o.Variant == "" {
-		found, err := survey(ctx, o.Family)
-		if err != nil {
+		var err error
+		if o.Variant, err = variantInUse(ctx, o.Family); err != nil {
 			return nil, err
 		}
-		o.Variant = choose(found)
-		klog.FromContext(ctx).V(2).Info("iptables on this node", "family", o.Family, "found", found, "chosen", o.Variant)
 	}
 	p, err := findPrograms(ctx, o.Family, o.Variant)
 	if err != nil {

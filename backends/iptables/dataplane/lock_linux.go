@@ -18,23 +18,20 @@ func lockXtables(ctx context.Context, file string, seconds int) (unlock func(), 
 	if err != nil {
 		return nil, fmt.Errorf("the xtables lock: %w", err)
 	}
-	retry := time.NewTicker(50 * time.Millisecond)
-	defer retry.Stop()
-	tooLong := time.After(time.Duration(seconds) * time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second,
+		fmt.Errorf("%w for %d seconds", ErrLocked, seconds))
+	defer cancel()
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
 		if err == unix.EWOULDBLOCK {
-			err = nil
 			select {
-			case <-retry.C:
+			case <-time.After(50 * time.Millisecond):
 				continue
 			case <-ctx.Done():
 				err = context.Cause(ctx)
-			case <-tooLong:
-				err = fmt.Errorf("%w for %d seconds", ErrLocked, seconds)
 			}
 		}
 		_ = f.Close()

@@ -13,7 +13,6 @@ import (
 // that starts it, and a goroutine can be on any thread.
 type namespace struct{ netns.NsHandle }
 
-// currentNamespace opens the namespace of the calling thread.
 func currentNamespace() (*namespace, error) {
 	ns, err := netns.Get()
 	if err != nil {

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -18,9 +19,7 @@ type Options struct {
 
 // validate sets defaults, too.
 func (o *Options) validate() error {
-	if o.Family == 0 {
-		o.Family = model.IPv4
-	}
+	o.Family = cmp.Or(o.Family, model.IPv4)
 	switch {
 	case o.Family != model.IPv4 && o.Family != model.IPv6:
 		return fmt.Errorf("option Family %v: neither IPv4 nor IPv6", o.Family)

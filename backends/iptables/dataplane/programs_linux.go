@@ -16,7 +16,6 @@ import (
 
 // programs are the three of one family and variant.
 type programs struct {
-	family  model.Family
 	variant Variant
 	version string // for example "1.8.9"
 	// path, save and restore are what to run.
@@ -48,13 +47,10 @@ func findNamed(ctx context.Context, f model.Family, v Variant) (*programs, error
 	if v != "" {
 		name += "-" + string(v)
 	}
-	p := &programs{family: f}
-	for _, x := range []struct {
-		path   *string
-		suffix string
-	}{{&p.path, ""}, {&p.save, "-save"}, {&p.restore, "-restore"}} {
+	p := &programs{path: name, save: name + "-save", restore: name + "-restore"}
+	for _, path := range []*string{&p.path, &p.save, &p.restore} {
 		var err error
-		if *x.path, err = exec.LookPath(name + x.suffix); err != nil {
+		if *path, err = exec.LookPath(*path); err != nil {
 			return nil, fmt.Errorf("%v: %w", f, err)
 		}
 	}
@@ -100,26 +96,26 @@ func saysVersion(ctx context.Context, path string) bool {
 	return err == nil && versionLine.Match(out)
 }
 
-// survey tells which variants of a family's iptables are installed, in the order nft, legacy, and what the node uses
-// them for, in the network namespace of the calling thread. It loads no kernel module.
-func survey(ctx context.Context, f model.Family) ([]inUse, error) {
-	var found []inUse
-	var missing error
+// variantInUse returns the variant that the node uses, "" if it uses none, in the network namespace of the calling
+// thread. It loads no kernel module.
+func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
+	var best inUse
+	var missing []error
 	for _, v := range []Variant{NFT, Legacy} {
 		used, err := surveyVariant(ctx, f, v)
 		switch {
 		case errors.Is(err, exec.ErrNotFound):
-			missing = err
+			missing = append(missing, err)
 		case err != nil:
-			return nil, err
-		default:
-			found = append(found, used)
+			return "", err
+		case used.hint && !best.hint || used.hint == best.hint && used.rules > best.rules:
+			best = used
 		}
 	}
-	if len(found) == 0 {
-		return nil, missing
+	if len(missing) == 2 {
+		return "", missing[1]
 	}
-	return found, nil
+	return best.variant, nil
 }
 
 // surveyVariant reads all tables that there are. Without "-t" iptables-legacy-save leaves alone those that are not

@@ -139,19 +139,18 @@ func TestSurveyFindsTheVariantThatTheNodeUses(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			installed(t, merged(three("iptables-nft", "iptables v1.8.9 (nf_tables)", x.nft), three("iptables-legacy", "iptables v1.8.9 (legacy)", x.legacy)))
-			found, err := survey(t.Context(), model.IPv4)
+			got, err := variantInUse(t.Context(), model.IPv4)
 			require.NoError(t, err)
-			require.Len(t, found, 2)
-			assert.Equal(t, x.want, choose(found))
+			assert.Equal(t, x.want, got)
 		})
 	}
 }
 
-func TestSurveyOfOneVariant(t *testing.T) {
+func TestOneVariantIsInstalled(t *testing.T) {
 	installed(t, three("iptables", "iptables v1.8.9 (legacy)", "*nat\n-A X -j Y\nCOMMIT"))
-	found, err := survey(t.Context(), model.IPv4)
+	got, err := variantInUse(t.Context(), model.IPv4)
 	require.NoError(t, err)
-	assert.Equal(t, []inUse{{variant: Legacy, rules: 1}}, found)
+	assert.Equal(t, Legacy, got)
 }
 
 func TestErrorsOfProgramsAreTold(t *testing.T) {
@@ -204,7 +203,7 @@ func TestSurveyLoadsNoTable(t *testing.T) {
 	n := testns.New(t)
 	need.Program(t, "iptables-legacy")
 	n.Do(func() error {
-		if _, err := survey(t.Context(), model.IPv4); err != nil {
+		if _, err := variantInUse(t.Context(), model.IPv4); err != nil {
 			return err
 		}
 		tables, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")

@@ -34,7 +34,8 @@ type saveParser struct {
 }
 
 func newSaveParser(table Table, prefix string) *saveParser {
-	return &saveParser{table: table, prefix: prefix, builtin: map[string]bool{}, state: State{Chains: map[string][]string{}}}
+	state := State{Chains: map[string][]string{}}
+	return &saveParser{table: table, prefix: prefix, builtin: map[string]bool{}, state: state}
 }
 
 func (p *saveParser) line(l []byte) error {
@@ -86,7 +87,6 @@ func (p *saveParser) rule(chain, rule []byte) {
 	}
 }
 
-// end is called after the last line.
 func (p *saveParser) end() (*State, error) {
 	if p.inTable {
 		return nil, errors.New("iptables-save: no COMMIT at the end")
