@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -74,6 +75,24 @@ func TestASocketThatWasClosedIsOpenedAgainInItsNamespace(t *testing.T) {
 	list, err := k.Servers(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []Server{s}, list)
+}
+
+// moby/ipvs would wait for a reply for ever.
+func TestACallThatIsCancelledMidwayLeavesTheNextOneAlone(t *testing.T) {
+	k, _ := newKernel(t)
+	s := serverAt("10.96.0.1:80", model.TCP)
+	require.NoError(t, k.AddServer(t.Context(), s))
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if _, err := k.Servers(ctx); err != nil {
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		cancel()
+		list, err := k.Servers(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []Server{s}, list)
+	}
 }
 
 func TestAnInterfaceThatSomebodyElseDeletesIsMadeAgain(t *testing.T) {
