@@ -63,7 +63,8 @@ func (s *System) addresses(handle *netlink.Handle) ([]HostAddress, error) {
 	return list, nil
 }
 
-// Watch implements [Host], with a subscription to the kernel's notifications. It fails when the kernel had to drop some.
+// Watch implements [Host], with a subscription to the kernel's notifications. It fails when the kernel had to drop
+// some.
 func (s *System) Watch(ctx context.Context, changed func()) error {
 	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
 	var failure error // written before updates is closed

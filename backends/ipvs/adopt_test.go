@@ -142,7 +142,8 @@ func TestASchedulerThatTheKernelLacksIsNamedWithItsModule(t *testing.T) {
 	o := k.options()
 	o.Scheduler = "sed"
 	_, err := New(context.Background(), o)
-	require.EqualError(t, err, "ipvs: the kernel has no IPVS scheduler sed: load the module ip_vs_sed (modprobe ip_vs_sed)")
+	require.EqualError(t, err, "ipvs: the kernel has no IPVS scheduler sed: "+
+		"load the module ip_vs_sed (modprobe ip_vs_sed)")
 	var missing *dp.MissingModuleError
 	require.True(t, errors.As(err, &missing))
 }
@@ -152,8 +153,9 @@ func TestAKernelWithoutSourceHashingServesWithoutAffinityByMark(t *testing.T) {
 	k := newKernel(t)
 	k.ipvs.Schedulers = []string{"rr"}
 	b := k.start(t)
-	put(t, b, backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.1").Port("http", 80).
-		ExternalLocal().DetectsLocalPods().Affinity(time.Hour).Build(), fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
+	service := fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.1").Port("http", 80).
+		ExternalLocal().DetectsLocalPods().Affinity(time.Hour).Build()
+	put(t, b, backendtest.Node(), service, fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
 	require.Regexp(t, `(?m)^server IPv4 mark 0x[0-9a-f]+ rr$`, k.ipvs.Dump())
 	require.Contains(t, k.ipvs.Dump(), "server 198.51.100.1:80/TCP rr persistent 1h0m0s\n")
 }
@@ -216,7 +218,8 @@ func TestMaglevHashesThePort(t *testing.T) {
 
 func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
 	k := newKernel(t)
-	for _, a := range []string{"10.96.0.10:80", "10.96.0.99:80", "192.0.2.10:30080", "192.0.2.10:80", "172.16.0.1:80", "10.96.7.7:80"} {
+	for _, a := range []string{"10.96.0.10:80", "10.96.0.99:80", "192.0.2.10:30080", "192.0.2.10:80", "172.16.0.1:80",
+		"10.96.7.7:80"} {
 		addServer(t, k, dp.Server{ServerKey: key(a, model.TCP), Scheduler: "rr"})
 	}
 	put(t, k.start(t), web()...)
@@ -228,7 +231,8 @@ func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
 	require.NoError(t, CleanUpUpstream(t.Context(), withLinks{k.ipvs, upstream},
 		[]netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
 	dump := k.ipvs.Dump()
-	for _, stays := range []string{"10.96.0.10:80/TCP rr\n", "192.0.2.10:80/TCP", "172.16.0.1:80/TCP", "10.96.7.7:80/TCP"} {
+	for _, stays := range []string{"10.96.0.10:80/TCP rr\n", "192.0.2.10:80/TCP", "172.16.0.1:80/TCP",
+		"10.96.7.7:80/TCP"} {
 		require.Contains(t, dump, stays)
 	}
 	require.NotContains(t, dump, "10.96.0.99")

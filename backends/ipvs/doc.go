@@ -86,9 +86,8 @@
 //
 // Linux 5.13 or later with nf_tables as for package nft, and the modules ip_vs, the scheduler's (ip_vs_rr ...) and
 // dummy. New fails with a [*dataplane.MissingModuleError] that names the one that is missing. Without ip_vs_sh there is
-// no session affinity by mark (above). Sync sets
-// net/ipv4/vs/conntrack, expire_nodest_conn and expire_quiescent_template; Options.StrictARP sets arp_ignore and
-// arp_announce.
+// no session affinity by mark (above). Sync sets net/ipv4/vs/conntrack, expire_nodest_conn and
+// expire_quiescent_template; Options.StrictARP sets arp_ignore and arp_announce.
 //
-// See docs/ipvs.md in the repository for how to look at it, what a change costs, and what differs from kube-proxy's mode.
+// See docs/ipvs.md in the repository for how to look at it, what a change costs, and coming from kube-proxy's mode.
 package ipvs
