@@ -29,6 +29,8 @@ require (
 require (
 	github.com/moby/ipvs v1.1.0
 	golang.org/x/sys v0.43.0
+	google.golang.org/grpc v1.74.3
+	google.golang.org/protobuf v1.36.8
 )
 
 require github.com/Microsoft/go-winio v0.6.2 // indirect
@@ -76,7 +78,7 @@ require (
 	golang.org/x/term v0.42.0 // indirect
 	golang.org/x/text v0.36.0 // indirect
 	golang.org/x/time v0.9.0 // indirect
-	google.golang.org/protobuf v1.36.8 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20250528174236-200df99c418a // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect

@@ -80,6 +80,8 @@ var layers = []struct {
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"nodeaddr", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/vishvananda/", "golang.org/x/sys/"}},
+	{"remote", []string{module, "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/",
+		"google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"health", []string{module + "/model", module + "/sink", "github.com/prometheus/client_golang/"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
 }
@@ -157,6 +159,26 @@ func TestOnlyTestsTest(t *testing.T) {
 	}
 }
 
+// TestOnlyRemoteLinksGRPC: who does not import remote does not get gRPC, nor what the library compiles with it.
+func TestOnlyRemoteLinksGRPC(t *testing.T) {
+	for _, goos := range []string{"linux", "windows"} {
+		packages := list(t, goos)
+		require.True(t, slices.ContainsFunc(packages[module+"/remote"].Deps, func(dep string) bool { return dep == "google.golang.org/grpc" }))
+		for path, p := range packages {
+			folder, ours := strings.CutPrefix(path+"/", module+"/")
+			if !ours || strings.HasPrefix(folder, "remote/") || slices.Contains(p.Deps, module+"/remote") {
+				continue
+			}
+			for _, dep := range p.Deps {
+				assert.False(t, strings.HasPrefix(dep+"/", "google.golang.org/grpc/"), "%s: %s links %s", goos, path, dep)
+			}
+		}
+		for _, light := range []string{"", "/watch", "/localstate", "/sink", "/health", "/config", "/backends/nft", "/backends/iptables"} {
+			assert.NotContains(t, packages[module+light].Deps, module+"/remote", light)
+		}
+	}
+}
+
 // TestNothingRequiresKubernetesItself: k8s.io/kubernetes is not made to be imported.
 func TestNothingRequiresKubernetesItself(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "all").Output()
@@ -178,6 +200,9 @@ func TestTheLibraryKeepsToItself(t *testing.T) {
 			assert.NotContains(t, []string{"flag", "os/signal", "log", "github.com/spf13/pflag"}, imported, path)
 		}
 		for _, name := range p.GoFiles {
+			if strings.HasSuffix(name, ".pb.go") {
+				continue // generated: protobuf has its types register themselves
+			}
 			file := filepath.Join(p.Dir, name)
 			fset := token.NewFileSet()
 			parsed, err := parser.ParseFile(fset, file, nil, 0)

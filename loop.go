@@ -19,6 +19,7 @@ type loop struct {
 	awaitingCIDR time.Time // since when everything is known but the node's podCIDRs
 	lastEnd      time.Time // of the last Sync; zero before the first
 	lastFull     time.Time // end of the last Sync that was to be a full one
+	lastErr      error     // of the last Sync
 	failed       failures
 }
 
@@ -153,6 +154,7 @@ func (l *loop) step(ctx context.Context, due work) error {
 	l.mu.Unlock()
 	if work == changes && !changed.Any() {
 		l.progress.Unchanged()
+		l.applied(l.lastErr) // there was nothing to apply but what failed before
 		return nil
 	}
 
@@ -169,6 +171,8 @@ func (l *loop) step(ctx context.Context, due work) error {
 		return nil
 	}
 	l.progress.Synced(full, start, end, err)
+	l.lastErr = err
+	l.applied(err)
 	if permanent := sink.Permanent(err); permanent != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
@@ -181,6 +185,13 @@ func (l *loop) step(ctx context.Context, due work) error {
 			"full", full, "duration", end.Sub(start))
 	}
 	return nil
+}
+
+// applied tells a Feed how it went.
+func (l *loop) applied(err error) {
+	if l.opts.Feed != nil {
+		l.opts.Feed.Applied(err)
+	}
 }
 
 // askForResync tells the sink how much of its memory the next Sync is to distrust.

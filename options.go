@@ -13,10 +13,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Options says what Run connects. Source and Sink are needed; everything else has a default.
+// Options says what Run connects. Sink and one of Source and Feed are needed; everything else has a default.
 type Options struct {
 	// Source is where cluster objects come from.
 	Source watch.Source
+	// Feed is where the node-local state comes from if it is worked out elsewhere. Of State, Families is then all that
+	// counts.
+	Feed Feed
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
 	// State configures the node-local state: the name of this node, IP families, local-traffic detection ... A
@@ -61,8 +64,11 @@ const (
 // withDefaults returns the options with their defaults filled in, and everything that is wrong with them.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
-	if o.Source == nil {
+	switch {
+	case o.Source == nil && o.Feed == nil:
 		errs = append(errs, errors.New("no source"))
+	case o.Source != nil && o.Feed != nil:
+		errs = append(errs, errors.New("both a source and a feed"))
 	}
 	if o.Sink == nil {
 		errs = append(errs, errors.New("no sink"))

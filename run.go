@@ -40,8 +40,9 @@ type Runner struct {
 
 	asked atomic.Int32 // the work that RequestSync and RequestResync ask for: not under the lock, sinks may call them
 
-	mu      sync.Mutex // guards what the source's goroutines and callers share with the loop
-	state   *localstate.State
+	mu      sync.Mutex        // guards what the source's goroutines and callers share with the loop
+	state   nodeState         // worked out here or, with a Feed, elsewhere
+	cluster *localstate.State // the state if it is worked out here, otherwise nil
 	synced  bool
 	started bool
 
@@ -60,17 +61,17 @@ func New(ctx context.Context, opts Options) (*Runner, error) {
 		}
 		opts.State.ServiceProxyName = s.ServiceProxyName()
 	}
+	r := &Runner{opts: opts, log: klog.FromContext(ctx), health: opts.Health, wake: make(chan struct{}, 1)}
+	if opts.Feed != nil {
+		r.state = feedState{opts.Feed}
+		return r, nil
+	}
 	state, err := localstate.New(ctx, opts.State)
 	if err != nil {
 		return nil, fmt.Errorf("node-local state: %w", err)
 	}
-	return &Runner{
-		opts:   opts,
-		log:    klog.FromContext(ctx),
-		health: opts.Health,
-		wake:   make(chan struct{}, 1),
-		state:  state,
-	}, nil
+	r.state, r.cluster = state, state
+	return r, nil
 }
 
 // Run does what the function Run does. It can be called once.
@@ -93,7 +94,14 @@ func (r *Runner) Run(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	sourceEnded := make(chan error, 1)
-	go func() { sourceEnded <- r.opts.Source.Run(ctx, r.opts.State.NodeName, &handler{r, progress}) }()
+	go func() {
+		h := &handler{r, progress}
+		if r.opts.Feed != nil {
+			sourceEnded <- r.opts.Feed.Run(ctx, feedHandler{h})
+		} else {
+			sourceEnded <- r.opts.Source.Run(ctx, r.opts.State.NodeName, h)
+		}
+	}()
 
 	err = r.loop.run(ctx, sourceEnded)
 	cancel()
@@ -104,12 +112,15 @@ func (r *Runner) Run(ctx context.Context) error {
 }
 
 // Explain says what is known of a service, and why each endpoint is or is not used on this node, by the objects as they
-// are known now. It returns false if neither an object nor a slice of it is known. The sink's Set and Delete methods
+// are known now. It returns false if neither an object nor a slice of it is known, and with a Feed. The sink's Set and Delete methods
 // cannot call it: they are called while the state is locked.
 func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool) {
+	if r.cluster == nil {
+		return nil, false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state.Explain(name)
+	return r.cluster.Explain(name)
 }
 
 // RequestSync asks for a Sync though nothing may have changed in the cluster, without a resync: for sinks that look at
@@ -145,18 +156,25 @@ type handler struct {
 }
 
 func (h *handler) Update(changes ...watch.Change) {
+	h.update(func() {
+		for _, c := range changes {
+			changed, err := h.cluster.Apply(c.Object, c.Deleted)
+			if err != nil {
+				h.log.Info("Ignoring an object", "reason", err.Error())
+			}
+			if changed {
+				h.progress.Changed(c.Object)
+			}
+		}
+	})
+}
+
+// update changes the state, and notes what that leaves to be handed over.
+func (h *handler) update(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	looks := h.state.Pending().Any() && !h.state.AwaitsNodeCIDR() // the loop, without being told
-	for _, c := range changes {
-		changed, err := h.state.Apply(c.Object, c.Deleted)
-		if err != nil {
-			h.log.Info("Ignoring an object", "reason", err.Error())
-		}
-		if changed {
-			h.progress.Changed(c.Object)
-		}
-	}
+	change()
 	if pending := h.state.Pending(); pending.Any() {
 		h.progress.Queued(pending)
 		if !looks {

@@ -172,6 +172,22 @@ func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
 	require.Equal(t, "awaiting the node's podCIDRs", AwaitingNodeCIDR.String())
 }
 
+// A node without a server serves what it has: that is no reason to restart it, or to take traffic from it.
+func TestTheAnswersSaySinceWhenThereIsNoServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{})
+		p.SetDisconnected(time.Now())
+		for _, h := range []http.Handler{p.Healthz(), p.Livez()} {
+			code, body := ask(t, h)
+			require.Equal(t, 200, code)
+			require.Contains(t, strings.ReplaceAll(body, "+00:00", "Z"), `"disconnectedSince":"2000-01-01T00:00:00Z"`)
+		}
+		p.SetDisconnected(time.Time{})
+		_, body := ask(t, p.Healthz())
+		require.NotContains(t, body, "disconnected")
+	})
+}
+
 func TestTheNodeComesThroughTheSink(t *testing.T) {
 	p := New(Options{})
 	s := sink.Tee(p.Sink())

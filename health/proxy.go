@@ -47,6 +47,7 @@ type Proxy struct {
 
 	mu     sync.Mutex // guards what follows
 	phase  Phase
+	lost   time.Time
 	v4, v6 family
 }
 
@@ -66,6 +67,21 @@ func New(opts Options) *Proxy {
 		healthz: counter("proxy_healthz_total", "/healthz"),
 		livez:   counter("proxy_livez_total", "/livez"),
 	}
+}
+
+// SetDisconnected notes since when no server is there that says what to apply; the zero time: there is one. That is not
+// unhealthy, since what is applied stays and serves. It is in the answers.
+func (p *Proxy) SetDisconnected(since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lost = since
+}
+
+// DisconnectedSince returns what SetDisconnected noted.
+func (p *Proxy) DisconnectedSince() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost
 }
 
 // Phase says how far a proxy has come.

@@ -59,7 +59,13 @@ func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol mod
 	case c.loses:
 		return false
 	}
-	return protocol == model.UDP && c.flags.has(flagServing) || o.DrainingEndpoints && c.flags.draining()
+	return keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(), o.DrainingEndpoints)
+}
+
+// keptWithoutSets tells whether the receiver gets to know an endpoint that is in no set: on a UDP port if it serves (S40),
+// and while it drains if that is asked for.
+func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
+	return protocol == model.UDP && serving || wantsDraining && draining
 }
 
 // model makes the model's value.

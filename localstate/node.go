@@ -1,6 +1,8 @@
 package localstate
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -47,22 +49,68 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
 	}
+	return s.nodeChanged(s.opts.node(s.log, obj, s.node.model))
+}
+
+// NodeTracker follows one node by its Node object, as a State does, for who works out the state of many nodes by [Class].
+type NodeTracker struct {
+	opts Options
+	log  klog.Logger
+	node *model.Node
+}
+
+// NewNodeTracker returns the node of opts.NodeName before anything is known of it. The logger of ctx is kept.
+func NewNodeTracker(ctx context.Context, opts Options) (*NodeTracker, error) {
+	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("invalid options: %w", err)
+	}
+	var n nodeIntake
+	n.init(opts)
+	return &NodeTracker{opts, klog.FromContext(ctx), n.model}, nil
+}
+
+// Set takes a new or changed Node object, and Delete its deletion.
+func (t *NodeTracker) Set(obj *corev1.Node) { t.node = t.opts.node(t.log, obj, t.node) }
+
+// Delete takes the deletion of the Node object.
+func (t *NodeTracker) Delete() { t.node = deletedNode(t.node) }
+
+// Node returns the node with the ServiceCIDRs of the cluster, which are known elsewhere.
+func (t *NodeTracker) Node(serviceCIDRs []netip.Prefix) *model.Node {
+	node := *t.node
+	node.ServiceCIDRs = serviceCIDRs
+	return &node
+}
+
+// AwaitsNodeCIDR is as [State.AwaitsNodeCIDR].
+func (t *NodeTracker) AwaitsNodeCIDR() bool { return t.opts.awaitsNodeCIDR(t.node) }
+
+// Class returns the class of the node.
+func (t *NodeTracker) Class() Class {
+	return Class{
+		Zone: t.node.Zone, MasqueradeAll: t.opts.MasqueradeAll, DrainingEndpoints: t.opts.DrainingEndpoints,
+		DetectsIPv4: t.node.LocalPods.Detects(model.IPv4), DetectsIPv6: t.node.LocalPods.Detects(model.IPv6),
+	}
+}
+
+// node reads the own Node object. What is known of the node already stays where the object does not say it any more.
+func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *model.Node {
 	bad := func(field string, err error) {
-		s.log.Info("Ignoring an invalid value of the Node", "node", klog.KObj(obj), "field", field, "reason", err.Error())
+		log.Info("Ignoring an invalid value of the Node", "node", klog.KObj(obj), "field", field, "reason", err.Error())
 	}
 	node := &model.Node{
-		Name:         s.opts.NodeName,
+		Name:         o.NodeName,
 		Zone:         obj.Labels[corev1.LabelTopologyZone],
-		ServiceCIDRs: s.node.model.ServiceCIDRs,
+		ServiceCIDRs: known.ServiceCIDRs,
 		NotEligible:  obj.DeletionTimestamp != nil,
 	}
 	for _, taint := range obj.Spec.Taints {
 		node.NotEligible = node.NotEligible || taint.Key == taintToBeDeleted
 	}
-	node.IPs = slices.Clone(s.opts.NodeIPs)
+	node.IPs = slices.Clone(o.NodeIPs)
 	for _, ip := range nodeIPs(obj, bad) {
 		given := func(a netip.Addr) bool { return model.FamilyOf(a) == model.FamilyOf(ip) }
-		if !slices.ContainsFunc(s.opts.NodeIPs, given) {
+		if !slices.ContainsFunc(o.NodeIPs, given) {
 			node.IPs = append(node.IPs, ip)
 		}
 	}
@@ -78,18 +126,22 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 			node.PodCIDRs = append(node.PodCIDRs, prefix)
 		}
 	}
-	node.LocalPods = s.opts.DetectLocal.localPods(node.PodCIDRs)
-	if s.opts.DetectLocal.NodeCIDR && len(node.PodCIDRs) == 0 {
+	node.LocalPods = o.DetectLocal.localPods(node.PodCIDRs)
+	if o.DetectLocal.NodeCIDR && len(node.PodCIDRs) == 0 {
 		// A Node that was made anew gets its podCIDRs a moment later. Its pods are what they were (S48).
-		node.LocalPods = s.node.model.LocalPods
+		node.LocalPods = known.LocalPods
 	}
-	return s.nodeChanged(node)
+	return node
 }
 
 // AwaitsNodeCIDR tells that local traffic cannot be told from other traffic yet: that is to go by the Node's podCIDRs, and
 // it has had none so far. What Flush hands over meanwhile would masquerade too little, and drop what pods send (S48).
 func (s *State) AwaitsNodeCIDR() bool {
-	return s.opts.DetectLocal.NodeCIDR && len(s.node.model.LocalPods.CIDRs) == 0
+	return s.opts.awaitsNodeCIDR(s.node.model)
+}
+
+func (o *Options) awaitsNodeCIDR(node *model.Node) bool {
+	return o.DetectLocal.NodeCIDR && len(node.LocalPods.CIDRs) == 0
 }
 
 // nodeIPs reads the addresses of a Node, the internal ones first.
@@ -117,9 +169,13 @@ func (s *State) DeleteNode(name string) bool {
 	if name != s.opts.NodeName || name == "" {
 		return false
 	}
-	node := *s.node.model
+	return s.nodeChanged(deletedNode(s.node.model))
+}
+
+func deletedNode(known *model.Node) *model.Node {
+	node := *known
 	node.NotEligible = true
-	return s.nodeChanged(&node)
+	return &node
 }
 
 // nodeChanged replaces the node and marks the services that depend on what is different.

@@ -339,7 +339,7 @@ func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]in
 		changed = true
 	}
 	if len(in.ranges) > 0 {
-		if all := in.rangesWithVIPs(nodeIP); !slices.Equal(all, ranges) {
+		if all := rangesWithVIPs(in.ranges, in.fields.LoadBalancerIPs, nodeIP); !slices.Equal(all, ranges) {
 			ranges, changed = all, true
 		}
 	}
@@ -349,27 +349,6 @@ func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]in
 	svc := *old
 	svc.Ports, svc.HealthCheck, svc.LoadBalancerSourceRanges = ports, check, ranges
 	return &svc
-}
-
-// rangesWithVIPs is S26: a request from the node to a VIP that the host has as an address of its own comes back with
-// the VIP as its source, so the VIP must be allowed where the node is.
-func (in *serviceIntake) rangesWithVIPs(nodeIP func(model.Family) netip.Addr) []netip.Prefix {
-	ranges := in.ranges
-	for _, f := range model.Families() {
-		ip := nodeIP(f)
-		if !ip.IsValid() || !slices.ContainsFunc(in.ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-			continue
-		}
-		for _, vip := range in.fields.LoadBalancerIPs {
-			if model.FamilyOf(vip) == f {
-				ranges = append(slices.Clip(ranges), netip.PrefixFrom(vip, vip.BitLen()))
-			}
-		}
-	}
-	if len(ranges) == len(in.ranges) {
-		return in.ranges
-	}
-	return rangeSet(ranges)
 }
 
 // familyIndex is the place of a family in an array of two.

@@ -118,7 +118,15 @@ func hintNames(list, name string) bool {
 	if name == "" || !strings.Contains(list, hintSeparator) {
 		return false
 	}
-	return slices.Contains(strings.Split(list, hintSeparator), name)
+	return slices.Contains(splitHints(list), name)
+}
+
+// splitHints returns the names of a joined list.
+func splitHints(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, hintSeparator)
 }
 
 // ignoresSlice tells whether a slice plays no part: one of a headless service (S1), one without a service or a name, or

@@ -73,10 +73,17 @@ func New(ctx context.Context, opts Options) (*State, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
-	s := &State{
+	s := newState(klog.FromContext(ctx), opts)
+	s.node.init(opts)
+	return s, nil
+}
+
+// newState returns a State without a node.
+func newState(log klog.Logger, opts Options) *State {
+	return &State{
 		opts:     opts,
 		families: opts.EnabledFamilies(),
-		log:      klog.FromContext(ctx),
+		log:      log,
 		started:  time.Now(),
 		services: map[model.ServiceName]*service{},
 		slices:   map[sliceKey]*sliceIntake{},
@@ -87,8 +94,6 @@ func New(ctx context.Context, opts Options) (*State, error) {
 
 		indexAbove: indexAbove,
 	}
-	s.node.init(opts)
-	return s, nil
 }
 
 // Pending says what the next Flush has to look at. That something is pending does not mean that the result changes.

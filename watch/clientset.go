@@ -108,6 +108,8 @@ func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
 		c.hub.run(ctx, nodeName, h)
 	case nodeName == "":
 		c.watch(ctx, c.inputs(nil), h)
+	case nodeName == AllNodes:
+		c.watch(ctx, c.inputs(fields.Everything()), h)
 	default:
 		c.watch(ctx, c.inputs(fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName)), h)
 	}

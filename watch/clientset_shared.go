@@ -149,7 +149,7 @@ func (s *hub) Synced() {
 
 // add makes a change pending, unless it is of another node. What was pending of the same object is out of date.
 func (r *sharedRun) add(k key, c Change) {
-	if _, isNode := c.Object.(*corev1.Node); !isNode || r.nodeName != "" && k.name == r.nodeName {
+	if _, isNode := c.Object.(*corev1.Node); !isNode || wantsNode(r.nodeName, k.name) {
 		r.pending[k] = c
 	}
 }

@@ -32,11 +32,16 @@ func (f filter) wants(obj any) bool {
 		_, headless := o.Labels[corev1.IsHeadlessService]
 		return f.headless || !headless
 	case *corev1.Node:
-		return f.nodeName != "" && o.Name == f.nodeName
+		return wantsNode(f.nodeName, o.Name)
 	case *networkingv1.ServiceCIDR:
 		return true
 	}
 	return false
+}
+
+// wantsNode tells whether a run for one node, for none or for all of them delivers a Node.
+func wantsNode(nodeName, name string) bool {
+	return nodeName != "" && (name == nodeName || nodeName == AllNodes)
 }
 
 // servedHere tells whether a Service's labels leave it to this proxy. Without a name of our own, any value of the label,

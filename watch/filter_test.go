@@ -51,6 +51,7 @@ func TestFilterAppliesS1(t *testing.T) {
 		{name: "a headless slice of this named proxy", proxyName: "mine",
 			obj: labelled(labelled(slice("a"), labelServiceProxyName, "mine"), corev1.IsHeadlessService, "")},
 		{name: "the own node", nodeName: "n1", obj: node("n1"), want: true},
+		{name: "any node, when all are wanted", nodeName: AllNodes, obj: node("other"), want: true},
 		{name: "another node", nodeName: "n1", obj: node("n2")},
 		{name: "a node when none is wanted", obj: node("n1")},
 		{name: "a node without a name when none is wanted", obj: node("")},

@@ -224,7 +224,7 @@ func (e *eventHandler) OnDelete(obj any) {
 	if !found {
 		namespace, name = "", namespace
 	}
-	if e.kind == nodes && name != e.filter.nodeName {
+	if e.kind == nodes && !wantsNode(e.filter.nodeName, name) {
 		return
 	}
 	e.update(key{e.kind, namespace, name}.deleted())

@@ -6,11 +6,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// AllNodes is the node name for a program that works for all nodes, such as a remote.Server. No Node has it.
+const AllNodes = "*"
+
 // Source delivers cluster objects.
 type Source interface {
 	// Run delivers until ctx ends, and then returns nil; or until it cannot go on, and then returns why. All that it
 	// started has ended when it returns, and it may be called again. It does not give up because a server or a file is away: it waits, logs and
-	// tries again. nodeName is the node whose Node object is wanted; if it is empty, none is.
+	// tries again. nodeName is the node whose Node object is wanted; if it is empty, none is, and all are if it is [AllNodes].
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 

@@ -1,0 +1,92 @@
+package localstate
+
+import (
+	"maps"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Class is what nodes have in common that are given the same services and endpoints, but for what concerns only one of
+// them: see [NodePart].
+type Class struct {
+	// Zone is the zone of the nodes.
+	Zone string
+	// MasqueradeAll and DrainingEndpoints are the options of these names.
+	MasqueradeAll, DrainingEndpoints bool
+	// DetectsIPv4 and DetectsIPv6 tell whether the nodes can tell their own pods' traffic from other traffic.
+	DetectsIPv4, DetectsIPv6 bool
+}
+
+// Keeps tells whether an endpoint stays in the state of a node that it is in no set of.
+func (c Class) Keeps(e *model.Endpoint) bool {
+	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
+}
+
+// ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, with the
+// options of s where the class does not say otherwise, and has handed over nothing. No endpoint is local in it. What its
+// Flush hands over is what the nodes of the class have in common, and [State.NodeParts] has the rest. The node that it
+// hands over is that of no node: ServiceCIDRs is what counts.
+//
+// s is a State without a NodeName. It shares memory with the new one, and none of it is written to: the two may be used at
+// the same time.
+func (s *State) ForClass(c Class) *State {
+	opts := s.opts
+	opts.MasqueradeAll, opts.DrainingEndpoints = c.MasqueradeAll, c.DrainingEndpoints
+	opts.DetectLocal, opts.NodeIPs = DetectLocal{}, nil
+	n := newState(s.log, opts)
+	n.started = s.started
+	n.indexAbove = s.indexAbove
+	node := &model.Node{Zone: c.Zone, ServiceCIDRs: s.node.model.ServiceCIDRs}
+	if c.DetectsIPv4 {
+		node.LocalPods.CIDRs = append(node.LocalPods.CIDRs, netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+	}
+	if c.DetectsIPv6 {
+		node.LocalPods.CIDRs = append(node.LocalPods.CIDRs, netip.PrefixFrom(netip.IPv6Unspecified(), 0))
+	}
+	n.node.model = node
+	n.node.cidrs = maps.Clone(s.node.cidrs)
+	n.skipped = maps.Clone(s.skipped)
+	for name, from := range s.services {
+		svc := n.service(name)
+		if from.intake != nil {
+			in := *from.intake
+			svc.intake = &in
+			if len(in.ranges) > 0 {
+				n.ranged[svc] = struct{}{}
+			}
+			n.touchFamilies(svc)
+			n.markService(svc)
+		}
+		for _, slice := range from.slices {
+			in := *slice
+			in.service = svc
+			n.slices[in.key()] = &in
+			n.addSlice(&in)
+			n.markEndpoints(svc, in.family)
+		}
+	}
+	return n
+}
+
+// PendingServices returns the names of the services that the next Flush has to look at, in no order.
+func (s *State) PendingServices() []model.ServiceName {
+	names := make([]model.ServiceName, 0, len(s.dirty))
+	for _, svc := range s.dirty {
+		names = append(names, svc.name)
+	}
+	return names
+}
+
+// Discard forgets what is pending without working it out: for a State that is there to be asked for others, with
+// [State.ForClass].
+func (s *State) Discard() {
+	for _, svc := range s.dirty {
+		delete(s.triggers, svc)
+		svc.serviceChanged, svc.endpointsChanged = false, false
+		s.forgetIfEmpty(svc)
+	}
+	clear(s.dirty)
+	s.dirty = s.dirty[:0]
+	s.pending = Pending{}
+}

@@ -1,0 +1,180 @@
+package localstate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// silent is a context without logs: random objects have much that is to be logged.
+func silent(t *testing.T) context.Context { return klog.NewContext(t.Context(), logr.Discard()) }
+
+// fleet works out the state of several nodes by their classes.
+type fleet struct {
+	t        *testing.T
+	base     *State
+	classes  map[Class]*State
+	shared   map[Class]*mirror
+	trackers map[string]*NodeTracker
+}
+
+func newFleet(t *testing.T, opts Options, nodes ...string) *fleet {
+	f := &fleet{t: t, classes: map[Class]*State{}, shared: map[Class]*mirror{}, trackers: map[string]*NodeTracker{}}
+	for _, node := range nodes {
+		opts.NodeName = node
+		tracker, err := NewNodeTracker(silent(t), opts)
+		require.NoError(t, err)
+		f.trackers[node] = tracker
+	}
+	opts.NodeName, opts.NodeIPs, opts.DetectLocal = "", nil, DetectLocal{}
+	base, err := New(silent(t), opts)
+	require.NoError(t, err)
+	base.indexAbove = 2
+	f.base = base
+	return f
+}
+
+func (f *fleet) apply(e event) {
+	if obj, isNode := e.obj.(*corev1.Node); isNode {
+		if tracker := f.trackers[obj.Name]; tracker != nil && e.deleted {
+			tracker.Delete()
+		} else if tracker != nil {
+			tracker.Set(obj)
+		}
+		return
+	}
+	for _, s := range append(slices.Collect(maps.Values(f.classes)), f.base) {
+		_, err := s.Apply(e.obj, e.deleted)
+		require.NoError(f.t, err)
+	}
+}
+
+// state is a node with what it has to do, as it is compared.
+type fleetState struct {
+	node      *model.Node
+	services  map[model.ServiceName]*model.Service
+	endpoints map[model.EndpointKey]*model.Endpoint
+}
+
+// of puts the parts of a node over what its class has.
+func (f *fleet) of(name string) fleetState {
+	tracker := f.trackers[name]
+	class := tracker.Class()
+	state := f.classes[class]
+	if state == nil {
+		state = f.base.ForClass(class)
+		f.classes[class], f.shared[class] = state, newMirror()
+	}
+	shared := f.shared[class]
+	state.Flush(shared)
+	got := fleetState{tracker.Node(shared.node.ServiceCIDRs), map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{}}
+	for name2, svc := range shared.services {
+		parts := state.NodeParts(name2)
+		part := parts[name]
+		got.services[name2] = part.Service(svc, got.node)
+		keys := map[model.EndpointKey]bool{}
+		for key := range shared.endpoints {
+			keys[key] = key.Port.Service == name2
+		}
+		if part != nil {
+			for _, e := range part.Endpoints {
+				keys[e.Key()] = true
+			}
+		}
+		for key, own := range keys {
+			if e := part.Endpoint(class, key, shared.endpoints[key]); own && e != nil {
+				got.endpoints[key] = e
+			}
+		}
+	}
+	return got
+}
+
+// TestAClassAndItsPartsAreWhatEachNodeHas: the state of a node, worked out for its class and put together, is the one that
+// is worked out for it alone, whatever happens, and whenever a class is made.
+func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
+	for seed := range uint64(120) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			d := testdice.Seeded(seed)
+			opts := randomOptions(d)
+			if testdice.OneIn(d, 4) {
+				opts.NodeIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")}
+			}
+			nodes := []string{me, other, "node-3"}
+			f := newFleet(t, opts, nodes...)
+			alone, mirrors := map[string]*State{}, map[string]*mirror{}
+			for _, name := range nodes {
+				opts.NodeName = name
+				state, err := New(silent(t), opts)
+				require.NoError(t, err)
+				alone[name], mirrors[name] = state, newMirror()
+			}
+			for range 30 {
+				for range 1 + d.Roll(4) {
+					e := randomEvent(d)
+					f.apply(e)
+					for _, name := range nodes {
+						_, err := alone[name].Apply(e.obj, e.deleted)
+						require.NoError(t, err)
+					}
+				}
+				if testdice.OneIn(d, 3) {
+					f.base.Discard()
+				}
+				for _, name := range nodes {
+					alone[name].Flush(mirrors[name])
+					want, got := mirrors[name], f.of(name)
+					assert.True(t, want.node.Equal(got.node), "%v\n%v", want.node, got.node)
+					assert.Equal(t, len(want.services), len(got.services))
+					for service, s := range want.services {
+						assert.True(t, s.Equal(got.services[service]), "node %s: %v\n%v", name, s, got.services[service])
+					}
+					for key := range want.endpoints {
+						assert.Equal(t, want.endpoints[key].String(), fmt.Sprint(got.endpoints[key]), "node %s", name)
+						assert.True(t, want.endpoints[key].Equal(got.endpoints[key]), "node %s: %v", name, key)
+					}
+					for key := range got.endpoints {
+						assert.NotNil(t, want.endpoints[key], "node %s: %v", name, got.endpoints[key])
+					}
+					assert.Equal(t, alone[name].AwaitsNodeCIDR(), f.trackers[name].AwaitsNodeCIDR())
+				}
+				if t.Failed() {
+					return
+				}
+			}
+		})
+	}
+}
+
+// What is discarded is forgotten: services that have come and gone leave nothing behind.
+func TestADiscardingStateFreesWhatIsGone(t *testing.T) {
+	s, err := New(t.Context(), Options{})
+	require.NoError(t, err)
+	s.SetService(aService("web"))
+	s.SetEndpointSlice(aSlice("s1", ofService("web")))
+	assert.Equal(t, []model.ServiceName{{Namespace: "ns", Name: "web"}}, s.PendingServices())
+	s.Discard()
+	assert.False(t, s.Pending().Any())
+	class := s.ForClass(Class{})
+	assert.True(t, class.Pending().Any(), "a class begins with everything")
+	s.DeleteService("ns", "web")
+	s.DeleteEndpointSlice("ns", "s1")
+	s.Discard()
+	assert.Empty(t, s.services)
+	assert.Empty(t, s.PendingServices())
+	m := newMirror()
+	class.Flush(m)
+	assert.Len(t, m.services, 1, "one does not know of the other")
+}

@@ -1,0 +1,255 @@
+package localstate
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// NodePart is what one node has of its own in a service, beside what all nodes of its [Class] have: its local endpoints,
+// those that topology hints name the node for, and the count of its health check. It is immutable. The methods put it
+// over what the class has; they take a nil NodePart for none.
+type NodePart struct {
+	// Endpoints are in the order of their keys. Each takes the place of the class's endpoint with its key, or is there
+	// besides.
+	Endpoints []*model.Endpoint
+	// Unselected are ports in whose sets no other endpoints are than those in Endpoints, because hints name this node
+	// (S22).
+	Unselected []PortFamily
+	// LocalEndpoints are the counts of the health check (S38), for IPv4 and IPv6.
+	LocalEndpoints [2]int
+}
+
+// PortFamily is one port of a service in one family.
+type PortFamily struct {
+	Port     string
+	Protocol model.Protocol
+	Family   model.Family
+}
+
+func (p PortFamily) compare(o PortFamily) int {
+	return cmp.Or(cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.Family, o.Family))
+}
+
+// Equal tells whether two parts say the same.
+func (p *NodePart) Equal(o *NodePart) bool {
+	if p == o || p == nil || o == nil {
+		return p == o
+	}
+	return p.LocalEndpoints == o.LocalEndpoints && slices.Equal(p.Unselected, o.Unselected) &&
+		slices.EqualFunc(p.Endpoints, o.Endpoints, (*model.Endpoint).Equal)
+}
+
+// Service returns a service of the class as it is for the node: with the count of its own endpoints, and with the VIPs as
+// allowed sources where the node's address is (S26). It is the service itself if that is the same.
+func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service {
+	if svc == nil {
+		return nil
+	}
+	own := *svc
+	changed := false
+	if h := svc.HealthCheck; h != nil {
+		check := &model.HealthCheck{NodePort: h.NodePort}
+		if p != nil {
+			check.LocalEndpointsIPv4, check.LocalEndpointsIPv6 = p.LocalEndpoints[0], p.LocalEndpoints[1]
+		}
+		if *check != *h {
+			own.HealthCheck, changed = check, true
+		}
+	}
+	if len(svc.LoadBalancerSourceRanges) > 0 {
+		ranges := rangesWithVIPs(svc.LoadBalancerSourceRanges, svc.LoadBalancerIPs, node.IP)
+		if !slices.Equal(ranges, svc.LoadBalancerSourceRanges) {
+			own.LoadBalancerSourceRanges, changed = ranges, true
+		}
+	}
+	if !changed {
+		return svc
+	}
+	return &own
+}
+
+// Endpoint returns the endpoint with a key as it is for the node, or nil if there is none. shared is that of the class, or
+// nil.
+func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoint) *model.Endpoint {
+	if p == nil {
+		return shared
+	}
+	at, found := slices.BinarySearchFunc(p.Endpoints, key, func(e *model.Endpoint, key model.EndpointKey) int { return e.Key().Compare(key) })
+	switch {
+	case found:
+		return p.Endpoints[at]
+	case shared == nil || !slices.Contains(p.Unselected, PortFamily{key.Port.Port, key.Port.Protocol, shared.Family()}):
+		return shared
+	case !c.Keeps(shared):
+		return nil
+	case shared.Sets == 0:
+		return shared
+	}
+	own := *shared
+	own.Sets = 0
+	return &own
+}
+
+// nodePlaces is what one node has of a port in one family: places of candidates.
+type nodePlaces struct {
+	local, hinted []int
+	anyReady      bool
+}
+
+// NodeParts returns what nodes have of their own in a service, by their names, according to the objects as they are known
+// now. s is one of [State.ForClass]. It looks at every endpoint of the service once, however many nodes there are.
+func (s *State) NodeParts(name model.ServiceName) map[string]*NodePart {
+	svc := s.services[name]
+	if svc == nil || svc.intake == nil {
+		return nil
+	}
+	parts := map[string]*NodePart{}
+	part := func(node string) *NodePart {
+		if parts[node] == nil {
+			parts[node] = &NodePart{}
+		}
+		return parts[node]
+	}
+	for _, f := range s.families {
+		if !svc.intake.serves(f) {
+			continue
+		}
+		var all entries
+		svc.entries(&all, f)
+		if svc.intake.fields.HealthCheck != nil {
+			for list := all.list; len(list) > 0; {
+				n := sameAddr(list)
+				for _, node := range all.servingNodes(list[:n]) {
+					part(node).LocalEndpoints[familyIndex(f)]++
+				}
+				list = list[n:]
+			}
+		}
+		for i := range svc.intake.fields.Ports {
+			port := &svc.intake.fields.Ports[i]
+			p := familyPort{State: s, svc: svc, port: port, name: svc.intake.fields.PortName(*port), family: f}
+			p.nodeParts(&all, part)
+		}
+	}
+	for _, p := range parts {
+		slices.SortFunc(p.Endpoints, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
+		slices.SortFunc(p.Unselected, PortFamily.compare)
+	}
+	return parts
+}
+
+// nodeParts adds what nodes have of their own of one port in one family.
+func (p *familyPort) nodeParts(all *entries, part func(node string) *NodePart) {
+	all.forPort(p.name.Port, p.name.Protocol)
+	candidates := all.candidates(nil, all.list)
+	var n counts
+	p.counter().count(&n, candidates, 1)
+	shared := p.rules(&n)
+
+	nodes := map[string]*nodePlaces{}
+	places := func(node string) *nodePlaces {
+		if nodes[node] == nil {
+			nodes[node] = &nodePlaces{}
+		}
+		return nodes[node]
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		if c.loses {
+			continue
+		}
+		ready := c.flags.has(flagReady)
+		if node := c.place().node; node != "" {
+			at := places(node)
+			at.local = append(at.local, i)
+			at.anyReady = at.anyReady || ready
+		}
+		if ready && n.withoutNodeHint == 0 && !shared.headless {
+			for _, node := range slices.Compact(slices.Sorted(slices.Values(splitHints(c.place().nodeHints)))) {
+				at := places(node)
+				at.hinted = append(at.hinted, i)
+			}
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		at, r := nodes[node], shared
+		r.nodeName, r.anyLocalReady = node, at.anyReady
+		if len(at.hinted) > 0 {
+			r.topology = topologyNode
+			own := part(node)
+			own.Unselected = append(own.Unselected, PortFamily{p.name.Port, p.name.Protocol, p.family})
+		}
+		own := append(slices.Clone(at.local), at.hinted...)
+		slices.Sort(own)
+		for _, i := range slices.Compact(own) {
+			c := candidates[i]
+			if c.place().node == node {
+				c.flags |= flagLocal
+			}
+			if sets := r.sets(&c); c.handedOver(&p.opts, sets, p.name.Protocol) {
+				value := c.model(p.name, sets)
+				to := part(node)
+				to.Endpoints = append(to.Endpoints, &value)
+			}
+		}
+	}
+}
+
+// servingNodes returns the nodes for which the entries of one address count in a health check, as servesLocally tells it of
+// one node.
+func (e *entries) servingNodes(same []entry) []string {
+	var nodes []string
+	add := func(slice *sliceIntake, at int32) {
+		if node := slice.places[at].Value().node; node != "" && slice.flags(int(at)).has(flagReady) && !slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	if len(same) == 1 {
+		if slice := e.slices[same[0].slice]; len(slice.ports) > 0 {
+			add(slice, same[0].at)
+		}
+		return nodes
+	}
+	var asked []slicePort
+	for _, x := range same {
+		for _, p := range e.slices[x.slice].ports {
+			p.number = 0
+			if slices.Contains(asked, p) {
+				continue
+			}
+			asked = append(asked, p)
+			e.forPort(p.name, p.protocol)
+			for _, c := range e.candidates(nil, same) {
+				if !c.loses {
+					add(c.slice, c.at)
+				}
+			}
+		}
+	}
+	return nodes
+}
+
+// rangesWithVIPs is S26: a request from the node to a VIP that the host has as an address of its own comes back with
+// the VIP as its source, so the VIP must be allowed where the node is.
+func rangesWithVIPs(ranges []netip.Prefix, vips []netip.Addr, nodeIP func(model.Family) netip.Addr) []netip.Prefix {
+	all := ranges
+	for _, f := range model.Families() {
+		ip := nodeIP(f)
+		if !ip.IsValid() || !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			continue
+		}
+		for _, vip := range vips {
+			if model.FamilyOf(vip) == f {
+				all = append(slices.Clip(all), netip.PrefixFrom(vip, vip.BitLen()))
+			}
+		}
+	}
+	if len(all) == len(ranges) {
+		return ranges
+	}
+	return rangeSet(all)
+}

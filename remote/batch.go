@@ -1,0 +1,185 @@
+package remote
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+const (
+	chunkSize     = 1 << 18 // bytes of a message, before compression, that are enough
+	compressAbove = 1 << 13
+)
+
+// batches are the encoded differences to the current version of a class: each is encoded once, by the first session that
+// needs it, while the others wait for it and not for each other.
+type batches struct {
+	mu sync.Mutex
+	by map[*version]*batch
+}
+
+// batch is the difference between two versions: for each message to send, the encoded fields of an Update.
+type batch struct {
+	once   sync.Once
+	chunks [][]byte
+}
+
+func newBatches() *batches { return &batches{by: map[*version]*batch{}} }
+
+// from returns the difference of the current version from an older one, or from nothing if that is nil.
+func (b *batches) from(old, current *version, triggers [2][]time.Time) [][]byte {
+	b.mu.Lock()
+	found := b.by[old]
+	if found == nil {
+		found = &batch{}
+		b.by[old] = found
+	}
+	b.mu.Unlock()
+	found.once.Do(func() {
+		var w chunkWriter
+		var before *sink.Snapshot
+		if old != nil {
+			before = old.state
+		}
+		for c := range current.state.ChangesSince(before) {
+			w.service(encodeChange(c))
+		}
+		for i, f := range model.Families() {
+			for _, t := range triggers[i] {
+				w.update.Triggers = append(w.update.Triggers, &remotev1.Trigger{Family: uint32(f), Nanos: uint64(t.UnixNano())})
+			}
+		}
+		found.chunks = w.done()
+	})
+	return found.chunks
+}
+
+func encodeChange(c sink.Change) *remotev1.ServiceChange {
+	out := &remotev1.ServiceChange{Namespace: c.Name.Namespace, Name: c.Name.Name}
+	if c.New == nil {
+		out.Deleted = true
+		return out
+	}
+	out.Whole = c.Old == nil
+	if c.ServiceChanged() {
+		out.Service = encodeService(c.New.Service)
+	}
+	for before, now := range c.Endpoints() {
+		if now != nil {
+			out.Endpoints = append(out.Endpoints, encodeEndpoint(now))
+		} else {
+			out.Removed = append(out.Removed, encodeKey(before.Key()))
+		}
+	}
+	return out
+}
+
+// chunkWriter collects changes in messages of a reasonable size.
+type chunkWriter struct {
+	update remotev1.Update
+	size   int
+	chunks [][]byte
+}
+
+func (w *chunkWriter) service(c *remotev1.ServiceChange) {
+	w.update.Services = append(w.update.Services, c)
+	w.grown(proto.Size(c))
+}
+
+func (w *chunkWriter) part(p *remotev1.NodePart) {
+	w.update.Own = append(w.update.Own, p)
+	w.grown(proto.Size(p))
+}
+
+func (w *chunkWriter) grown(by int) {
+	if w.size += by; w.size >= chunkSize {
+		w.flush()
+	}
+}
+
+func (w *chunkWriter) flush() {
+	b := marshal(&w.update)
+	if len(b) > compressAbove {
+		b = marshal(&remotev1.Update{Compressed: compress(b)})
+	}
+	if len(b) > 0 {
+		w.chunks = append(w.chunks, b)
+	}
+	w.update.Reset()
+	w.size = 0
+}
+
+func (w *chunkWriter) done() [][]byte {
+	w.flush()
+	return w.chunks
+}
+
+func marshal(m proto.Message) []byte {
+	b, err := proto.Marshal(m)
+	if err != nil { // a text that is not UTF-8, which no Kubernetes object has
+		return nil
+	}
+	return b
+}
+
+func compress(b []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(b) // to memory: it does not fail
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// ownChanges are the changes from what a node had of its own to what it has.
+func (w *chunkWriter) ownChanges(before, now map[model.ServiceName]*localstate.NodePart) {
+	for name := range before {
+		if now[name] == nil {
+			w.part(encodePart(name, nil))
+		}
+	}
+	for name, p := range now {
+		if !p.Equal(before[name]) {
+			w.part(encodePart(name, p))
+		}
+	}
+}
+
+// frame is an Update that is encoded already, in pieces: in protobuf the pieces of a message, one after the other, are the
+// message. Most of it is shared with other clients and not copied.
+type frame [][]byte
+
+// codec sends frames as they are, and other messages as protobuf does.
+type codec struct{ encoding.CodecV2 }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	f, ok := v.(frame)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	var out mem.BufferSlice
+	for _, b := range f {
+		if len(b) > 0 {
+			out = append(out, mem.SliceBuffer(b))
+		}
+	}
+	return out, nil
+}
+
+func newCodec() (codec, error) {
+	inner := encoding.GetCodecV2("proto")
+	if inner == nil {
+		return codec{}, fmt.Errorf("gRPC has no protobuf codec")
+	}
+	return codec{inner}, nil
+}

@@ -1,0 +1,200 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options say what [Run] connects. Targets and Sink are needed; everything else has a default.
+type Options struct {
+	// Targets are the servers, all of which have the same: unix:///PATH, or ADDRESS:PORT. They are addresses, not names:
+	// what resolves names may be behind the Services that this node programs. They are tried in random order.
+	Targets []string
+	// TLS is for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or what else verifies
+	// the server's.
+	TLS *tls.Config
+	// Insecure goes to targets that are not Unix sockets without TLS.
+	Insecure bool
+	// Sink is where the node-local state goes.
+	Sink sink.Sink
+	// State has the options of this node: NodeName, Families, NodeIPs, MasqueradeAll, DrainingEndpoints and DetectLocal.
+	// The others are those of the server, and an error here. NodeName may be empty if the certificate has it.
+	State localstate.Options
+
+	// MaxBackoff is the most time between two attempts to connect. The first one after a connection was lost comes
+	// within a second, at another target if there is one; then the pauses double, and are spread. Default 15 s.
+	MaxBackoff time.Duration
+
+	// Resume, if given, is what another client of the same node has already: the server sends what changed since, if it
+	// still knows, and otherwise everything. It is for programs that look at changes; a Feed that is cut off resumes by
+	// itself.
+	Resume *Resume
+
+	// The rest is as in kubeproxy.Options.
+
+	MinInterval, RetryInterval, ResyncInterval time.Duration
+	OnPortError                                func(*sink.PortError)
+	Metrics                                    prometheus.Registerer
+	Health                                     *health.Proxy
+}
+
+// Resume names a state of one server.
+type Resume struct {
+	InstanceID string
+	Revision   uint64
+}
+
+// Run keeps the sink in step with what a server says about this node until ctx ends, and then returns nil. To the sink it
+// keeps the promises of kubeproxy.Run: what that does with a state of its own, this does with the server's. While no
+// server is there, the sink keeps what it has, and is still asked to retry and to resync; Options.Health says since when.
+//
+// It returns an error if the options are wrong, or if a Sync fails with a sink.PermanentError.
+func Run(ctx context.Context, opts Options) error {
+	c, err := NewFeed(opts)
+	if err != nil {
+		return err
+	}
+	return kubeproxy.Run(ctx, kubeproxy.Options{
+		Feed: c, Sink: opts.Sink, State: localstate.Options{Families: opts.State.Families},
+		MinInterval: opts.MinInterval, RetryInterval: opts.RetryInterval, ResyncInterval: opts.ResyncInterval,
+		OnPortError: opts.OnPortError, Metrics: opts.Metrics, Health: c.opts.Health,
+	})
+}
+
+func (o Options) withDefaults() (Options, error) {
+	var errs []error
+	if len(o.Targets) == 0 {
+		errs = append(errs, errors.New("no targets"))
+	}
+	tcp := false
+	for _, target := range o.Targets {
+		if path, ok := strings.CutPrefix(target, "unix://"); ok {
+			if !strings.HasPrefix(path, "/") {
+				errs = append(errs, fmt.Errorf("target %q: the path of a socket has to be absolute", target))
+			}
+			continue
+		}
+		tcp = true
+		host, _, err := net.SplitHostPort(target)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("target %q: %w", target, err))
+		} else if _, err := netip.ParseAddr(host); err != nil {
+			errs = append(errs, fmt.Errorf("target %q is not ADDRESS:PORT; to resolve a name may take the services that this node programs", target))
+		}
+	}
+	switch {
+	case tcp && o.TLS == nil && !o.Insecure:
+		errs = append(errs, errors.New("neither TLS nor Insecure"))
+	case o.TLS != nil && o.Insecure:
+		errs = append(errs, errors.New("both TLS and Insecure"))
+	}
+	if s := o.State; s.ServiceProxyName != "" || s.NoExternalIPs || len(s.DropAnnotations) > 0 || s.EndpointDetails || s.HeadlessServices || s.ExternalNameServices {
+		errs = append(errs, errors.New("state: ServiceProxyName, NoExternalIPs, DropAnnotations, EndpointDetails, HeadlessServices and ExternalNameServices are options of the server"))
+	}
+	if o.MaxBackoff < 0 {
+		errs = append(errs, fmt.Errorf("MaxBackoff %v is negative", o.MaxBackoff))
+	}
+	if o.MaxBackoff == 0 {
+		o.MaxBackoff = 15 * time.Second
+	}
+	if o.Health == nil {
+		o.Health = health.New(health.Options{})
+	}
+	return o, errors.Join(errs...)
+}
+
+// Feed is the kubeproxy.Feed that gets the state from a server. [Run] makes one; a program that has a kubeproxy.Runner of
+// its own makes it with [NewFeed]. It serves one Runner.
+type Feed struct {
+	opts Options
+	view *view // under the Runner's lock
+
+	mu       sync.Mutex // guards what follows
+	revision uint64     // of the last complete batch
+	instance string     // that it is of
+	flushed  uint64     // the revision that the sink was last told
+	outcome  ack        // of the last Sync
+	news     chan struct{}
+
+	partial bool // what has come are changes since Options.Resume: of the dialer
+}
+
+// ack is what the server is to be told.
+type ack struct {
+	revision uint64
+	problem  string
+}
+
+var _ kubeproxy.Feed = (*Feed)(nil)
+
+// NewFeed returns a Feed that does not run yet. Of the options Targets, TLS, Insecure, State, MaxBackoff, Resume and Health
+// count: give the same State and Health to the Runner, except for what its Options say of a Feed.
+func NewFeed(opts Options) (*Feed, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("invalid options: %w", err)
+	}
+	return &Feed{opts: opts, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
+}
+
+// Position returns what the newest state is called that has come: by it another client of the same node can go on, see
+// Options.Resume.
+func (c *Feed) Position() Resume {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Resume{InstanceID: c.instance, Revision: c.revision}
+}
+
+// Run implements kubeproxy.Feed.
+func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
+	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx)}
+	d.run(ctx)
+	return nil
+}
+
+// Pending implements kubeproxy.Feed.
+func (c *Feed) Pending() localstate.Pending { return c.view.pending }
+
+// Flush implements kubeproxy.Feed.
+func (c *Feed) Flush(r localstate.Receiver) localstate.Changes {
+	changes := c.view.flush(r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flushed = c.revision
+	return changes
+}
+
+// NoLocalEndpoints implements kubeproxy.Feed.
+func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.noLocal.total() }
+
+// Applied implements kubeproxy.Feed: what it is told goes to the server.
+func (c *Feed) Applied(err error) {
+	now := ack{}
+	if err != nil {
+		now.problem = err.Error()
+		now.problem = strings.ToValidUTF8(now.problem[:min(len(now.problem), maxErrorText)], "")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now.revision = c.flushed
+	c.outcome = now
+	select {
+	case c.news <- struct{}{}:
+	default: // it will be looked at anyway
+	}
+}

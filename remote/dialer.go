@@ -1,0 +1,349 @@
+package remote
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/klog/v2"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+)
+
+// dialer keeps a client connected. It is used by one goroutine.
+type dialer struct {
+	client  *Feed
+	handler kubeproxy.FeedHandler
+	log     klog.Logger
+	synced  bool
+	lost    time.Time     // since when there is no server
+	later   time.Duration // what a server has asked for that has too much to do
+	got     bool          // the last stream brought a batch
+	forget  bool          // digests do not help: ask for everything
+}
+
+const (
+	firstPause = 250 * time.Millisecond
+	// firstWait is how long a server may take to say anything at all: longer than it lets clients wait for their turn.
+	firstWait = 15 * time.Second
+	// silentBeats is how many heartbeats may be missing.
+	silentBeats = 3
+	maxUpdate   = 64 << 20 // bytes of a message, and of what is compressed in it
+)
+
+// run tries one target after the other until ctx ends.
+func (d *dialer) run(ctx context.Context) {
+	targets := append([]string(nil), d.client.opts.Targets...)
+	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	pause := min(firstPause, d.client.opts.MaxBackoff)
+	d.disconnected(time.Now())
+	for i := 0; ctx.Err() == nil; i++ {
+		target := targets[i%len(targets)]
+		d.got, d.later = false, 0
+		err := d.stream(ctx, target)
+		if ctx.Err() != nil {
+			return
+		}
+		if d.got {
+			pause = min(firstPause, d.client.opts.MaxBackoff)
+		}
+		if d.lost.IsZero() {
+			d.disconnected(time.Now())
+		}
+		wait := pause/2 + rand.N(pause)
+		if d.later > 0 {
+			wait = d.later
+		} else {
+			pause = min(2*pause, d.client.opts.MaxBackoff)
+		}
+		d.log.Info("No connection to a server: what is applied stays", "target", target, "reason", err.Error(),
+			"since", d.lost, "retryIn", wait)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// disconnected notes since when there is no server; zero: there is one.
+func (d *dialer) disconnected(since time.Time) {
+	d.lost = since
+	d.client.opts.Health.SetDisconnected(since)
+}
+
+// stream works with one server until something goes wrong.
+func (d *dialer) stream(ctx context.Context, target string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	conn, err := d.dial(target)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(&remotev1.Request{Hello: d.hello()}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
+		return err
+	}
+	updates := make(chan *remotev1.Update)
+	go func() {
+		defer close(updates)
+		for {
+			u, err := stream.Recv()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case updates <- u:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() { // the goroutine ends before the stream is done with
+		cancel(nil)
+		for range updates {
+		}
+	}()
+	c := &conversation{dialer: d, stream: stream, beat: firstWait / silentBeats}
+	silence := time.NewTimer(firstWait)
+	defer silence.Stop()
+	for {
+		select {
+		case u, ok := <-updates:
+			if !ok {
+				return context.Cause(ctx)
+			}
+			if err := c.take(ctx, u); err != nil {
+				return err
+			}
+			silence.Reset(max(c.beat*silentBeats, time.Millisecond))
+		case <-d.client.news:
+			if err := c.acknowledge(); err != nil {
+				return err
+			}
+		case <-silence.C:
+			return fmt.Errorf("the server is silent for %v", c.beat*silentBeats)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if !strings.HasPrefix(target, "unix://") {
+		if d.client.opts.TLS != nil {
+			creds = credentials.NewTLS(d.client.opts.TLS)
+		}
+		target = "passthrough:///" + target
+	}
+	return grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxUpdate)),
+		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window))
+}
+
+func (d *dialer) hello() *remotev1.Hello {
+	o := d.client.opts.State
+	hello := &remotev1.Hello{Node: o.NodeName, Options: encodeOptions(o)}
+	if r := d.client.opts.Resume; r != nil {
+		hello.Resume = &remotev1.Resume{InstanceID: r.InstanceID, Revision: r.Revision}
+	}
+	if d.client.partial {
+		p := d.client.Position()
+		hello.Resume = &remotev1.Resume{InstanceID: p.InstanceID, Revision: p.Revision}
+		return hello
+	}
+	d.handler.Update(func() {
+		if digest := d.client.view.digest(); digest != nil && !d.forget {
+			d.client.mu.Lock()
+			hello.Resume = &remotev1.Resume{InstanceID: d.client.instance, Revision: d.client.revision, Digest: digest}
+			d.client.mu.Unlock()
+		}
+	})
+	d.forget = false
+	return hello
+}
+
+// conversation is one stream.
+type conversation struct {
+	*dialer
+	stream   grpc.BidiStreamingClient[remotev1.Request, remotev1.Update]
+	beat     time.Duration
+	instance string
+	kind     remotev1.Kind
+	batch    []*remotev1.Update
+	complete bool // a batch of this stream has been taken
+	acked    ack
+}
+
+// take takes a message.
+func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
+	if u.HeartbeatMillis > 0 {
+		c.beat = time.Duration(u.HeartbeatMillis) * time.Millisecond
+	}
+	if u.InstanceID != "" {
+		c.instance = u.InstanceID
+	}
+	switch u.Kind {
+	case remotev1.Kind_HEARTBEAT:
+		return c.compare(u.Sync)
+	case remotev1.Kind_LATER:
+		c.later = min(time.Duration(u.RetryAfterMillis)*time.Millisecond, 5*time.Minute)
+		return errors.New("the server has too much to do")
+	case remotev1.Kind_COMPARE:
+		return c.answer(u.GetCompare().GetBuckets())
+	case remotev1.Kind_KIND_UNKNOWN:
+		if len(c.batch) == 0 {
+			return errors.New("malformed message: a batch without a kind")
+		}
+	case remotev1.Kind_DIFF, remotev1.Kind_RESET, remotev1.Kind_RESUMED:
+		if len(c.batch) > 0 {
+			return errors.New("malformed message: a batch begins within another one")
+		}
+		c.kind = u.Kind
+	default:
+		return fmt.Errorf("a batch of an unknown kind: %v", u.Kind)
+	}
+	if len(u.Compressed) > 0 {
+		inner, err := decompress(u.Compressed)
+		if err != nil {
+			return fmt.Errorf("malformed message: %w", err)
+		}
+		u.Compressed = nil
+		c.batch = append(c.batch, inner)
+	}
+	c.batch = append(c.batch, u)
+	if u.Sync == nil {
+		return nil
+	}
+	return c.end(ctx, u.Sync.Revision)
+}
+
+// end takes a batch that is complete.
+func (c *conversation) end(ctx context.Context, revision uint64) error {
+	batch := c.batch
+	c.batch = nil
+	var err error
+	idle := false
+	c.handler.Update(func() {
+		if c.kind != remotev1.Kind_RESUMED {
+			c.client.partial = c.kind == remotev1.Kind_DIFF && (c.client.view.node == nil || c.client.partial)
+			err = c.client.view.take(ctx, c.kind, batch)
+		}
+		if err != nil {
+			return
+		}
+		c.client.mu.Lock()
+		defer c.client.mu.Unlock()
+		c.client.instance, c.client.revision = c.instance, revision
+		if idle = c.synced && !c.client.view.pending.Any(); idle { // the sink has it all
+			c.client.flushed, c.client.outcome.revision = revision, revision
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("malformed message: %w", err)
+	}
+	c.complete, c.got = true, true
+	if !c.lost.IsZero() {
+		c.log.Info("Connected to a server", "instance", c.instance, "kind", c.kind.String(), "revision", revision)
+		c.disconnected(time.Time{})
+	}
+	if !c.synced {
+		c.synced = true
+		c.handler.Synced()
+	}
+	if idle {
+		return c.acknowledge()
+	}
+	return nil
+}
+
+// acknowledge tells the server how far the sink is, if it does not know.
+func (c *conversation) acknowledge() error {
+	c.client.mu.Lock()
+	now, newest := c.client.outcome, c.client.revision
+	c.client.mu.Unlock()
+	if !c.complete || now.revision != newest || now == c.acked {
+		return nil
+	}
+	c.acked = now
+	err := c.stream.Send(&remotev1.Request{Ack: &remotev1.Ack{Revision: now.revision, Error: now.problem}})
+	if errors.Is(err, io.EOF) {
+		return nil // Recv says why
+	}
+	return err
+}
+
+// compare looks whether the server means that the client has what it has.
+func (c *conversation) compare(sync *remotev1.Sync) error {
+	theirs := sync.GetDigest()
+	if theirs.GetVersion() != digestVersion || len(c.batch) > 0 || c.client.partial {
+		return nil
+	}
+	var ours *remotev1.Digest
+	var revision uint64
+	c.handler.Update(func() {
+		ours = c.client.view.digest()
+		c.client.mu.Lock()
+		defer c.client.mu.Unlock()
+		revision = c.client.revision
+	})
+	if revision != sync.Revision || bytes.Equal(ours.Shared, theirs.Shared) && bytes.Equal(ours.Own, theirs.Own) {
+		return nil
+	}
+	c.forget = true
+	return errors.New("the state is not what the server has: asking for all of it")
+}
+
+// answer sends the digests that the server asks for.
+func (c *conversation) answer(wanted []uint32) error {
+	out := &remotev1.Digests{}
+	c.handler.Update(func() {
+		if len(wanted) == 0 {
+			out.Buckets = c.client.view.shared.buckets.bytes()
+			return
+		}
+		for name, d := range serviceDigests(c.client.view.shared.snapshot, wanted) {
+			out.Services = append(out.Services, &remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.bytes()})
+		}
+	})
+	err := c.stream.Send(&remotev1.Request{Digests: out})
+	if errors.Is(err, io.EOF) {
+		return nil // Recv says why
+	}
+	return err
+}
+
+func decompress(b []byte) (*remotev1.Update, error) {
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxUpdate+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxUpdate {
+		return nil, fmt.Errorf("more than %d bytes are compressed in a message", maxUpdate)
+	}
+	var u remotev1.Update
+	if err := proto.Unmarshal(text, &u); err != nil {
+		return nil, err
+	}
+	return &u, nil
+}

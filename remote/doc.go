@@ -1,0 +1,74 @@
+// Package remote is the model over gRPC: one brain, a [Server], watches the cluster and works out what each node has to
+// do with service traffic; on each node [Run] gets that from the brain and feeds a sink, with the promises of
+// kubeproxy.Run. A node is sent what changes for it, and nothing else; its backend needs no access to the API server, and
+// can be a process in any language: the messages are in v1/remote.proto.
+//
+//	API server                 the brain (replicas, none knows of another)         nodes
+//	Services        watch.     Server                               gRPC, mTLS     Run
+//	EndpointSlices  Source     localstate, once for each class  ->  or Unix   ->   the two layers   ->  sink.Sink
+//	Nodes           ------->   of nodes, and each node's parts      sockets        put together
+//
+// # The life of a connection
+//
+//	client                                     server
+//	Hello: node, options, digest          ->   everything listed? if not: UNAVAILABLE, another one is asked
+//	                                      <-   RESUMED    the digest is that of the newest state: one message
+//	                                           DIFF       it is that of a state from before: what changed since
+//	                                           COMPARE    it is another one: buckets, then services; what differs
+//	                                           RESET      there is none: everything, applied only at the end
+//	                                           LATER      too many need a full state: when to come again
+//	Ack: revision, error of Sync          ->   the node has it; the error is on the status page and in the metrics
+//	                                      <-   DIFF       from what was acknowledged to the newest, whatever that is now
+//	Ack                                   ->
+//	                                      <-   HEARTBEAT  with the digest: silence, or a state that differs, is noticed
+//	(cut, or silent for 3 heartbeats)          nothing is queued, nothing is lost: the client holds its state ...
+//	Hello to another target, with jitter  ->   ... and says what it has
+//
+// A client has one batch in flight. However slow it is, it is not cut off, costs nobody else anything, and gets the sum
+// of what it missed in one batch. While no server is there, the node keeps what it has; health.Proxy says since when.
+//
+// # Classes
+//
+// Nodes that agree in zone, options and in whether they can detect local traffic are a class ([localstate.Class]). Its
+// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. What a node
+// has of its own (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) is sent besides.
+// A change that alters nothing for a class wakes none of its nodes. A node that moves to another zone is sent the
+// difference between the two classes.
+//
+// The server's memory is that of one state for each class, and for each client pointers into it. Of versions since
+// replaced, what changed is kept for ServerOptions.Keep.
+//
+// # Replicas
+//
+// Replicas have nothing in common but the cluster. Their revisions are never compared: a client that comes from another
+// replica says by a digest what it has, over the meaning of the state, and is sent what differs. Where nothing does, its
+// sink is not called.
+//
+// # Who may ask
+//
+// On a Unix socket, whoever its mode lets open it. Over TCP, clients with a certificate, whose common name
+// system:node:NAME is the name of the node, as kubelets have; [ServeOptions] takes another function. Without TLS
+// only where the caller says so by name. Targets are addresses, not names: to resolve a name may take the very Services
+// that the node programs. A malformed message ends its stream, with an error that says what was wrong.
+//
+// # Metrics
+//
+// A Server has
+//
+//	kubeproxy_remote_clients, _clients_behind, _clients_failing
+//	kubeproxy_remote_revision
+//	kubeproxy_remote_batches_total{kind}    reset, resumed, resumed_diff, compared, diff, later
+//	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
+//	kubeproxy_remote_apply_errors_total
+//
+// and [Server.StatusHandler] has the worst clients. A client has the metrics of kubeproxy.Run. The network programming
+// latency counts changes that are the class's; those of local endpoints alone have no trigger times here.
+//
+// # Why it is in the library's module
+//
+// A module of its own would keep google.golang.org/grpc out of the library's go.mod, at the price of a second version to
+// keep in step and of programs that cannot be built from one module. What adopters would notice is versions that are
+// lifted, so the version required is one whose own requirements are not above those that are here anyway: it lifts
+// nothing. A program that does not import remote links none of it, which a test holds. A program may require a newer
+// gRPC.
+package remote

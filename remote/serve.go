@@ -1,0 +1,198 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"k8s.io/klog/v2"
+
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+)
+
+// NodeFunc returns the name of the node that a client works for, or why it is not let in. claimed is what the client says
+// itself, and may be empty. peer.FromContext has its address and certificates.
+type NodeFunc func(ctx context.Context, claimed string) (string, error)
+
+// ServeOptions say who may ask.
+type ServeOptions struct {
+	// TLS is for listeners that are not Unix sockets. It needs certificates, and ClientCAs: clients have to have a
+	// certificate from one of them.
+	TLS *tls.Config
+	// Insecure serves without TLS on a listener that is not a Unix socket. Then Node is needed.
+	Insecure bool
+	// Node says which node a client is. The default goes by the certificate, whose common name is
+	// system:node:NAME as that of a kubelet; and on a Unix socket, which only those can open whom its mode lets, by what
+	// the client says.
+	Node NodeFunc
+}
+
+// ClaimedNode is the [NodeFunc] that believes what clients say: for Unix sockets, tests, and networks where something else
+// lets in only those who may ask.
+func ClaimedNode(_ context.Context, claimed string) (string, error) { return claimed, nil }
+
+// CertificateNode is the [NodeFunc] that goes by the client's certificate: its common name is system:node:NAME.
+func CertificateNode(ctx context.Context, claimed string) (string, error) {
+	p, _ := peer.FromContext(ctx)
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 {
+		return "", errors.New("there is no verified client certificate")
+	}
+	subject := info.State.PeerCertificates[0].Subject.CommonName
+	name, ok := strings.CutPrefix(subject, "system:node:")
+	if !ok || name == "" {
+		return "", fmt.Errorf("the certificate is for %q, which is not system:node:NAME", subject)
+	}
+	if claimed != "" && claimed != name {
+		return "", fmt.Errorf("the certificate is for node %q, not %q", name, claimed)
+	}
+	return name, nil
+}
+
+// Listen opens a listener for a target: unix:///PATH, or host:port. A socket gets the mode, 0600 by default, before
+// anybody can open it; one that an earlier process left is replaced, one that is in use is not.
+func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener, error) {
+	path, isUnix := strings.CutPrefix(target, "unix://")
+	var config net.ListenConfig
+	if !isUnix {
+		return config.Listen(ctx, "tcp", target)
+	}
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s: a server listens there already", target)
+	}
+	if mode == 0 {
+		mode = 0o600
+	}
+	hidden := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Remove(hidden); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := config.Listen(ctx, "unix", hidden)
+	if err != nil {
+		return nil, err
+	}
+	ln.(*net.UnixListener).SetUnlinkOnClose(false)
+	err = os.Chmod(hidden, mode)
+	if err == nil {
+		err = os.Rename(hidden, path)
+	}
+	if err != nil {
+		ln.Close()
+		return nil, errors.Join(err, os.Remove(hidden))
+	}
+	return &unixListener{ln, path}, nil
+}
+
+// unixListener removes its socket when it is closed.
+type unixListener struct {
+	net.Listener
+	path string
+}
+
+func (l *unixListener) Close() error {
+	err := l.Listener.Close()
+	if removed := os.Remove(l.path); !errors.Is(removed, fs.ErrNotExist) {
+		err = errors.Join(err, removed)
+	}
+	return err
+}
+
+const (
+	maxRequest = 8 << 20  // bytes of a message from a client: the digests of 100,000 services
+	maxStreams = 8        // of a connection
+	window     = 64 << 10 // bytes under way to a client; a fixed one, because to measure for it doubles the CPU time
+)
+
+// Serve lets clients in until ctx ends, and then returns nil. It closes the listener. It may be called several times, for
+// several listeners.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) error {
+	creds, nodeOf, err := opts.check(ln)
+	if err != nil {
+		return errors.Join(fmt.Errorf("invalid options: %w", err), ln.Close())
+	}
+	codec, err := newCodec()
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	server := grpc.NewServer(
+		grpc.Creds(creds), grpc.ForceServerCodecV2(codec),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
+		grpc.ReadBufferSize(4<<10), grpc.SharedWriteBuffer(true),
+		grpc.ConnectionTimeout(20*time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)
+	remotev1.RegisterBrainServer(server, &brain{server: s, nodeOf: nodeOf, ctx: ctx})
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	err = server.Serve(ln)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("serving %v: %w", ln.Addr(), err)
+}
+
+func (o ServeOptions) check(ln net.Listener) (credentials.TransportCredentials, NodeFunc, error) {
+	nodeOf := o.Node
+	switch {
+	case ln.Addr().Network() == "unix":
+		if o.TLS != nil {
+			return nil, nil, errors.New("TLS on a Unix socket")
+		}
+		if nodeOf == nil {
+			nodeOf = ClaimedNode
+		}
+		return insecure.NewCredentials(), nodeOf, nil
+	case o.Insecure && o.TLS != nil:
+		return nil, nil, errors.New("both TLS and Insecure")
+	case o.Insecure:
+		if nodeOf == nil {
+			return nil, nil, errors.New("insecure, and no Node function says which node a client is")
+		}
+		return insecure.NewCredentials(), nodeOf, nil
+	case o.TLS == nil:
+		return nil, nil, errors.New("neither TLS nor Insecure")
+	case o.TLS.ClientCAs == nil:
+		return nil, nil, errors.New("TLS without ClientCAs: anybody could ask")
+	}
+	config := o.TLS.Clone()
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	config.MinVersion = max(config.MinVersion, tls.VersionTLS12)
+	if nodeOf == nil {
+		nodeOf = CertificateNode
+	}
+	return credentials.NewTLS(config), nodeOf, nil
+}
+
+// brain is the service as gRPC calls it.
+type brain struct {
+	remotev1.UnimplementedBrainServer
+	server *Server
+	nodeOf NodeFunc
+	ctx    context.Context
+}
+
+func (b *brain) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev1.Update]) error {
+	err := b.server.watch(stream, b.nodeOf)
+	if err != nil && stream.Context().Err() == nil && b.ctx.Err() == nil {
+		address := "unknown"
+		if p, ok := peer.FromContext(stream.Context()); ok {
+			address = p.Addr.String()
+		}
+		klog.FromContext(b.ctx).Info("A client's stream has ended", "client", address, "reason", err.Error())
+	}
+	return err
+}

@@ -1,0 +1,171 @@
+package remote
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ClientStatus is how a client of a [Server] is doing.
+type ClientStatus struct {
+	Node string `json:"node"`
+	Zone string `json:"zone,omitempty"`
+	// Since is when it connected.
+	Since time.Time `json:"since"`
+	// Revision is the newest that it has acknowledged, 0 if none.
+	Revision uint64 `json:"revision"`
+	// BehindSince is since when there has been something that it has not acknowledged; zero: it has everything.
+	BehindSince time.Time `json:"behindSince,omitzero"`
+	// Error is what it could not apply.
+	Error string `json:"error,omitempty"`
+}
+
+// Clients returns the clients that are connected, the worst first: those with errors, then by how long they have been
+// behind.
+func (s *Server) Clients() []ClientStatus {
+	s.mu.Lock()
+	var all []*session
+	for _, of := range s.sessions {
+		for c := range of {
+			all = append(all, c)
+		}
+	}
+	zones := make(map[*session]string, len(all))
+	for _, c := range all {
+		zones[c] = c.tracker.Class().Zone
+	}
+	s.mu.Unlock()
+	var out []ClientStatus
+	for _, c := range all {
+		c.mu.Lock()
+		out = append(out, ClientStatus{Node: c.node, Zone: zones[c], Since: c.since, Revision: c.has.revision, BehindSince: c.behind, Error: c.applyErr})
+		c.mu.Unlock()
+	}
+	rank := func(c ClientStatus) int {
+		switch {
+		case c.Error != "":
+			return 0
+		case !c.BehindSince.IsZero():
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(out, func(a, b ClientStatus) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.BehindSince.Compare(b.BehindSince), cmp.Compare(a.Node, b.Node))
+	})
+	return out
+}
+
+// StatusHandler answers with how the fleet is doing, as JSON: instance, revision, synced, the number of clients, of those
+// that are behind and of those with errors, and the worst clients, 20 of them or as many as ?worst=N says.
+func (s *Server) StatusHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		worst := 20
+		if text := r.URL.Query().Get("worst"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 {
+				http.Error(w, "worst is not a number", http.StatusBadRequest)
+				return
+			}
+			worst = n
+		}
+		clients := s.Clients()
+		s.mu.Lock()
+		answer := struct {
+			Instance string         `json:"instance"`
+			Revision uint64         `json:"revision"`
+			Synced   bool           `json:"synced"`
+			Clients  int            `json:"clients"`
+			Behind   int            `json:"behind"`
+			Errors   int            `json:"errors"`
+			Worst    []ClientStatus `json:"worst"`
+		}{Instance: s.instance, Revision: s.revision, Synced: s.synced, Clients: len(clients), Worst: clients[:min(worst, len(clients))]}
+		s.mu.Unlock()
+		for _, c := range clients {
+			if !c.BehindSince.IsZero() {
+				answer.Behind++
+			}
+			if c.Error != "" {
+				answer.Errors++
+			}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer) // the client is gone: nobody to tell
+	})
+}
+
+// serverMetrics are those of a server: see the package documentation.
+type serverMetrics struct {
+	batches                *prometheus.CounterVec
+	sentBytes, applyErrors prometheus.Counter
+}
+
+const metricPrefix = "kubeproxy_remote_"
+
+func newServerMetrics() *serverMetrics {
+	return &serverMetrics{
+		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: metricPrefix + "batches_total", Help: "Batches that were sent to clients, by what they are"}, []string{"kind"}),
+		sentBytes:   prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "sent_bytes_total", Help: "Bytes of batches that were sent"}),
+		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total", Help: "Times that a client began to report an error"}),
+	}
+}
+
+func (m *serverMetrics) sent(f frame) {
+	n := 0
+	for _, b := range f {
+		n += len(b)
+	}
+	m.sentBytes.Add(float64(n))
+}
+
+func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister func(), err error) {
+	if r == nil {
+		return func() {}, nil
+	}
+	count := func(name, help string, is func(ClientStatus) bool) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
+			n := 0
+			for _, c := range s.Clients() {
+				if is(c) {
+					n++
+				}
+			}
+			return float64(n)
+		})
+	}
+	var done []prometheus.Collector
+	unregister = func() {
+		for _, c := range done {
+			r.Unregister(c)
+		}
+	}
+	for _, c := range []prometheus.Collector{
+		m.batches, m.sentBytes, m.applyErrors,
+		count("clients", "Clients that are connected", func(ClientStatus) bool { return true }),
+		count("clients_behind", "Clients that have not acknowledged the newest revision", func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
+		count("clients_failing", "Clients that could not apply everything", func(c ClientStatus) bool { return c.Error != "" }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + "revision", Help: "The newest revision"}, func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(s.revision)
+		}),
+	} {
+		if e := r.Register(c); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		done = append(done, c)
+	}
+	if err != nil {
+		unregister()
+		return nil, err
+	}
+	return unregister, nil
+}
