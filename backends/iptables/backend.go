@@ -16,8 +16,8 @@ import (
 )
 
 // Backend is a [sink.Sink] whose Sync has iptables serve what was described. What it does besides is that of
-// [frontend.Table]. Methods are called from one goroutine at a time, as those of every sink, except Close, CleanUp and
-// Problems, which may be called from any.
+// [frontend.Table]. Methods are called from one goroutine at a time, as those of every sink, except Close and
+// CleanUp, which may be called from any.
 type Backend struct {
 	*frontend.Table
 	options  Options
