@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ type chains struct {
 // after the first time.
 type content interface {
 	rules() []string
-	owners() []model.PortName
+	owners() iter.Seq[model.PortName]
 }
 
 // fixed is content that is there already.
@@ -35,12 +36,12 @@ type fixed struct {
 	whose []model.PortName
 }
 
-func (f fixed) rules() []string          { return f.lines }
-func (f fixed) owners() []model.PortName { return f.whose }
+func (f fixed) rules() []string                  { return f.lines }
+func (f fixed) owners() iter.Seq[model.PortName] { return slices.Values(f.whose) }
 
-func origin(owners []model.PortName) string {
-	names := make([]string, 0, len(owners))
-	for _, o := range owners {
+func origin(owners iter.Seq[model.PortName]) string {
+	var names []string
+	for o := range owners {
 		names = append(names, o.String())
 	}
 	return strings.Join(names, ", ")

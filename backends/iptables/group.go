@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 
@@ -35,7 +36,7 @@ func (g *group) rules() []string {
 	return rules
 }
 
-func (g *group) owners() []model.PortName { return ownersOf(g.members) }
+func (g *group) owners() iter.Seq[model.PortName] { return ownersOf(g.members) }
 
 // slot is the chain of one of the numbers.
 type slot struct {
@@ -56,43 +57,56 @@ func (s slot) rules() []string {
 	return rules
 }
 
-func ownersOf(entries []*entry) []model.PortName {
-	names := make([]model.PortName, 0, len(entries))
-	for _, e := range entries {
-		names = append(names, e.owner)
+func ownersOf(entries []*entry) iter.Seq[model.PortName] {
+	return func(yield func(model.PortName) bool) {
+		for _, e := range entries {
+			if !yield(e.owner) {
+				return
+			}
+		}
 	}
-	return names
 }
+
+// sizes counts entries by how many endpoints they have.
+type sizes [maxInline + 1]int
+
+func sizesOf(entries []*entry) (s sizes) {
+	for _, e := range entries {
+		s[len(e.to.endpoints)]++
+	}
+	return s
+}
+
+// share tells whether entries with so many endpoints are in a group.
+func (s *sizes) share(endpoints int) bool { return endpoints >= 2 && s[endpoints] >= minGroup }
 
 // byGroup tells which entries stand for themselves, and which in groups.
 func byGroup(entries []*entry) (single []*entry, groups map[int][]*entry) {
-	var count [maxInline + 1]int
-	for _, e := range entries {
-		count[len(e.to.endpoints)]++
-	}
+	sizes := sizesOf(entries)
 	for _, e := range entries {
 		n := len(e.to.endpoints)
-		if n < 2 || count[n] < minGroup {
-			single = append(single, e)
+		if !sizes.share(n) {
+			single = append(slices.Grow(single, len(entries)-len(single)), e)
 			continue
 		}
 		if groups == nil {
 			groups = map[int][]*entry{}
 		}
-		groups[n] = append(groups[n], e)
+		groups[n] = append(slices.Grow(groups[n], sizes[n]-len(groups[n])), e)
 	}
 	return single, groups
 }
 
 // passed is how many rules a packet has to pass by that is for the last entry.
 func passed(entries []*entry) int {
-	single, groups := byGroup(entries)
 	n := 0
-	for _, e := range single {
-		n += max(1, len(e.to.endpoints))
-	}
-	for size, members := range groups {
-		n += 1 + size/2 + len(members)
+	sizes := sizesOf(entries)
+	for size, count := range sizes {
+		if sizes.share(size) {
+			n += 1 + size/2 + count
+		} else {
+			n += max(1, size) * count
+		}
 	}
 	return n
 }

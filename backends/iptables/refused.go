@@ -157,7 +157,7 @@ func (f *family) suspects(c *frontend.Changes) []candidate {
 	for _, t := range f.tables() {
 		for name := range t.touched {
 			if content := t.wanted[name]; content != nil {
-				for _, owner := range content.owners() {
+				for owner := range content.owners() {
 					owners[owner] = true
 				}
 			}

@@ -2,6 +2,7 @@ package iptables_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,4 +113,23 @@ func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 	dump := r.dump(model.IPv4)
 	assert.Contains(t, dump, "-d 198.51.100.1/32 -p sctp -m sctp --dport 80 -m comment --comment \"b/two:x\"")
 	assert.NotContains(t, dump, "a/one")
+}
+
+// What no program could describe in a Kubernetes object is no reason to panic, or to leave anything else undone.
+func TestAProtocolThatIsUnknownIsLeftOut(t *testing.T) {
+	r := newRig(t, iptables.Options{})
+	r.set(backendtest.EveryFeature()...)
+	r.sync()
+	odd := *fm.Service("odd/one").ClusterIP("10.96.9.9").Port("x", 80).Build()
+	odd.Ports = slices.Clone(odd.Ports)
+	odd.Ports[0].Protocol = 99
+	ep := *fm.Endpoint("odd/one:x/TCP", "10.244.2.99:80").Build()
+	ep.Port.Protocol = 99
+	r.backend.SetService(&odd)
+	r.backend.SetEndpoint(&ep)
+	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+	ports := sink.PortErrors(r.wave())
+	require.Len(t, ports, 1)
+	assert.Equal(t, odd.Name, ports[0].Port.Service)
+	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 }

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -315,4 +316,4 @@ func (n *node) anyAddr() netip.Addr {
 	return n.leaf[0].key.Addr
 }
 
-func (n *node) owners() []model.PortName { return ownersOf(n.single) }
+func (n *node) owners() iter.Seq[model.PortName] { return ownersOf(n.single) }
