@@ -15,7 +15,6 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/config"
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
@@ -135,7 +134,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 
 // options finds out what has to be known of the node, and returns the options that this comes to. They have no sink yet.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
-	ips, err := waitForNode(ctx, p.client, p.nodeName, p.DetectLocalMode == v1alpha2.LocalModeNodeCIDR)
+	ips, err := waitForNode(ctx, p.client, p.nodeName)
 	if err != nil {
 		return kubeproxy.Options{}, err
 	}

@@ -147,7 +147,7 @@ func cancelledSync(ctx context.Context, s *session) error {
 
 // retry does what a runner does after a failed Sync: ask for a resync, and Sync again, though nothing is described anew.
 func (s *session) retry(ctx context.Context, now step) error {
-	if err := s.resync(); err != nil {
+	if err := s.resyncFailed(); err != nil {
 		return err
 	}
 	if err := s.sync(ctx); err != nil {
@@ -208,7 +208,7 @@ func failedSync(ctx context.Context, s *session) (err error) {
 		if err := s.sync(ctx); err == nil {
 			return errors.New("the factory's Fail does not make Sync fail")
 		}
-		if err := s.resync(); err != nil {
+		if err := s.resyncFailed(); err != nil {
 			return err
 		}
 		if err := st.await(ctx, 3); err != nil {

@@ -158,7 +158,20 @@ func (s *session) resync() error {
 	})
 }
 
-// apply puts a state in force.
+// resyncFailed asks the sink, as a runner does before it tries a failed Sync again, to trust nothing that it remembers
+// of what failed: by [sink.FailureResyncer] if the sink has that.
+func (s *session) resyncFailed() error {
+	r, ok := s.sink.(sink.FailureResyncer)
+	if !ok {
+		return s.resync()
+	}
+	return s.host.do(func() error {
+		r.ResyncFailed()
+		return nil
+	})
+}
+
+// apply applies a state.
 func (s *session) apply(ctx context.Context, to state) error {
 	if err := s.describe(to); err != nil {
 		return err
