@@ -76,16 +76,6 @@ func (d *Driver) Delete(objects ...any) {
 	}
 }
 
-// SetYAML sets the cluster objects of a YAML text of one or more documents. See [ParseYAML].
-func (d *Driver) SetYAML(text string) {
-	d.tb.Helper()
-	objects, err := ParseYAML([]byte(text))
-	d.check(err)
-	for _, object := range objects {
-		d.Set(object)
-	}
-}
-
 // Update takes changes of cluster objects, for example those of package churn.
 func (d *Driver) Update(changes ...watch.Change) {
 	d.tb.Helper()

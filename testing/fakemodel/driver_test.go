@@ -94,11 +94,7 @@ func TestDriverWithClusterObjects(t *testing.T) {
 	d.Want("SetNode n7 zone=a not-eligible", "DeleteEndpoint default/web/TCP -> 10.244.1.5:8080",
 		"DeleteEndpoint default/web/TCP -> 10.244.2.5:8080", "DeleteService default/web", "Sync")
 
-	d.SetYAML(`
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}`)
+	d.Set(kube.Service("web").ClusterIP("10.96.0.11").Port("", 80).Build())
 	d.Sync()
 	d.Want("SetService default/web cluster-ips=10.96.0.11", "Sync")
 }
@@ -285,9 +281,6 @@ func TestDriverFailuresAreReadable(t *testing.T) {
 		{"wrong options are named", func(tb testing.TB) {
 			NewDriver(tb, Options{State: localstate.Options{Families: []model.Family{5}}}).Set(kube.Service("web").Build())
 		}, []string{"fakemodel: invalid options: "}},
-		{"wrong YAML is named", func(tb testing.TB) {
-			NewDriver(tb, Options{}).SetYAML("kind: Pod")
-		}, []string{`fakemodel: document 1: not a Kubernetes object: Pod without an apiVersion`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,7 +34,7 @@ spec:
 status: {loadBalancer: {}}`},
 		{"a service with everything", Service("ns/web").UID("uid-1").Created(time.Unix(1000, 5)).
 			Label("app", "web").Annotation("note", "x").ClusterIP("fd96::10", "10.96.0.10").
-			ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").LoadBalancerProxyIP("198.51.100.21").SourceRange("192.0.2.0/24").
+			ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").SourceRange("192.0.2.0/24").
 			Port("http", 80).NodePort(30080).UDPPort("dns", 53).SCTPPort("sig", 54).NodePort(30054).
 			InternalLocal().ExternalLocal().HealthCheckNodePort(31000).Affinity(60).Build(), `
 apiVersion: v1
@@ -59,7 +59,7 @@ spec:
   - {name: sig, port: 54, targetPort: 54, protocol: SCTP, nodePort: 30054}
 status:
   loadBalancer:
-    ingress: [{ip: 198.51.100.20, ipMode: VIP}, {ip: 198.51.100.21, ipMode: Proxy}]`},
+    ingress: [{ip: 198.51.100.20, ipMode: VIP}]`},
 		{"a service with external IPs has an external traffic policy", Service("web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.10").NodePort(30080).Type(corev1.ServiceTypeClusterIP).Build(), `
 apiVersion: v1
 kind: Service
@@ -95,7 +95,7 @@ addressType: IPv4
 endpoints: null
 ports: [{name: "", port: 8080, protocol: TCP}]`},
 		{"a slice has the type of its endpoints", EndpointSlice("web").Label("x", "y").Annotation("a", "b").
-			Endpoint("fd44::5").NoConditions().Pod("web-1").ForNodes("n1", "n2").
+			Endpoint("fd44::5").Pod("web-1").ForNodes("n1", "n2").
 			Endpoint("fd44::6").NotReady().Endpoint("fd44::7").NotServing().
 			Port("http", 80).UDPPort("dns", 53).SCTPPort("sig", 54).Build(), `
 apiVersion: discovery.k8s.io/v1
@@ -104,7 +104,7 @@ metadata: {namespace: default, name: web-ipv6, labels: {kubernetes.io/service-na
 addressType: IPv6
 endpoints:
 - addresses: [fd44::5]
-  conditions: {}
+  conditions: {ready: true, serving: true, terminating: false}
   targetRef: {kind: Pod, namespace: default, name: web-1}
   hints: {forNodes: [{name: n1}, {name: n2}]}
 - addresses: [fd44::6]

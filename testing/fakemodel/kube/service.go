@@ -71,17 +71,10 @@ func (b *ServiceBuilder) ExternalIP(ips ...string) *ServiceBuilder {
 
 // LoadBalancerIP adds ingress addresses of a load balancer, ipMode VIP, and makes the service one of that type.
 func (b *ServiceBuilder) LoadBalancerIP(ips ...string) *ServiceBuilder {
-	return b.loadBalancerIPs(corev1.LoadBalancerIPModeVIP, ips)
-}
-
-// LoadBalancerProxyIP is LoadBalancerIP with ipMode Proxy: addresses that the node leaves alone (S7).
-func (b *ServiceBuilder) LoadBalancerProxyIP(ips ...string) *ServiceBuilder {
-	return b.loadBalancerIPs(corev1.LoadBalancerIPModeProxy, ips)
-}
-
-func (b *ServiceBuilder) loadBalancerIPs(mode corev1.LoadBalancerIPMode, ips []string) *ServiceBuilder {
+	mode := corev1.LoadBalancerIPModeVIP
+	status := &b.svc.Status.LoadBalancer
 	for _, ip := range ips {
-		b.svc.Status.LoadBalancer.Ingress = append(b.svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
 	}
 	return b.Type(corev1.ServiceTypeLoadBalancer)
 }

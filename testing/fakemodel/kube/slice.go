@@ -101,12 +101,6 @@ func (b *EndpointSliceBuilder) NotServing() *EndpointSliceBuilder {
 	return b.conditions(false, false, true)
 }
 
-// NoConditions: nothing is known of the last endpoint (S16).
-func (b *EndpointSliceBuilder) NoConditions() *EndpointSliceBuilder {
-	b.last().Conditions = discoveryv1.EndpointConditions{}
-	return b
-}
-
 // OnNode puts the last endpoint on a node.
 func (b *EndpointSliceBuilder) OnNode(node string) *EndpointSliceBuilder {
 	b.last().NodeName = &node
