@@ -9,28 +9,30 @@
 //	EndpointSlice     for one node, computed     or a full-state callback
 //	Node              only for what changed      Sync(ctx) error
 //
-// There is no way back but an error. Every arrow is a package boundary, and each package is of use without the ones left
-// of it.
+// There is no way back but an error. Every arrow is a package boundary, and each package is of use without the ones
+// left of it.
 //
-//   - Package [sigs.k8s.io/kube-proxy-lib/model] holds the values: services, endpoints, and for every kind of traffic the
-//     decision what to do with it. Start here: a backend reads these and nothing else.
-//   - Package [sigs.k8s.io/kube-proxy-lib/sink] has the interface that a backend implements, Sink, and its other form, a
-//     callback over the full state.
+//   - Package [sigs.k8s.io/kube-proxy-lib/model] holds the values: services, endpoints, and for every kind of traffic
+//     the decision what to do with it. Start here: a backend reads these and nothing else.
+//   - Package [sigs.k8s.io/kube-proxy-lib/sink] has the interface that a backend implements, Sink, and its other form,
+//     a callback over the full state.
 //   - Package [sigs.k8s.io/kube-proxy-lib/watch] has the sources: an API server, informers, files.
-//   - Package [sigs.k8s.io/kube-proxy-lib/localstate] is the only one that knows Kubernetes' semantics, and explains its
-//     decisions.
-//   - Package [sigs.k8s.io/kube-proxy-lib/remote] has localstate run elsewhere, once for many nodes, and the result sent here.
+//   - Package [sigs.k8s.io/kube-proxy-lib/localstate] is the only one that knows Kubernetes' semantics, and explains
+//     its decisions.
+//   - Package [sigs.k8s.io/kube-proxy-lib/remote] has localstate run elsewhere, once for many nodes, and the result sent
+//     here.
 //   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] helps a backend to find out what changed in what it renders.
 //
 // # Promises
 //
-//   - Never a partial view. The first Sync comes when everything has been listed, and it comes for an empty cluster, too.
+//   - Never a partial view. The first Sync comes when everything has been listed, and it comes for an empty cluster,
+//     too.
 //   - The order of events does not matter.
 //   - No news is no work: a change that does not alter this node's result reaches no sink.
 //   - A failed apply loses nothing: what failed is tried again in full, after a growing pause; the rest goes on.
 //   - Cost follows change, whatever the size of the cluster.
-//   - The library does not exit, panic on input, install signal handlers, read flags or hold globals. Run returns an error,
-//     and every goroutine ends with its context.
+//   - The library does not exit, panic on input, install signal handlers, read flags or hold globals. Run returns an
+//     error, and every goroutine ends with its context.
 //
 // # Logging
 //

@@ -72,8 +72,8 @@ func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
 	}
 }
 
-// ready tells whether the sink may be told anything: not before everything is listed, nor before it is known how to tell
-// which traffic is local. Once it is ready it stays so. The error is that the latter takes too long.
+// ready tells whether the sink may be told anything: not before everything is listed, nor before it is known how to
+// tell which traffic is local. Once it is ready it stays so. The error is that the latter takes too long.
 func (l *loop) ready(now time.Time) (bool, error) {
 	l.mu.Lock()
 	synced, awaits := l.synced, l.state.AwaitsNodeCIDR()
@@ -87,11 +87,12 @@ func (l *loop) ready(now time.Time) (bool, error) {
 	case l.awaitingCIDR.IsZero():
 		l.awaitingCIDR = now
 		l.health.SetPhase(health.AwaitingNodeCIDR)
-		l.log.Info("The Node has no podCIDRs, by which local traffic is to be detected: waiting for them before anything is applied",
-			"node", l.opts.State.NodeName, "timeout", l.opts.NodeCIDRTimeout)
+		l.log.Info("The Node has no podCIDRs, by which local traffic is to be detected: waiting for them before anything is"+
+			" applied", "node", l.opts.State.NodeName, "timeout", l.opts.NodeCIDRTimeout)
 	}
 	if waited := now.Sub(l.awaitingCIDR); l.opts.NodeCIDRTimeout > 0 && waited >= l.opts.NodeCIDRTimeout {
-		return false, fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected", l.opts.State.NodeName, waited)
+		return false, fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected",
+			l.opts.State.NodeName, waited)
 	}
 	return false, nil
 }

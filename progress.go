@@ -24,15 +24,15 @@ type ProgressOptions struct {
 	Metrics prometheus.Registerer
 }
 
-// Progress turns what a loop does that feeds a sink into health and metrics. [Run] has one; it is there for programs with
-// a loop of their own, which tell it what happens in this order:
+// Progress turns what a loop does that feeds a sink into health and metrics. [Run] has one; it is there for programs
+// with a loop of their own, which tell it what happens in this order:
 //
 //	Changed, Queued      objects came, and localstate.State took them
 //	Flushed              State.Flush handed over what differs
 //	Synced or Unchanged  Sync returned, or there was nothing to call it for
 //
-// Changed and Queued may be called from any goroutine, under the lock that guards the State; Flushed too, under the same
-// lock. Synced and Unchanged come from the goroutine that calls Flushed.
+// Changed and Queued may be called from any goroutine, under the lock that guards the State; Flushed too, under the
+// same lock. Synced and Unchanged come from the goroutine that calls Flushed.
 type Progress struct {
 	health     *health.Proxy
 	metrics    *metrics

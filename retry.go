@@ -34,9 +34,9 @@ type backoff struct {
 
 func (b *backoff) pending() bool { return b.attempts > 0 }
 
-// note takes the outcome of a Sync that ended at the time given. Between a failure and its retry, Syncs for changes come
-// and go: those that fail leave the time of the retry as it is, and so do those that succeed: it was announced, and a
-// full attempt follows every failure (S46).
+// note takes the outcome of a Sync that ended at the time given. Between a failure and its retry, Syncs for changes
+// come and go: those that fail leave the time of the retry as it is, and so do those that succeed: it was announced,
+// and a full attempt follows every failure (S46).
 func (b *backoff) note(failed, attempt bool, end time.Time, opts Options) {
 	switch {
 	case !failed && (attempt || !b.pending()):
@@ -78,8 +78,8 @@ func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 	}
 }
 
-// notePorts reports service ports that failed, each once until something else is the matter with it, and those that do no
-// longer. What a Sync said nothing of, because the whole family failed, is as before.
+// notePorts reports service ports that failed, each once until something else is the matter with it, and those that do
+// no longer. What a Sync said nothing of, because the whole family failed, is as before.
 func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Family) bool, end time.Time) {
 	now := make(map[portKey]string, len(errs))
 	for _, e := range errs {

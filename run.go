@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Run keeps the sink in step with the cluster until ctx ends, and then returns nil. It returns an error if the options are
-// wrong, if the source cannot go on, if the node does not get the podCIDRs that it needs (see Options.NodeCIDRTimeout), or
-// if a Sync fails with a sink.PermanentError; any other failed Sync is tried again. All that Run started has ended when it
-// returns. What has been applied stays.
+// Run keeps the sink in step with the cluster until ctx ends, and then returns nil. It returns an error if the options
+// are wrong, if the source cannot go on, if the node does not get the podCIDRs that it needs (see
+// Options.NodeCIDRTimeout), or if a Sync fails with a sink.PermanentError; any other failed Sync is tried again. All
+// that Run started has ended when it returns. What has been applied stays.
 //
 // Run may be called again, with a new sink: it describes everything anew, but knows nothing of what an earlier Run
 // described and is gone since. It is [New] and [Runner.Run] in one.
@@ -30,8 +30,8 @@ func Run(ctx context.Context, opts Options) error {
 	return r.Run(ctx)
 }
 
-// Runner is a Run that can be talked to. Its methods, except Run, may be called from any goroutine, before Run, while it
-// runs and after it.
+// Runner is a Run that can be talked to. Its methods, except Run, may be called from any goroutine, before Run, while
+// it runs and after it.
 type Runner struct {
 	opts   Options
 	log    klog.Logger
@@ -57,7 +57,8 @@ func New(ctx context.Context, opts Options) (*Runner, error) {
 	}
 	if s, ok := opts.Source.(interface{ ServiceProxyName() string }); ok {
 		if own := opts.State.ServiceProxyName; own != "" && own != s.ServiceProxyName() {
-			return nil, fmt.Errorf("invalid options: State.ServiceProxyName is %q, that of the source %q", own, s.ServiceProxyName())
+			return nil, fmt.Errorf("invalid options: State.ServiceProxyName is %q, that of the source %q",
+				own, s.ServiceProxyName())
 		}
 		opts.State.ServiceProxyName = s.ServiceProxyName()
 	}
@@ -128,8 +129,8 @@ func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool)
 // Requests that come before it are one.
 func (r *Runner) RequestSync() { r.request(always) }
 
-// RequestResync asks for a full resync, as it comes every Options.ResyncInterval: because a person wants it, say. It does
-// not wait, either.
+// RequestResync asks for a full resync, as it comes every Options.ResyncInterval: because a person wants it, say. It
+// does not wait, either.
 func (r *Runner) RequestResync() { r.request(resync) }
 
 func (r *Runner) request(w work) {

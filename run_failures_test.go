@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// A change a second for five minutes, with one family broken: what costs in proportion to the cluster happens as often as
-// the log announced it, and for the broken family alone.
+// A change a second for five minutes, with one family broken: what costs in proportion to the cluster happens as often
+// as the log announced it, and for the broken family alone.
 func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards what the callback shares with the test

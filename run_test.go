@@ -357,7 +357,7 @@ func TestHealthTellsFamiliesApart(t *testing.T) {
 		rec.FailNext(&sink.FamilyError{Family: model.IPv6, Err: errors.New("down")})
 		src.Update(set(slice("four", "10.0.0.1"), slice("six", "fd00:1::1"))...)
 		synctest.Wait()
-		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: queued, Healthy: true}, v4(), "it is in force")
+		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: queued, Healthy: true}, v4(), "it is applied")
 		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: first, OldestPending: queued, Healthy: true}, v6(), "it waits")
 		ops(rec)
 		_, err := rec.NextWave(t.Context()) // the retry
@@ -450,7 +450,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	})
 }
 
-// S19: the latency is observed when the change is in force, be it at a retry.
+// S19: the latency is observed when the change is applied, be it at a retry.
 func TestNetworkProgrammingLatencyEndsWithASuccessfulSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, reg := newManual(), &sink.Recorder{}, prometheus.NewPedanticRegistry()
@@ -500,8 +500,8 @@ func TestMetricsThatAreTakenAreReported(t *testing.T) {
 	assert.Equal(t, 1, n, "nothing of ours is left")
 }
 
-// TestASinkThatFailsAtRandomLosesNothing: what a sink has applied at its last successful Sync is the final state, whichever
-// Syncs failed before.
+// TestASinkThatFailsAtRandomLosesNothing: what a sink has applied at its last successful Sync is the final state,
+// whichever Syncs failed before.
 func TestASinkThatFailsAtRandomLosesNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -18,8 +18,8 @@ type Change struct {
 // changed back in between is the same.
 //
 // The cost is that of what changed between the two, however large the cluster and however old the snapshot. That old is
-// nil means that everything in s is new. It may also be newer than s, which gives the way back, or a snapshot of another
-// [FullState]: then every service is looked at.
+// nil means that everything in s is new. It may also be newer than s, which gives the way back, or a snapshot of
+// another [FullState]: then every service is looked at.
 func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	if old == nil {
 		old = &Snapshot{}
@@ -33,8 +33,8 @@ func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	}
 }
 
-// namesSince returns the names of the entries that changed since an older snapshot, sorted, among them those that changed
-// back. It returns false if that is not known.
+// namesSince returns the names of the entries that changed since an older snapshot, sorted, among them those that
+// changed back. It returns false if that is not known.
 func (s *Snapshot) namesSince(old *Snapshot) (_ []model.ServiceName, ok bool) {
 	if s.origin != old.origin || s.changes < old.changes {
 		return nil, false

@@ -11,8 +11,8 @@
 //
 // # Middleware
 //
-// These are Sinks in front of other Sinks. They pass the optional calls on to sinks that have them, and a failure of Sync
-// back as it is.
+// These are Sinks in front of other Sinks. They pass the optional calls on to sinks that have them, and a failure of
+// Sync back as it is.
 //
 //   - [Tee] feeds several sinks.
 //   - [Filter] hides services and endpoints from a sink.
@@ -26,6 +26,6 @@
 //
 // # What it never does
 //
-// Nothing here starts a goroutine, waits, retries or drops an error: when to call Sync, and what to do when it fails, is
-// up to who feeds the sink.
+// Nothing here starts a goroutine, waits, retries or drops an error: when to call Sync, and what to do when it fails,
+// is up to who feeds the sink.
 package sink

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// FamilyError is an error from Sync that concerns one IP family only: everything of the other one is applied. Sync may join
-// several with errors.Join. Any other error, except [PortError], counts against both families.
+// FamilyError is an error from Sync that concerns one IP family only: everything of the other one is applied. Sync may
+// join several with errors.Join. Any other error, except [PortError], counts against both families.
 type FamilyError struct {
 	Family model.Family
 	Err    error
@@ -19,9 +19,9 @@ func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.E
 // Unwrap returns the error without the family.
 func (e *FamilyError) Unwrap() error { return e.Err }
 
-// PortError is an error from Sync that concerns one service port in one IP family only: everything else is applied. Sync
-// may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors has succeeded
-// for all that goes by it: health, metrics, and the clean-up that follows. Its ports are tried again later.
+// PortError is an error from Sync that concerns one service port in one IP family only: everything else is applied.
+// Sync may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors has
+// succeeded for all that goes by it: health, metrics, and the clean-up that follows. Its ports are tried again later.
 type PortError struct {
 	Port   model.PortName
 	Family model.Family

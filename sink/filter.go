@@ -26,30 +26,31 @@ type FilterSink struct {
 type Keep struct {
 	// Service tells whether a service is passed on, with its endpoints.
 	Service func(*model.Service) bool
-	// Endpoint tells whether an endpoint of a service that is passed on is passed on as well. What the service says is not
-	// worked out anew: a route whose endpoints are all hidden is one with an empty set, and the counts of health checks
-	// include hidden endpoints.
+	// Endpoint tells whether an endpoint of a service that is passed on is passed on as well. What the service says is
+	// not worked out anew: a route whose endpoints are all hidden is one with an empty set, and the counts of health
+	// checks include hidden endpoints.
 	Endpoint func(*model.Service, *model.Endpoint) bool
 }
 
 // Filter returns a Sink that passes on what is to be kept and hides everything else. An answer for a service or an
 // endpoint holds until that changes (for an endpoint, or its service) or [FilterSink.Ask] is called: it is asked for
-// again then, and only then. When the answer becomes another, the service with all its endpoints, or the endpoint, comes
-// or goes for the next sink.
+// again then, and only then. When the answer becomes another, the service with all its endpoints, or the endpoint,
+// comes or goes for the next sink.
 //
 // The calls of a wave are made to the next sink at Sync, in the order that [Sink] describes, and only those that change
-// something: whatever the order and the number of the calls before. Endpoints of a service that is not set are held back
-// until it is.
+// something: whatever the order and the number of the calls before. Endpoints of a service that is not set are held
+// back until it is.
 //
 // The filter has to remember all services and endpoints, since any of them may have to come or go. It keeps the values
 // that it was given alive and needs, besides them, about 20 bytes for each endpoint of services with ten of them.
 func Filter(next Sink, keep Keep) *FilterSink {
-	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: map[model.ServiceName]*ServiceEntry{}}
+	shown := map[model.ServiceName]*ServiceEntry{}
+	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: shown}
 }
 
-// Ask makes the next Sync ask again what to keep, for these services and their endpoints or, without a name, for all: because
-// a policy changed by which it is decided. It may be called from any goroutine; the root package's Runner.RequestSync
-// sees to it that there is a Sync soon.
+// Ask makes the next Sync ask again what to keep, for these services and their endpoints or, without a name, for all:
+// because a policy changed by which it is decided. It may be called from any goroutine; the root package's
+// Runner.RequestSync sees to it that there is a Sync soon.
 func (f *FilterSink) Ask(services ...model.ServiceName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -28,9 +28,9 @@ import (
 //
 // # Applying changes only
 //
-// A callback that succeeds remembers the snapshot, and the next time asks for [Snapshot.ChangesSince] that one. One that
-// fails does not, and loses nothing: the changes since the snapshot that it remembers have all that failed, and what
-// came later.
+// A callback that succeeds remembers the snapshot, and the next time asks for [Snapshot.ChangesSince] that one. One
+// that fails does not, and loses nothing: the changes since the snapshot that it remembers have all that failed, and
+// what came later.
 //
 // # Calls that do not keep the contract
 //
@@ -59,8 +59,8 @@ var (
 	_ FailureResyncer = (*FullState)(nil)
 )
 
-// NewFullState returns a Sink that calls back with a snapshot at every Sync that has something to do. Without a callback it
-// does nothing.
+// NewFullState returns a Sink that calls back with a snapshot at every Sync that has something to do. Without a
+// callback it does nothing.
 func NewFullState(callback func(ctx context.Context, s *Snapshot) error) *FullState {
 	f := &FullState{state: newState(), callback: callback}
 	f.ForceResync()

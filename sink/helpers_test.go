@@ -69,8 +69,8 @@ type describer interface {
 // randomCall makes one call to all sinks, see pickCall.
 func randomCall(r *rand.Rand, services int, sinks ...describer) { pickCall(r.IntN, services, sinks...) }
 
-// pickCall makes one call to all sinks; which one, intn decides, which returns a number below its argument. There are few
-// names, so that calls meet. It keeps no order at all: endpoints come before their services and stay after them.
+// pickCall makes one call to all sinks; which one, intn decides, which returns a number below its argument. There are
+// few names, so that calls meet. It keeps no order at all: endpoints come before their services and stay after them.
 func pickCall(intn func(int) int, services int, sinks ...describer) {
 	svc := fmt.Sprintf("svc-%02d", intn(services))
 	port, protocol := "http", model.TCP

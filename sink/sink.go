@@ -6,13 +6,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Sink receives the node-local state as a stream of changes that come in waves: any number of Set and Delete calls, then
-// one Sync. It is what a backend implements.
+// Sink receives the node-local state as a stream of changes that come in waves: any number of Set and Delete calls,
+// then one Sync. It is what a backend implements.
 //
 // # What the calls mean
 //
-// The Set and Delete calls describe; they should not touch the dataplane, cannot fail, and return soon. Sync puts what
-// has been described in force. Between two Syncs the state may be inconsistent (a service without its endpoints); at a
+// The Set and Delete calls describe; they should not touch the dataplane, cannot fail, and return soon. Sync
+// applies what has been described. Between two Syncs the state may be inconsistent (a service without its endpoints); at a
 // Sync it is consistent and complete: the first Sync comes only after everything that the cluster holds has been
 // described.
 //
@@ -35,9 +35,9 @@ import (
 //
 // # Errors
 //
-// An error from Sync means: not everything is applied. Sync is called again, and what has been described is not repeated:
-// the sink keeps it. A sink therefore compares with what was last applied, not with what it was last told. Until
-// everything is applied there are two kinds of Sync:
+// An error from Sync means: not everything is applied. Sync is called again, and what has been described is not
+// repeated: the sink keeps it. A sink therefore compares with what was last applied, not with what it was last told.
+// Until everything is applied there are two kinds of Sync:
 //
 //   - Changes go on coming, each wave with its Sync. They stay incremental: the sink applies them wherever nothing has
 //     failed. Where something has, it may try them too, or leave that alone until the retry; then it returns the error
@@ -64,14 +64,14 @@ import (
 // # Restart
 //
 // A new process starts with an empty description and describes everything in its first wave. What the dataplane still
-// does from an earlier run is the sink's to find, adopt and correct at the first Sync, without a gap in service. There is
-// no call that says "clean up": state that is in force stays in force when the process ends.
+// does from an earlier run is the sink's to find, adopt and correct at the first Sync, without a gap in service. There
+// is no call that says "clean up": what is applied stays applied when the process ends.
 type Sink interface {
 	SetService(*model.Service)
 	DeleteService(model.ServiceName)
 	SetEndpoint(*model.Endpoint)
 	DeleteEndpoint(model.EndpointKey)
-	// Sync marks a consistent state: put it in force.
+	// Sync marks a consistent state: apply it.
 	Sync(ctx context.Context) error
 }
 
@@ -80,17 +80,17 @@ type NodeSetter interface {
 	SetNode(*model.Node)
 }
 
-// Resyncer is implemented by sinks that remember what they applied. ForceResync asks the next Sync to trust none of that
-// memory: read what the dataplane has, compare everything, and correct it, without a gap in service. Where that Sync
-// fails it stays asked for. It is called from the same goroutine as Sink's methods: periodically, and before a retry if
-// the sink is no [FailureResyncer].
+// Resyncer is implemented by sinks that remember what they applied. ForceResync asks the next Sync to trust none of
+// that memory: read what the dataplane has, compare everything, and correct it, without a gap in service. Where that
+// Sync fails it stays asked for. It is called from the same goroutine as Sink's methods: periodically, and before a
+// retry if the sink is no [FailureResyncer].
 type Resyncer interface {
 	ForceResync()
 }
 
-// FailureResyncer is implemented by sinks that can try again what failed alone, such as one family, one sink of a [Tee] or
-// a service port. ResyncFailed asks the next Sync to trust no memory of what failed in the last one, and to try that in
-// full; what succeeded stays incremental. If nothing failed it does nothing. It is called from the same goroutine as
+// FailureResyncer is implemented by sinks that can try again what failed alone, such as one family, one sink of a [Tee]
+// or a service port. ResyncFailed asks the next Sync to trust no memory of what failed in the last one, and to try that
+// in full; what succeeded stays incremental. If nothing failed it does nothing. It is called from the same goroutine as
 // Sink's methods, before a retry.
 type FailureResyncer interface {
 	ResyncFailed()

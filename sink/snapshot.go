@@ -76,8 +76,8 @@ func (s *Snapshot) String() string {
 	return fmt.Sprintf("revision %d (services: %d, endpoints: %d)", s.Revision(), s.NumServices(), s.NumEndpoints())
 }
 
-// PortEndpoints returns the endpoints of one port, in whatever set, sorted by address (IPv4 first) and port number. It is
-// a part of e.Endpoints.
+// PortEndpoints returns the endpoints of one port, in whatever set, sorted by address (IPv4 first) and port number. It
+// is a part of e.Endpoints.
 func (e *ServiceEntry) PortEndpoints(port string, protocol model.Protocol) []*model.Endpoint {
 	of := model.PortName{Port: port, Protocol: protocol}
 	first, _ := slices.BinarySearchFunc(e.Endpoints, of, comparePort)
@@ -95,7 +95,8 @@ func comparePort(e *model.Endpoint, of model.PortName) int {
 
 // SetEndpoints yields the endpoints of one port that are of one family and in a set, sorted by address and port number:
 // what a [model.Route] of that port and family balances over, if set is its Endpoints.
-func (e *ServiceEntry) SetEndpoints(port string, protocol model.Protocol, family model.Family, set model.EndpointSets) iter.Seq[*model.Endpoint] {
+func (e *ServiceEntry) SetEndpoints(port string, protocol model.Protocol, family model.Family,
+	set model.EndpointSets) iter.Seq[*model.Endpoint] {
 	return func(yield func(*model.Endpoint) bool) {
 		for _, ep := range e.PortEndpoints(port, protocol) {
 			if ep.Family() == family && ep.Sets.Has(set) && !yield(ep) {

@@ -174,7 +174,8 @@ func (s *state) applyService(ctx context.Context, name model.ServiceName, p *pen
 
 	if service == nil {
 		if len(endpoints) > 0 {
-			klog.FromContext(ctx).Info("Endpoints are held back until their service is set", "service", name, "endpoints", len(endpoints))
+			klog.FromContext(ctx).Info("Endpoints are held back until their service is set", "service", name,
+				"endpoints", len(endpoints))
 			s.withoutService[name] = endpoints
 		} else {
 			delete(s.withoutService, name)
