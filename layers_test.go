@@ -71,6 +71,8 @@ var layers = []struct {
 		"github.com/moby/ipvs", "github.com/vishvananda/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/frontend", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
+	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/backends/frontend",
+		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/", module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/vishvananda/netns",

@@ -42,7 +42,8 @@ type endpoint struct {
 	at     string
 	target uint16 // default: the port's
 	phase  phase
-	// elsewhere: topology hints keep it for other nodes or zones; it is in no cluster set of this node (S22).
+	// elsewhere: topology hints keep it for other nodes or zones; it is in no cluster set of this node (S22), unless all
+	// ready endpoints are for elsewhere: then hints are ignored.
 	elsewhere bool
 }
 
@@ -269,6 +270,8 @@ func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f m
 	anyReady := has(func(e endpoint) bool { return e.phase == ready })
 	localReady := has(func(e endpoint) bool { return e.phase == ready && isLocal(e) })
 	usable := has(func(e endpoint) bool { return e.phase != unready })
+	// Hints are in effect only where they leave this node something (S22).
+	hinted := has(func(e endpoint) bool { return e.phase == ready && !e.elsewhere })
 
 	routes := model.NewRoutes(model.RoutePolicy{
 		Internal: svc.InternalTrafficPolicy, External: svc.ExternalTrafficPolicy,
@@ -286,7 +289,7 @@ func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f m
 		if ep.Local {
 			ep.Node = theNode
 		}
-		if e.phase == ready && !e.elsewhere || e.phase == terminating && !anyReady {
+		if e.phase == ready && (!e.elsewhere || !hinted) || e.phase == terminating && !anyReady {
 			ep.Sets |= model.ClusterSet
 		}
 		if ep.Local && (e.phase == ready || e.phase == terminating && !localReady) {

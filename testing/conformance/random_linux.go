@@ -216,6 +216,11 @@ func (r *randomRun) visitOften(o *oracle.Oracle, x expectation) string {
 	return ""
 }
 
+// notation explains what a script looks like.
+const notation = `(Each line is a service: its name; in round brackets the slot, which its addresses and node ports are counted from, and
+what is set; its ports, as name, number/protocol->port of the endpoints; in square brackets the endpoints, where they
+are. "hinted elsewhere": by topology hints the endpoint is for other nodes. What is not said is as usual.)`
+
 // Shrinking is worth this many reproductions, and no more time than patience.shrink.
 const shrinkTries = 300
 
@@ -249,7 +254,7 @@ func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) erro
 	if e := r.reproduce(ctx, small, flows); e != nil {
 		last, lastDump = e, r.dump(ctx)
 	}
-	return fmt.Errorf("%w\n\nWhat it takes:\n%v\nThe ruleset:\n%s", last, indent(strings.TrimSpace(small.String())), indent(lastDump))
+	return fmt.Errorf("%w\n\nWhat it takes:\n%v\n%s\nThe ruleset:\n%s", last, indent(strings.TrimSpace(small.String())), notation, indent(lastDump))
 }
 
 // reproduce takes a fresh backend through a script, and tries traffic at its end.

@@ -1,0 +1,46 @@
+package userspace_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+)
+
+func TestWhereLocalhostListens(t *testing.T) {
+	fr := func(addr string, port uint16, k frontend.Kind) frontend.Frontend {
+		return frontend.Frontend{Key: frontend.Key{Addr: netip.MustParseAddr(addr), Port: port, Protocol: model.TCP}, Kind: k}
+	}
+	listen := userspace.Localhost{}.ListenOn
+	first := listen(fr("10.96.0.10", 80, frontend.ClusterIP))
+	require.Len(t, first, 2)
+	assert.Equal(t, "127.0.0.1", first[0].Addr().String())
+	assert.GreaterOrEqual(t, first[0].Port(), uint16(20000))
+	assert.Less(t, first[0].Port(), uint16(30000))
+	assert.Equal(t, "127.0.0.1:0", first[1].String(), "where the number is taken")
+	assert.Equal(t, first, listen(fr("10.96.0.10", 80, frontend.ClusterIP)), "the same after a restart")
+	assert.NotEqual(t, first, listen(fr("10.96.0.10", 81, frontend.ClusterIP)))
+	assert.Equal(t, "::1", listen(fr("fd96::10", 80, frontend.ClusterIP))[0].Addr().String())
+	assert.Empty(t, listen(fr("192.0.2.1", 80, frontend.ExternalIP)))
+	assert.Empty(t, listen(fr("192.0.2.1", 30080, frontend.NodePort)))
+	assert.Equal(t, "127.0.0.1:30080", listen(fr("127.0.0.1", 30080, frontend.NodePort))[0].String())
+}
+
+func TestOptionsThatAreWrongAreNamed(t *testing.T) {
+	_, err := userspace.New(t.Context(), userspace.Options{DialTimeout: -time.Second, UDPTimeout: -1, MaxConnections: -1,
+		MaxFlows: -2, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
+	require.EqualError(t, err, `userspace: dialTimeout: -1s is negative
+udpTimeout: -1ns is negative
+maxConnections: -1 is negative
+maxFlows: -2 is negative
+nodePortAddresses: invalid Prefix is not a prefix`)
+	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
+	require.ErrorContains(t, err, "invalid or duplicate family")
+}

@@ -1,0 +1,132 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// AnyIP makes service addresses the node's own by routes of type local. It needs CAP_NET_ADMIN. The routes have
+// a protocol number of their own, by which they are found again after a restart; other routes are left alone.
+type AnyIP struct {
+	handle *netlink.Handle
+	link   int
+}
+
+// The protocol and the metric of the routes. A metric of their own keeps them apart from the route that the kernel makes
+// for an address of the host.
+const routeProtocol, routeMetric = 75, 75
+
+// NewAnyIP returns addresses for the network namespace of the calling thread. Close it after the backend.
+func NewAnyIP() (*AnyIP, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("userspace: open netlink: %w", err)
+	}
+	lo, err := handle.LinkByName("lo")
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("userspace: loopback interface: %w", err)
+	}
+	return &AnyIP{handle: handle, link: lo.Attrs().Index}, nil
+}
+
+// Close releases what AnyIP holds. Routes stay.
+func (a *AnyIP) Close() { a.handle.Close() }
+
+// Control lets a socket listen on an address that no interface has. IPv6 needs that in spite of the route.
+func (a *AnyIP) Control(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
+	})
+	return errors.Join(err, failed)
+}
+
+// ListenOn implements [Addresses].
+func (a *AnyIP) ListenOn(fr frontend.Frontend) []netip.AddrPort { return own(fr) }
+
+// Update implements [Addresses].
+func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error {
+	if full {
+		have, err := a.list(f)
+		if err != nil {
+			return err
+		}
+		for _, addr := range add {
+			delete(have, addr)
+		}
+		for addr := range have {
+			remove = append(remove, addr)
+		}
+	}
+	for _, addr := range add {
+		if err := a.handle.RouteAdd(a.route(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("add a local route to %v: %w", addr, err)
+		}
+		if addr.Is6() {
+			if err := a.touch(addr); err != nil {
+				return fmt.Errorf("refresh the route to %v: %w", addr, err)
+			}
+		}
+	}
+	for _, addr := range remove {
+		if err := a.handle.RouteDel(a.route(addr)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("delete the local route to %v: %w", addr, err)
+		}
+	}
+	return ctx.Err()
+}
+
+func (a *AnyIP) route(addr netip.Addr) *netlink.Route {
+	r := &netlink.Route{
+		LinkIndex: a.link, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL,
+		Protocol: routeProtocol, Priority: routeMetric,
+		Dst: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())},
+	}
+	if addr.Is4() {
+		r.Scope = netlink.SCOPE_HOST
+	}
+	return r
+}
+
+// touch makes sockets of this node look for a new route to an IPv6 address. The kernel lets them keep the one that they
+// know until something on the way to it changes in the same table (seen on 6.18), which is the main table as a rule; and
+// nothing is looked for there while the address has a local route.
+func (a *AnyIP) touch(addr netip.Addr) error {
+	r := a.route(addr)
+	r.Table, r.Type = unix.RT_TABLE_MAIN, unix.RTN_UNREACHABLE
+	if err := a.handle.RouteAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return a.handle.RouteDel(r)
+}
+
+// list returns the addresses that there are routes for.
+func (a *AnyIP) list(f model.Family) (map[netip.Addr]bool, error) {
+	family := netlink.FAMILY_V4
+	if f == model.IPv6 {
+		family = netlink.FAMILY_V6
+	}
+	filter := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}
+	routes, err := a.handle.RouteListFiltered(family, filter, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	if err != nil {
+		return nil, fmt.Errorf("list local routes: %w", err)
+	}
+	have := map[netip.Addr]bool{}
+	for _, r := range routes {
+		if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+			have[addr.Unmap()] = true
+		}
+	}
+	return have, nil
+}

@@ -1,0 +1,198 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Backend is a [sink.Sink] that serves connections itself. Its methods are called from one goroutine at a time, as those
+// of every sink, except those of its own, which may be called from any.
+type Backend struct {
+	*frontend.Table
+
+	options   Options
+	families  map[model.Family]*family
+	hosts     *nodeaddr.Tracker // all addresses of the host
+	nodePorts *nodeaddr.Tracker
+	wake      chan struct{}
+
+	ctx         context.Context // of connections and flows
+	stop        context.CancelFunc
+	wg          sync.WaitGroup // of what runs until Close
+	traffic     sync.WaitGroup // of connections, and of what accepts them
+	connections chan struct{}  // has one for each
+	buffers     sync.Pool
+
+	flowsMu sync.Mutex
+	flows   map[*flow]bool // of UDP
+
+	mu        sync.Mutex // guards the rest, and the families' listeners
+	inherited map[socketKey]socket
+	closed    bool
+}
+
+var (
+	_ sink.Sink            = (*Backend)(nil)
+	_ sink.NodeSetter      = (*Backend)(nil)
+	_ sink.Resyncer        = (*Backend)(nil)
+	_ sink.FailureResyncer = (*Backend)(nil)
+)
+
+// New returns a backend. Nothing is served before the first Sync. In the background, until Close, it follows the host's
+// addresses; it logs with ctx's logger. ctx bounds neither calls of Sync nor connections.
+func New(ctx context.Context, o Options) (*Backend, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("userspace: %w", err)
+	}
+	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{},
+		wake: make(chan struct{}, 1), flows: map[*flow]bool{}}
+	b.buffers.New = func() any { return new([maxDatagram]byte) }
+	b.connections = make(chan struct{}, b.options.MaxConnections)
+	for _, f := range b.options.Families {
+		b.families[f] = newFamily(b, f)
+	}
+	var err error
+	b.Table, err = frontend.New(frontend.Options{Families: b.options.Families, Apply: b.apply, OnProblem: o.OnProblem})
+	if err != nil {
+		return nil, err
+	}
+	changed := func(nodeaddr.Addresses) {
+		select {
+		case b.wake <- struct{}{}:
+		default:
+		}
+	}
+	var err1, err2 error
+	b.hosts, err1 = nodeaddr.NewTracker(nodeaddr.Options{Host: b.options.Host, Changed: changed})
+	b.nodePorts, err2 = nodeaddr.NewTracker(nodeaddr.Options{Host: b.options.Host, Choice: o.NodePortAddresses,
+		Changed: changed})
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("userspace: addresses of this host: %w", err)
+	}
+	if b.inherited, err = inherit(o.Sockets); err != nil {
+		return nil, fmt.Errorf("userspace: %w", err)
+	}
+	b.ctx, b.stop = context.WithCancel(context.WithoutCancel(ctx))
+	b.wg.Go(func() { _ = b.hosts.Run(b.ctx) })
+	b.wg.Go(func() { _ = b.nodePorts.Run(b.ctx) })
+	b.wg.Go(b.follow)
+	return b, nil
+}
+
+// SetNode implements [sink.NodeSetter].
+func (b *Backend) SetNode(n *model.Node) {
+	b.Table.SetNode(n)
+	b.nodePorts.SetNode(n)
+}
+
+// follow serves node ports on other addresses when those of the host change.
+func (b *Backend) follow() {
+	for {
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-b.wake:
+			if err := b.Reapply(b.ctx, false); err != nil && b.ctx.Err() == nil {
+				klog.FromContext(b.ctx).Error(err, "Not everything follows the host's addresses; Sync will try again")
+			}
+		}
+	}
+}
+
+// apply takes the changes of a family over, and opens and closes what they ask for.
+func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
+	f := b.families[c.Family()]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errors.New("the backend is closed")
+	}
+	f.absorb(c)
+	c.Accept()
+	var nodePorts []netip.Addr
+	for _, a := range b.nodePorts.Addresses().Of(c.Family()) {
+		if !a.IsLoopback() || b.options.LocalhostNodePorts && a.Is4() {
+			nodePorts = append(nodePorts, a)
+		}
+	}
+	if err := f.apply(ctx, nodePorts); err != nil {
+		return err
+	}
+	b.closeInherited(c.Family())
+	return errors.Join(f.errors()...)
+}
+
+// source tells who a client of a frontend is.
+func (f *family) source(addr netip.Addr, fr frontend.Frontend) source {
+	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
+	return source{
+		addr:  addr,
+		isPod: slices.ContainsFunc(*f.localPods.Load(), contains),
+		// A process of the node that connects to a local address has that one as its own.
+		isNode: addr.IsLoopback() || addr == fr.Addr || slices.Contains(f.backend.hosts.Addresses().IPs, addr),
+	}
+}
+
+// CleanUp ends everything, and takes back what Addresses did. A later Sync serves again.
+func (b *Backend) CleanUp(ctx context.Context) error {
+	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		var errs []error
+		for _, f := range b.options.Families {
+			b.families[f].closeAll()
+			b.families[f] = newFamily(b, f)
+			errs = append(errs, b.options.Addresses.Update(ctx, f, true, nil, nil))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return fmt.Errorf("userspace: cleaning up: %w", err)
+		}
+		return nil
+	})
+}
+
+// Drain accepts no more connections and datagrams, and returns when all connections have ended, or with ctx. Then call
+// Close. A socket that another process has as well stays open there.
+func (b *Backend) Drain(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	for _, f := range b.families {
+		f.closeAll()
+	}
+	b.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		b.traffic.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close ends all connections and flows, and everything else that the backend runs. Addresses stay as they are.
+func (b *Backend) Close() error {
+	b.stop()
+	_ = b.Drain(context.Background())
+	b.mu.Lock()
+	for _, f := range b.options.Families {
+		b.closeInherited(f)
+	}
+	b.mu.Unlock()
+	b.wg.Wait()
+	return nil
+}

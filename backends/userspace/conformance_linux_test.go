@@ -1,0 +1,170 @@
+package userspace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+)
+
+// parent holds the listening sockets while no backend runs, as the parent of two processes does, and the backends whose
+// connections have not ended.
+type parent struct {
+	mu       sync.Mutex
+	sockets  []*os.File
+	draining []*running
+	failing  atomic.Bool
+}
+
+// running is a backend whose Close is the end of a process that hands its sockets over.
+type running struct {
+	*userspace.Backend
+	addresses *userspace.AnyIP
+	parent    *parent
+}
+
+// Sync fails midway while the parent says so: what is described is taken over, and not applied.
+func (r *running) Sync(ctx context.Context) error {
+	if r.parent.failing.Load() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		cancel()
+	}
+	return r.Backend.Sync(ctx)
+}
+
+func (r *running) Close() error {
+	r.parent.mu.Lock()
+	defer r.parent.mu.Unlock()
+	var err error
+	if r.parent.sockets, err = r.Sockets(); err != nil {
+		return err
+	}
+	stopped, stop := context.WithCancel(context.Background())
+	stop() // connections are not waited for
+	_ = r.Drain(stopped)
+	r.parent.draining = append(r.parent.draining, r)
+	return nil
+}
+
+func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+	anyIP, err := userspace.NewAnyIP()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sockets := p.sockets
+	p.sockets = nil
+	b, err := userspace.New(ctx, userspace.Options{
+		Addresses:          anyIP,
+		Families:           env.Families,
+		NodePortAddresses:  nodeaddr.Choice{CIDRs: env.NodePortCIDRs},
+		LocalhostNodePorts: env.LocalhostNodePorts,
+		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
+		Sockets:            sockets,
+		Dial: func(ctx context.Context, network string, endpoint netip.AddrPort) (conn net.Conn, err error) {
+			err = env.Do(func() (err error) {
+				conn, err = new(net.Dialer).DialContext(ctx, network, endpoint.String())
+				return err
+			})
+			return conn, err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &running{b, anyIP, p}, nil
+}
+
+func (p *parent) stop(context.Context, conformance.Env) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, file := range p.sockets {
+		errs = append(errs, file.Close())
+	}
+	for _, r := range p.draining {
+		errs = append(errs, r.Backend.Close())
+		r.addresses.Close()
+	}
+	p.sockets, p.draining = nil, nil
+	return errors.Join(errs...)
+}
+
+func factory() conformance.Factory {
+	p := &parent{}
+	return conformance.Factory{
+		New:  p.start,
+		Stop: p.stop,
+		Cleanup: func(ctx context.Context, env conformance.Env) error {
+			a, err := userspace.NewAnyIP()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			for _, f := range env.Families {
+				err = errors.Join(err, a.Update(ctx, f, true, nil, nil))
+			}
+			return err
+		},
+		Dump: func(context.Context, conformance.Env) (string, error) {
+			routes, err := localRoutes()
+			var list []string
+			for _, r := range routes {
+				list = append(list, fmt.Sprintf("local %v", r.Dst))
+			}
+			slices.Sort(list)
+			return strings.Join(list, "\n"), err
+		},
+		Break: func(context.Context, conformance.Env) error {
+			routes, err := localRoutes()
+			for _, r := range routes {
+				err = errors.Join(err, netlink.RouteDel(&r))
+			}
+			return err
+		},
+		Fail: func(context.Context, conformance.Env) (func() error, error) {
+			p.failing.Store(true)
+			return func() error { p.failing.Store(false); return nil }, nil
+		},
+		Lacks: []conformance.Feature{
+			conformance.SCTP,
+			conformance.SourcePreservation,
+			conformance.InterfaceDetectors,
+			conformance.UnallocatedAddresses,
+			conformance.ExternalPorts,
+			conformance.NewOverRestart, // they wait in the listener's queue
+		},
+	}
+}
+
+// localRoutes lists the backend's routes.
+func localRoutes() ([]netlink.Route, error) {
+	return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC, Protocol: 75},
+		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+}
+
+func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
+
+// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
+// a longer one.
+func TestRandomClusters(t *testing.T) {
+	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
+}

@@ -1,0 +1,45 @@
+// Package userspace is a backend without a kernel: a proxy of connections and datagrams in user space. It needs no
+// netfilter and no privileges beyond those that its addresses take, and runs wherever Go has sockets: in gVisor, in
+// containers without CAP_NET_ADMIN, on macOS and Windows for development. It is also what the author of an L4 proxy can
+// start from.
+//
+//	client ──► frontend (a listener or a socket) ──► decide: route, endpoint ──► connection to the endpoint
+//
+// # How traffic gets here
+//
+// That is the part that differs from platform to platform, and so it is an interface, [Addresses]:
+//
+//   - [AnyIP] makes service addresses local ones in the routing table (Linux, CAP_NET_ADMIN in the network namespace).
+//   - [Given] is for addresses that are there already, aliases on the loopback interface for example.
+//   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners] has
+//     the table of ports, and examples/userspace prints it.
+//
+// # What it does
+//
+//   - TCP in both directions with half-close, and with splice(2) on Linux. A connection that one side resets is reset on
+//     the other. UDP in flows with a timeout; a flow whose endpoint no longer serves moves to another one (S40, S41).
+//   - Traffic policies, session affinity over all addresses of a port (S32), source ranges (S26), node ports (S35, S36).
+//   - A frontend without endpoints has no listener, so that the kernel refuses its connections (S25). What is to be
+//     dropped is accepted and never answered: a user-space proxy cannot do better.
+//   - Connections that stand go on when their endpoint or their service goes.
+//   - Bounds: [Options.MaxConnections] and [Options.MaxFlows]. Beyond the first one new connections wait in the
+//     listener's queue, beyond the second a flow that was silent for long makes room.
+//   - One changed endpoint is one slot, in a service of 50,000 endpoints as well; no traffic waits for a Sync.
+//
+// # What it cannot do
+//
+//   - Endpoints see an address of the node, not the client's: every connection is masqueraded.
+//   - SCTP.
+//   - Detecting local pods by interface (S30): a socket does not tell the interface. CIDRs work.
+//   - Dropping traffic to unallocated addresses of the service CIDRs (S33).
+//   - With AnyIP a process of the node that listens on 0.0.0.0 answers on the service addresses, too, at ports that no
+//     service has; and other ports of external IPs are refused, because the address is the node's now.
+//
+// # Restart
+//
+// Connections and flows live in the process and end with it. Without loss it goes like this: [Backend.Sockets] returns
+// the listening sockets, which the next process gets as [Options.Sockets], by inheritance or from a parent that holds
+// them (systemd's LISTEN_FDS and file-descriptor store); new connections wait in their queues meanwhile. The old process
+// calls [Backend.Drain], which accepts no more and returns when its connections have ended. Routes of AnyIP stay until
+// [Backend.CleanUp].
+package userspace

@@ -1,0 +1,279 @@
+package userspace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// family is what is served in one IP family, and what of it has not been applied yet.
+type family struct {
+	backend *Backend
+	family  model.Family
+
+	localPods atomic.Pointer[[]netip.Prefix]
+	ports     map[model.PortName]*port
+	// frontends are as described. A node port is one here, and has a listener on each address of nodePorts.
+	frontends map[frontend.Key]target
+	nodePorts []netip.Addr
+	listeners map[frontend.Key]listener // by key with an address
+	addresses map[netip.Addr]int        // how many frontends have each
+	round     uint64
+
+	full           bool // Addresses is to be told everything
+	dirtyAddresses map[netip.Addr]bool
+	dirty          map[frontend.Key]bool // frontends
+	failed         map[frontend.Key]error
+}
+
+// target is where the connections to a frontend go.
+type target struct {
+	frontend frontend.Frontend
+	port     *port
+}
+
+func newFamily(b *Backend, f model.Family) *family {
+	fam := &family{
+		backend: b, family: f, full: true,
+		ports: map[model.PortName]*port{}, frontends: map[frontend.Key]target{},
+		listeners: map[frontend.Key]listener{}, addresses: map[netip.Addr]int{},
+		dirtyAddresses: map[netip.Addr]bool{}, dirty: map[frontend.Key]bool{}, failed: map[frontend.Key]error{},
+	}
+	fam.localPods.Store(new([]netip.Prefix))
+	return fam
+}
+
+// absorb takes over what is described. It cannot fail: what is still to be done for it is noted.
+func (f *family) absorb(c *frontend.Changes) {
+	if node := c.Node(); node != nil && !slices.Equal(*f.localPods.Load(), node.LocalPods.CIDRs) {
+		f.localPods.Store(&node.LocalPods.CIDRs)
+	}
+	full := c.Full()
+	if f.full = f.full || full; full {
+		f.round++
+	}
+	for pc := range c.Ports() {
+		if pc.After == nil {
+			f.removePort(pc.Before.Name)
+			continue
+		}
+		f.updatePort(pc)
+	}
+	if full {
+		for name, p := range f.ports {
+			if p.round != f.round {
+				f.removePort(name)
+			}
+		}
+	}
+	if c.Retry() {
+		for k := range f.failed {
+			f.dirty[k] = true
+		}
+	}
+}
+
+func (f *family) updatePort(pc *frontend.PortChange) {
+	name := pc.After.Name
+	p := f.ports[name]
+	if p == nil {
+		p = newPort()
+		f.ports[name] = p
+	}
+	p.round = f.round
+	kinds := []frontend.Kind{frontend.ClusterIP, frontend.NodePort} // external addresses have the routes of node ports
+	var refused [2]bool
+	for i, k := range kinds {
+		refused[i] = p.refuses(k)
+	}
+	p.update(pc)
+	if pc.Before == nil {
+		had := maps.Clone(p.keys)
+		for fr := range pc.Frontends() {
+			delete(had, fr.Key)
+			f.setFrontend(p, fr)
+		}
+		for k := range had {
+			f.removeFrontend(p, k)
+		}
+	} else {
+		for fc := range pc.FrontendChanges() {
+			if fc.After != nil {
+				f.setFrontend(p, *fc.After)
+			} else {
+				f.removeFrontend(p, fc.Before.Key)
+			}
+		}
+	}
+	if refused[0] != p.refuses(kinds[0]) || refused[1] != p.refuses(kinds[1]) {
+		for k := range p.keys {
+			f.dirty[k] = true
+		}
+	}
+}
+
+func (f *family) removePort(name model.PortName) {
+	p := f.ports[name]
+	if p == nil {
+		return
+	}
+	for k := range p.keys {
+		f.removeFrontend(p, k)
+	}
+	delete(f.ports, name)
+}
+
+// setFrontend gives a frontend to a port, which may take it over from another one.
+func (f *family) setFrontend(p *port, fr frontend.Frontend) {
+	old, had := f.frontends[fr.Key]
+	if had && old == (target{fr, p}) {
+		return
+	}
+	if had {
+		delete(old.port.keys, fr.Key)
+	} else {
+		f.countAddress(fr.Addr, 1)
+	}
+	p.keys[fr.Key] = fr
+	f.frontends[fr.Key] = target{fr, p}
+	f.dirty[fr.Key] = true
+}
+
+func (f *family) removeFrontend(p *port, k frontend.Key) {
+	if _, ok := p.keys[k]; !ok {
+		return // another port has it meanwhile
+	}
+	delete(p.keys, k)
+	delete(f.frontends, k)
+	f.countAddress(k.Addr, -1)
+	f.dirty[k] = true
+}
+
+func (f *family) countAddress(a netip.Addr, by int) {
+	if !a.IsValid() {
+		return // a node port
+	}
+	before := f.addresses[a]
+	if f.addresses[a] += by; f.addresses[a] == 0 {
+		delete(f.addresses, a)
+	}
+	if before == 0 || f.addresses[a] == 0 {
+		f.dirtyAddresses[a] = true
+	}
+}
+
+// apply does what has been noted. What fails is noted still.
+func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var add, remove []netip.Addr
+	for a := range f.dirtyAddresses {
+		if f.addresses[a] == 0 {
+			remove = append(remove, a)
+		} else if !f.full {
+			add = append(add, a)
+		}
+	}
+	if f.full {
+		add = slices.Collect(maps.Keys(f.addresses))
+	}
+	// Addresses come before their listeners and go after them.
+	update := f.backend.options.Addresses.Update
+	if f.full || len(add) > 0 {
+		if err := update(ctx, f.family, f.full, add, nil); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(nodePorts, f.nodePorts) {
+		f.moveNodePorts(nodePorts)
+	}
+	for k := range f.dirty {
+		f.listen(ctx, k)
+	}
+	clear(f.dirty)
+	if len(remove) > 0 && !f.full {
+		if err := update(ctx, f.family, false, nil, remove); err != nil {
+			return err
+		}
+	}
+	clear(f.dirtyAddresses)
+	f.full = false
+	return nil
+}
+
+// moveNodePorts notes that node ports are served on other addresses, and closes what listens on those that went.
+func (f *family) moveNodePorts(addresses []netip.Addr) {
+	for k, l := range f.listeners {
+		if l.target().frontend.Kind == frontend.NodePort && !slices.Contains(addresses, k.Addr) {
+			f.closeListener(k)
+		}
+	}
+	f.nodePorts = addresses
+	for k := range f.frontends {
+		if k.IsNodePort() {
+			f.dirty[k] = true
+		}
+	}
+}
+
+// listen makes the listeners of a frontend what they should be.
+func (f *family) listen(ctx context.Context, k frontend.Key) {
+	delete(f.failed, k)
+	t, wanted := f.frontends[k]
+	wanted = wanted && t.frontend.Protocol != model.SCTP && !t.port.refuses(t.frontend.Kind)
+	if t.frontend.Protocol == model.SCTP {
+		f.failed[k] = fmt.Errorf("%v: a user-space proxy does not carry SCTP", k)
+	}
+	addresses := []netip.Addr{k.Addr}
+	if k.IsNodePort() {
+		addresses = f.nodePorts
+	}
+	for _, a := range addresses {
+		at := k
+		at.Addr = a
+		t.frontend.Addr = a
+		switch l := f.listeners[at]; {
+		case !wanted && l != nil:
+			f.closeListener(at)
+		case wanted && l != nil:
+			l.point(t)
+		case wanted:
+			l, err := f.open(ctx, t)
+			if err != nil {
+				f.failed[k] = err
+			} else if l != nil {
+				f.listeners[at] = l
+			}
+		}
+	}
+}
+
+func (f *family) closeListener(k frontend.Key) {
+	f.listeners[k].close()
+	delete(f.listeners, k)
+}
+
+func (f *family) closeAll() {
+	for k := range f.listeners {
+		f.closeListener(k)
+	}
+}
+
+// errors returns an error for each service port that is not served.
+func (f *family) errors() []error {
+	var list []error
+	for k, err := range f.failed {
+		if t, ok := f.frontends[k]; ok {
+			list = append(list, &sink.PortError{Port: t.port.name(), Family: f.family, Err: err})
+		}
+	}
+	return list
+}

@@ -1,0 +1,157 @@
+package userspace_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// laptop is a backend that serves cluster IPs on ports of 127.0.0.1, with what feeds it.
+type laptop struct {
+	*fakemodel.Driver
+	b *userspace.Backend
+}
+
+func newLaptop(t testing.TB, o userspace.Options) *laptop {
+	t.Helper()
+	if o.Addresses == nil {
+		o.Addresses = userspace.Localhost{}
+	}
+	o.Families = []model.Family{model.IPv4}
+	o.Host = &nodeaddr.Fake{}
+	b, err := userspace.New(context.Background(), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return &laptop{fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }}), b}
+}
+
+// web is a service with a TCP and a UDP port.
+func web() *fakemodel.ServiceBuilder {
+	return fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).UDPPort("dns", 53)
+}
+
+// addr is where a port of default/web is served.
+func (l *laptop) addr(t testing.TB, port string) netip.AddrPort {
+	t.Helper()
+	for _, s := range l.b.Listeners() {
+		if s.Port.Port == port {
+			return s.Addr
+		}
+	}
+	t.Fatalf("port %s is not served", port)
+	return netip.AddrPort{}
+}
+
+// dial connects to a port of default/web.
+func (l *laptop) dial(t testing.TB, port string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", l.addr(t, port).String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// serve runs a TCP server that hands each connection to handle, and returns its address.
+func serve(t testing.TB, handle func(*net.TCPConn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				go handle(c.(*net.TCPConn))
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+// named serves connections with a name, and then ends them.
+func named(t testing.TB, name string) string {
+	return serve(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, name)
+		_ = c.Close()
+	})
+}
+
+// who reads the name of who serves a new connection.
+func (l *laptop) who(t testing.TB) string {
+	t.Helper()
+	name, err := io.ReadAll(l.dial(t, "http"))
+	require.NoError(t, err)
+	return string(name)
+}
+
+// echo answers each datagram with a prefix.
+func echo(t testing.TB, prefix string) string {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for b := make([]byte, 1<<16); ; {
+			n, from, err := c.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = c.WriteTo(append([]byte(prefix), b[:n]...), from)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = c.Close()
+		<-ended
+	})
+	return c.LocalAddr().String()
+}
+
+func tcpEndpoint(target string) *model.Endpoint {
+	return fakemodel.Endpoint("default/web:http/TCP", target).Build()
+}
+
+func udpEndpoint(target string) *model.Endpoint {
+	return fakemodel.Endpoint("default/web:dns/UDP", target).Build()
+}
+
+type netAddr = netip.AddrPort
+
+// dialer dials, and tells when a connection is closed.
+func dialer(closed func()) func(context.Context, string, netip.AddrPort) (net.Conn, error) {
+	return func(_ context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+		c, err := net.Dial(network, to.String())
+		return &told{c, closed}, err
+	}
+}
+
+type told struct {
+	net.Conn
+	closed func()
+}
+
+func (c *told) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}

@@ -1,0 +1,177 @@
+package userspace
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// port is a service port in one family, as connections find it.
+type port struct {
+	mu   sync.Mutex
+	spec frontend.Port
+	// sets are the cluster set, the local set, and the draining endpoints; members counts in which of them each endpoint
+	// is.
+	sets     [3][]netip.AddrPort
+	members  map[netip.AddrPort]*[3]int
+	contacts map[netip.Addr]contact
+
+	keys  map[frontend.Key]frontend.Frontend // what it is reached by; the family's, not for connections
+	round uint64                             // of the last full description
+}
+
+// contact is the endpoint that a client with session affinity stays with.
+type contact struct {
+	endpoint netip.AddrPort
+	at       time.Time
+}
+
+// maxContacts bounds the clients of a port that are remembered.
+const maxContacts = 1 << 16
+
+func newPort() *port {
+	return &port{members: map[netip.AddrPort]*[3]int{}, contacts: map[netip.Addr]contact{},
+		keys: map[frontend.Key]frontend.Frontend{}}
+}
+
+// setIndex is the place of a set in port.sets.
+func setIndex(set model.EndpointSets) int {
+	switch set {
+	case model.ClusterSet:
+		return 0
+	case model.LocalSet:
+		return 1
+	}
+	return 2
+}
+
+// update takes over a change.
+func (p *port) update(c *frontend.PortChange) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.Before == nil {
+		p.sets = [3][]netip.AddrPort{}
+		clear(p.members)
+	}
+	p.spec = *c.After
+	for i, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining} {
+		for _, e := range c.EndpointChanges(set) {
+			if e.Before != nil {
+				p.count(e.Before.Target, i, -1)
+			}
+			if e.After == nil {
+				continue
+			}
+			for len(p.sets[i]) <= e.Slot {
+				p.sets[i] = append(p.sets[i], netip.AddrPort{})
+			}
+			p.sets[i][e.Slot] = e.After.Target
+			p.count(e.After.Target, i, 1)
+		}
+		p.sets[i] = p.sets[i][:c.After.Size(set)]
+	}
+	if p.spec.AffinityTimeout == 0 {
+		clear(p.contacts)
+	}
+}
+
+func (p *port) count(target netip.AddrPort, set, by int) {
+	n := p.members[target]
+	if n == nil {
+		n = new([3]int)
+		p.members[target] = n
+	}
+	if n[set] += by; *n == [3]int{} {
+		delete(p.members, target)
+	}
+}
+
+func (p *port) name() model.PortName {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spec.Name
+}
+
+// serves tells whether an endpoint still serves, for traffic of whatever kind.
+func (p *port) serves(target netip.AddrPort) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.members[target] != nil
+}
+
+// refuses tells whether connections of every source are to be refused at a kind of frontend.
+func (p *port) refuses(k frontend.Kind) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	routes := p.spec.RoutesOf(k)
+	for _, r := range []model.Route{routes.FromPod, routes.FromNode, routes.Other} {
+		if r.Empty != model.Reject || len(p.sets[setIndex(r.Endpoints)]) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// source says who a client is, for the route (S27).
+type source struct {
+	addr          netip.Addr
+	isPod, isNode bool
+}
+
+// decide returns the endpoint of a new connection to a frontend; if there is none, what happens to the connection.
+func (p *port) decide(fr frontend.Frontend, from source) (netip.AddrPort, model.Verdict) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	inRange := func(r netip.Prefix) bool { return r.Contains(from.addr) }
+	if fr.Restricted && !slices.ContainsFunc(p.spec.SourceRanges, inRange) {
+		return netip.AddrPort{}, model.Drop
+	}
+	routes := p.spec.RoutesOf(fr.Kind)
+	route := routes.Other
+	switch {
+	case from.isPod:
+		route = routes.FromPod
+	case from.isNode:
+		route = routes.FromNode
+	}
+	set := setIndex(route.Endpoints)
+	endpoints := p.sets[set]
+	if len(endpoints) == 0 {
+		return netip.AddrPort{}, route.Empty
+	}
+	if p.spec.AffinityTimeout == 0 {
+		return endpoints[rand.IntN(len(endpoints))], 0
+	}
+	now := time.Now()
+	c := p.contacts[from.addr]
+	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout {
+		p.makeRoom(now)
+		c.endpoint = endpoints[rand.IntN(len(endpoints))]
+	}
+	c.at = now
+	p.contacts[from.addr] = c
+	return c.endpoint, 0
+}
+
+// makeRoom forgets clients when there are too many: first those whose time is over.
+func (p *port) makeRoom(now time.Time) {
+	if len(p.contacts) < maxContacts {
+		return
+	}
+	for addr, c := range p.contacts {
+		if now.Sub(c.at) >= p.spec.AffinityTimeout {
+			delete(p.contacts, addr)
+		}
+	}
+	for addr := range p.contacts {
+		if len(p.contacts) < maxContacts {
+			return
+		}
+		delete(p.contacts, addr)
+	}
+}

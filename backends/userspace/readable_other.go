@@ -1,0 +1,15 @@
+//go:build !unix
+
+package userspace
+
+import "syscall"
+
+// awaitDatagram waits until a datagram can be read from a socket, where the system can tell.
+func awaitDatagram(c syscall.RawConn) error {
+	asked := false
+	return c.Read(func(uintptr) bool {
+		again := asked
+		asked = true
+		return again
+	})
+}

@@ -1,0 +1,194 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"syscall"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// socket is what [net.TCPListener] and [net.UDPConn] have in common.
+type socket interface {
+	File() (*os.File, error)
+	Close() error
+}
+
+// socketKey is what a listening socket is bound to.
+type socketKey struct {
+	protocol model.Protocol
+	addr     netip.AddrPort
+}
+
+// listener serves a frontend at one address.
+type listener interface {
+	// point gives it another target for new connections.
+	point(target)
+	target() target
+	socket() socket
+	addr() netip.AddrPort
+	// close ends it. TCP connections go on, UDP flows do not.
+	close()
+}
+
+// open starts to serve a frontend. It returns nil if Addresses says that it is not served.
+func (f *family) open(ctx context.Context, t target) (listener, error) {
+	var errs []error
+	for _, at := range f.backend.options.Addresses.ListenOn(t.frontend) {
+		key := socketKey{t.frontend.Protocol, at}
+		s, inherited := f.backend.inherited[key]
+		if inherited {
+			delete(f.backend.inherited, key)
+		} else {
+			var err error
+			if s, err = f.backend.bind(ctx, key); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		if conn, ok := s.(*net.UDPConn); ok {
+			return f.serveUDP(conn, t), nil
+		}
+		return f.serveTCP(s.(*net.TCPListener), t), nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// bind opens a listening socket.
+func (b *Backend) bind(ctx context.Context, key socketKey) (socket, error) {
+	var config net.ListenConfig
+	if c, ok := b.options.Addresses.(interface {
+		Control(network, address string, c syscall.RawConn) error
+	}); ok {
+		config.Control = c.Control
+	}
+	if key.protocol == model.UDP {
+		conn, err := config.ListenPacket(ctx, "udp", key.addr.String())
+		if err != nil {
+			return nil, err
+		}
+		return conn.(*net.UDPConn), nil
+	}
+	l, err := config.Listen(ctx, "tcp", key.addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// inherit takes over the sockets of an earlier process.
+func inherit(files []*os.File) (map[socketKey]socket, error) {
+	sockets := map[socketKey]socket{}
+	var errs []error
+	for _, file := range files {
+		key, s, err := fromFile(file)
+		_ = file.Close() // the socket is a duplicate
+		if err != nil {
+			errs = append(errs, fmt.Errorf("inherited socket %s: %w", file.Name(), err))
+			continue
+		}
+		sockets[key] = s
+	}
+	if len(errs) > 0 {
+		for _, s := range sockets {
+			_ = s.Close()
+		}
+		return nil, errors.Join(errs...)
+	}
+	return sockets, nil
+}
+
+func fromFile(file *os.File) (socketKey, socket, error) {
+	if l, err := net.FileListener(file); err == nil {
+		if l, ok := l.(*net.TCPListener); ok {
+			return socketKey{model.TCP, addrPort(l.Addr())}, l, nil
+		}
+		_ = l.Close()
+	}
+	c, err := net.FilePacketConn(file)
+	if err != nil {
+		return socketKey{}, nil, err
+	}
+	conn, ok := c.(*net.UDPConn)
+	if !ok {
+		_ = c.Close()
+		return socketKey{}, nil, errors.New("neither TCP nor UDP")
+	}
+	return socketKey{model.UDP, addrPort(conn.LocalAddr())}, conn, nil
+}
+
+// closeInherited closes the inherited sockets of a family that nobody needed.
+func (b *Backend) closeInherited(f model.Family) {
+	for key, s := range b.inherited {
+		if model.FamilyOf(key.addr.Addr()) == f {
+			_ = s.Close()
+			delete(b.inherited, key)
+		}
+	}
+}
+
+// addrPort is the address of a TCP or UDP socket.
+func addrPort(a net.Addr) netip.AddrPort {
+	var ap netip.AddrPort
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		ap = a.AddrPort()
+	case *net.UDPAddr:
+		ap = a.AddrPort()
+	}
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+// Listener is where a frontend is served.
+type Listener struct {
+	Port     model.PortName
+	Frontend frontend.Frontend // a node port has one of its addresses
+	Addr     netip.AddrPort
+}
+
+// Listeners returns what is served at present and where, by service port.
+func (b *Backend) Listeners() []Listener {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []Listener
+	for _, f := range b.families {
+		for _, l := range f.listeners {
+			t := l.target()
+			list = append(list, Listener{Port: t.port.name(), Frontend: t.frontend, Addr: l.addr()})
+		}
+	}
+	slices.SortFunc(list, func(a, b Listener) int {
+		if c := a.Port.Compare(b.Port); c != 0 {
+			return c
+		}
+		return a.Frontend.Key.Compare(b.Frontend.Key)
+	})
+	return list
+}
+
+// Sockets returns duplicates of all listening sockets, for [Options.Sockets] of the next process. The caller closes
+// them. Windows cannot do this.
+func (b *Backend) Sockets() ([]*os.File, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var files []*os.File
+	for _, f := range b.families {
+		for _, l := range f.listeners {
+			file, err := l.socket().File()
+			if err != nil {
+				for _, file := range files {
+					_ = file.Close()
+				}
+				return nil, fmt.Errorf("userspace: socket %v: %w", l.addr(), err)
+			}
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}

@@ -1,0 +1,138 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// tcpListener accepts the connections to a frontend.
+type tcpListener struct {
+	*net.TCPListener
+	family *family
+	to     atomic.Pointer[target]
+}
+
+func (f *family) serveTCP(l *net.TCPListener, t target) *tcpListener {
+	s := &tcpListener{TCPListener: l, family: f}
+	s.to.Store(&t)
+	f.backend.traffic.Go(s.accept)
+	return s
+}
+
+func (l *tcpListener) point(t target)       { l.to.Store(&t) }
+func (l *tcpListener) target() target       { return *l.to.Load() }
+func (l *tcpListener) socket() socket       { return l.TCPListener }
+func (l *tcpListener) addr() netip.AddrPort { return addrPort(l.Addr()) }
+func (l *tcpListener) close()               { _ = l.Close() }
+
+// acceptPause is for how long nothing is accepted after that has failed, for want of file descriptors as a rule.
+const acceptPause = 50 * time.Millisecond
+
+func (l *tcpListener) accept() {
+	b := l.family.backend
+	for {
+		conn, err := l.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			klog.FromContext(b.ctx).Error(err, "Cannot accept connections", "address", l.addr())
+			select {
+			case <-time.After(acceptPause):
+			case <-b.ctx.Done():
+			}
+			continue
+		}
+		select {
+		case b.connections <- struct{}{}:
+			b.traffic.Go(func() {
+				defer func() { <-b.connections }()
+				l.serve(conn)
+			})
+		case <-b.ctx.Done():
+			reset(conn)
+		}
+	}
+}
+
+// dialAttempts is how many endpoints are tried for a connection.
+const dialAttempts = 3
+
+// serve serves one connection until it ends.
+func (l *tcpListener) serve(client *net.TCPConn) {
+	b := l.family.backend
+	stop := context.AfterFunc(b.ctx, func() { reset(client) })
+	defer stop()
+	t := l.target()
+	from := l.family.source(addrPort(client.RemoteAddr()).Addr(), t.frontend)
+	for range dialAttempts {
+		endpoint, verdict := t.port.decide(t.frontend, from)
+		switch {
+		case endpoint.IsValid():
+		case verdict == model.Drop:
+			hold(client)
+			return
+		default:
+			reset(client)
+			return
+		}
+		ctx, cancel := context.WithTimeout(b.ctx, b.options.DialTimeout)
+		server, err := b.options.Dial(ctx, "tcp", endpoint)
+		cancel()
+		if err != nil {
+			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", endpoint, "reason", err)
+			continue
+		}
+		stop := context.AfterFunc(b.ctx, func() { reset(server) })
+		defer stop()
+		relay(client, server)
+		return
+	}
+	reset(client)
+}
+
+// holdTime is for how long a connection that is to be dropped is left without an answer.
+const holdTime = time.Minute
+
+// hold answers nothing until the client gives up, or holdTime is over.
+func hold(client *net.TCPConn) {
+	_ = client.SetDeadline(time.Now().Add(holdTime))
+	_, _ = io.Copy(io.Discard, client)
+	reset(client)
+}
+
+// relay copies in both directions until both have ended. The end of one direction is passed on, and so is a reset.
+func relay(client, server net.Conn) {
+	var wg sync.WaitGroup
+	copyTo := func(to, from net.Conn) {
+		_, err := io.Copy(to, from) // splice on Linux
+		half, ok := to.(interface{ CloseWrite() error })
+		if err != nil || !ok || half.CloseWrite() != nil {
+			reset(to)
+			reset(from)
+		}
+	}
+	wg.Go(func() { copyTo(server, client) })
+	copyTo(client, server)
+	wg.Wait()
+	_ = client.Close()
+	_ = server.Close()
+}
+
+// reset ends a connection so that the other side is told.
+func reset(c net.Conn) {
+	if l, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	_ = c.Close()
+}

@@ -1,0 +1,198 @@
+package userspace_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// Megabytes both ways; the server speaks only after the client has ended its half.
+func TestConnectionsAreCarriedWholeAndByHalves(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		all, err := io.ReadAll(c)
+		if err == nil {
+			_, _ = c.Write(all)
+		}
+		_ = c.Close()
+	})))
+	l.Sync()
+	sent := make([]byte, 4<<20)
+	rng := rand.NewChaCha8([32]byte{})
+	_, _ = rng.Read(sent)
+	c := l.dial(t, "http")
+	_, err := c.Write(sent)
+	require.NoError(t, err)
+	require.NoError(t, c.CloseWrite())
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(sent, got), "%d bytes sent, %d came back", len(sent), len(got))
+}
+
+func TestAResetIsPassedOn(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	seen := make(chan error, 1)
+	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		_, _ = c.Write([]byte("x"))
+		_, err := io.ReadAll(c)
+		seen <- err
+		_ = c.Close()
+	})))
+	l.Sync()
+	c := l.dial(t, "http")
+	_, err := io.ReadFull(c, make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, c.SetLinger(0))
+	require.NoError(t, c.Close())
+	assert.Error(t, <-seen, "the server sees a reset, not the end")
+}
+
+func TestNewConnectionsFollowTheEndpointsAndOldOnesStay(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	l.Set(web().NoEndpoints().Build())
+	l.Sync()
+	require.Empty(t, l.b.Listeners(), "without endpoints nothing listens, so that the kernel refuses")
+
+	greeting := make(chan string)
+	first := tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, <-greeting)
+		_ = c.Close()
+	}))
+	l.Set(web().Build(), first)
+	l.Sync()
+	stands := l.dial(t, "http")
+
+	l.Delete(first)
+	l.Set(tcpEndpoint(named(t, "second")))
+	l.Sync()
+	assert.Equal(t, "second", l.who(t))
+	greeting <- "first"
+	name, err := io.ReadAll(stands)
+	require.NoError(t, err)
+	assert.Equal(t, "first", string(name))
+
+	l.Delete(web().Build())
+	l.Sync()
+	assert.Empty(t, l.b.Listeners())
+}
+
+func TestAClientWithAffinityStaysAndOthersAreSpread(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	one, two := tcpEndpoint(named(t, "one")), tcpEndpoint(named(t, "two"))
+	l.Set(web().Affinity(time.Hour).Build(), one, two)
+	l.Sync()
+	home := l.who(t)
+	for range 20 {
+		require.Equal(t, home, l.who(t))
+	}
+	gone, other := one, "two"
+	if home == "two" {
+		gone, other = two, "one"
+	}
+	l.Delete(gone)
+	l.Sync()
+	require.Equal(t, other, l.who(t))
+
+	l.Set(web().Build(), one, two)
+	l.Sync()
+	seen := map[string]bool{}
+	for range 64 { // once in 2^63 not
+		seen[l.who(t)] = true
+	}
+	assert.Len(t, seen, 2)
+}
+
+// An endpoint that refuses does not cost a connection while there are others.
+func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
+	var refusing bool
+	l := newLaptop(t, userspace.Options{Dial: func(ctx context.Context, network string, to netAddr) (net.Conn, error) {
+		if refusing = !refusing; refusing {
+			return nil, errors.New("connection refused")
+		}
+		return net.Dial(network, to.String())
+	}})
+	l.Set(web().Build(), tcpEndpoint(named(t, "one")))
+	l.Sync()
+	assert.Equal(t, "one", l.who(t))
+	assert.Equal(t, "one", l.who(t))
+}
+
+func TestAPortThatIsTakenConcernsItAloneAndIsTriedAgain(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := uint16(taken.Addr().(*net.TCPAddr).Port)
+	l := newLaptop(t, userspace.Options{Addresses: userspace.Given{}})
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	free := uint16(other.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, other.Close())
+	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", port).Port("free", free).Build(),
+		tcpEndpoint(named(t, "one")), fakemodel.Endpoint("default/web:free/TCP", "127.0.0.1:1").Build())
+	err = l.TrySync()
+	var failed *sink.PortError
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, "default/web:http/TCP", failed.Port.String())
+	v4, v6 := sink.FailedFamilies(err)
+	assert.False(t, v4 || v6, "the family has not failed")
+	assert.Equal(t, free, l.addr(t, "free").Port())
+
+	require.NoError(t, taken.Close())
+	l.Resync()
+	assert.Equal(t, "one", l.who(t))
+}
+
+// The next process gets the sockets: new connections wait for it, and those that stand are carried to their end.
+func TestARestartWithSocketsLosesNothing(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows cannot hand sockets over")
+	}
+	greeting := make(chan string)
+	endpoint := tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, <-greeting)
+		_ = c.Close()
+	}))
+	before := newLaptop(t, userspace.Options{})
+	before.Set(web().Build(), endpoint)
+	before.Sync()
+	stands := before.dial(t, "http")
+	at := before.addr(t, "http")
+	sockets, err := before.b.Sockets()
+	require.NoError(t, err)
+	drained := make(chan error, 1)
+	accepted, err := net.Dial("tcp", at.String()) // it may go to either
+	require.NoError(t, err)
+	go func() { drained <- before.b.Drain(context.Background()) }()
+	for len(before.b.Listeners()) > 0 {
+		runtime.Gosched()
+	}
+	waits, err := net.Dial("tcp", at.String())
+	require.NoError(t, err, "the listener's queue is there while nobody accepts")
+
+	after := newLaptop(t, userspace.Options{Sockets: sockets})
+	after.Set(web().Build(), endpoint)
+	after.Sync()
+	assert.Equal(t, at, after.addr(t, "http"))
+	for range 3 {
+		greeting <- "hello"
+	}
+	for _, c := range []net.Conn{stands, accepted, waits} {
+		got, err := io.ReadAll(c)
+		require.NoError(t, err)
+		assert.Equal(t, "hello", string(got))
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, <-drained)
+}

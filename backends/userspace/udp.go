@@ -1,0 +1,201 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// maxDatagram is the size of the largest datagram.
+const maxDatagram = 1 << 16
+
+// udpListener forwards the datagrams to a frontend, flow by flow: a flow is a client's socket, and has an endpoint.
+type udpListener struct {
+	*net.UDPConn
+	family *family
+	to     atomic.Pointer[target]
+
+	mu     sync.Mutex
+	flows  map[netip.AddrPort]*flow
+	closed bool
+}
+
+type flow struct {
+	client   netip.AddrPort
+	endpoint netip.AddrPort
+	server   net.Conn
+	used     atomic.Int64 // when, in nanoseconds
+}
+
+func (f *family) serveUDP(conn *net.UDPConn, t target) *udpListener {
+	s := &udpListener{UDPConn: conn, family: f, flows: map[netip.AddrPort]*flow{}}
+	s.to.Store(&t)
+	f.backend.wg.Go(s.read)
+	return s
+}
+
+func (l *udpListener) point(t target)       { l.to.Store(&t) }
+func (l *udpListener) target() target       { return *l.to.Load() }
+func (l *udpListener) socket() socket       { return l.UDPConn }
+func (l *udpListener) addr() netip.AddrPort { return addrPort(l.LocalAddr()) }
+
+func (l *udpListener) close() {
+	_ = l.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, fl := range l.flows {
+		l.end(fl)
+	}
+}
+
+// read forwards datagrams of clients until the socket is closed.
+func (l *udpListener) read() {
+	for {
+		err := l.family.backend.receive(l.UDPConn, func(b []byte) error {
+			n, client, err := l.ReadFromUDPAddrPort(b)
+			if err == nil {
+				l.forward(netip.AddrPortFrom(client.Addr().Unmap(), client.Port()), b[:n])
+			}
+			return err
+		})
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// Anything else is an ICMP error about an earlier answer.
+	}
+}
+
+// receive waits until there is a datagram, and lends read a buffer. Nobody holds a buffer while waiting.
+func (b *Backend) receive(conn net.Conn, read func([]byte) error) error {
+	if c, ok := conn.(syscall.Conn); ok {
+		raw, err := c.SyscallConn()
+		if err == nil {
+			err = awaitDatagram(raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	buffer := b.buffers.Get().(*[maxDatagram]byte)
+	defer b.buffers.Put(buffer)
+	return read(buffer[:])
+}
+
+// forward sends a client's datagram on, by its flow or by a new one.
+func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
+	t := l.target()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fl := l.flows[client]
+	if fl != nil && t.port.serves(fl.endpoint) {
+		fl.used.Store(time.Now().UnixNano())
+		if _, err := fl.server.Write(datagram); !errors.Is(err, net.ErrClosed) {
+			return // any other error is one about an earlier datagram
+		}
+	}
+	if fl != nil {
+		l.end(fl)
+	}
+	if fl = l.begin(client, t); fl != nil {
+		_, _ = fl.server.Write(datagram)
+	}
+}
+
+// begin makes a flow, or returns nil if the datagram is to be dropped.
+func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
+	b := l.family.backend
+	endpoint, _ := t.port.decide(t.frontend, l.family.source(client.Addr(), t.frontend))
+	if l.closed || !endpoint.IsValid() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, b.options.DialTimeout)
+	defer cancel()
+	server, err := b.options.Dial(ctx, "udp", endpoint)
+	if err != nil {
+		klog.FromContext(b.ctx).V(2).Info("Cannot send datagrams to an endpoint", "endpoint", endpoint, "reason", err)
+		return nil
+	}
+	fl := &flow{client: client, endpoint: endpoint, server: server}
+	fl.used.Store(time.Now().UnixNano())
+	l.flows[client] = fl
+	b.addFlow(fl)
+	b.wg.Go(func() { l.answer(fl) })
+	return fl
+}
+
+// end ends a flow. That it has ended is no error. l.mu is held.
+func (l *udpListener) end(fl *flow) {
+	if l.flows[fl.client] == fl {
+		delete(l.flows, fl.client)
+	}
+	_ = fl.server.Close()
+	l.family.backend.removeFlow(fl)
+}
+
+// evictFrom is among how many flows the longest silent one is looked for when there are too many.
+const evictFrom = 16
+
+// addFlow counts a flow. If there are too many, one that was silent for long ends.
+func (b *Backend) addFlow(fl *flow) {
+	b.flowsMu.Lock()
+	defer b.flowsMu.Unlock()
+	for len(b.flows) >= b.options.MaxFlows {
+		var victim *flow
+		seen := 0
+		for other := range b.flows {
+			if victim == nil || other.used.Load() < victim.used.Load() {
+				victim = other
+			}
+			if seen++; seen == evictFrom {
+				break
+			}
+		}
+		_ = victim.server.Close() // its listener finds that out
+		delete(b.flows, victim)
+	}
+	b.flows[fl] = true
+}
+
+func (b *Backend) removeFlow(fl *flow) {
+	b.flowsMu.Lock()
+	defer b.flowsMu.Unlock()
+	delete(b.flows, fl)
+}
+
+// answer sends the endpoint's datagrams back until the flow ends, or was silent for too long.
+func (l *udpListener) answer(fl *flow) {
+	b := l.family.backend
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.end(fl)
+	}()
+	for {
+		silentUntil := time.Unix(0, fl.used.Load()).Add(b.options.UDPTimeout)
+		_ = fl.server.SetReadDeadline(silentUntil)
+		err := b.receive(fl.server, func(buffer []byte) error {
+			n, err := fl.server.Read(buffer)
+			if err == nil {
+				fl.used.Store(time.Now().UnixNano())
+				_, _ = l.WriteToUDPAddrPort(buffer[:n], fl.client)
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, fl.used.Load())) >= b.options.UDPTimeout:
+			return
+		}
+		// Anything else is an ICMP error about an earlier datagram, or the flow was used meanwhile.
+	}
+}

@@ -1,0 +1,147 @@
+// Command userspace serves the services of a cluster in user space, without a kernel's packet filter:
+//
+//	userspace --kubeconfig FILE --listen localhost
+//
+// gives each port of a service a port on 127.0.0.1 or ::1 and prints the table of them, whenever it changes: the whole
+// cluster's services on a laptop. The endpoints themselves have to be reachable, by a VPN or from within a local cluster's
+// network. With
+//
+//	ip netns exec NAME userspace --kubeconfig FILE --node-name NODE --listen anyip
+//
+// the service addresses themselves lead to it, in the network namespace that it runs in (Linux, CAP_NET_ADMIN), until it
+// is run with --cleanup. --listen given serves those addresses that the host has already.
+//
+// It takes listening sockets from systemd (LISTEN_FDS), so that a restart refuses nobody. On SIGTERM it accepts no more
+// and ends with its last connection, or after --drain.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "userspace:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	set := flag.NewFlagSet("userspace", flag.ContinueOnError)
+	var from source.Flags
+	from.Register(set, "")
+	listen := set.String("listen", "localhost", "`where` services are served: localhost, anyip or given")
+	drain := set.Duration("drain", 30*time.Second, "`how long` connections may go on after SIGTERM")
+	cleanup := set.Bool("cleanup", false, "take back what --listen anyip has left, and end")
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	options := userspace.Options{Sockets: inherited()}
+	switch *listen {
+	case "localhost":
+		options.Addresses, options.LocalhostNodePorts = userspace.Localhost{}, true
+	case "given":
+	case "anyip":
+		anyIP, err := userspace.NewAnyIP()
+		if err != nil {
+			return err
+		}
+		defer anyIP.Close()
+		options.Addresses = anyIP
+	default:
+		return fmt.Errorf("--listen %q is none of localhost, anyip and given", *listen)
+	}
+	backend, err := userspace.New(ctx, options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	if *cleanup {
+		return backend.CleanUp(ctx)
+	}
+	src, err := from.Source()
+	if err != nil {
+		return err
+	}
+	err = kubeproxy.Run(ctx, kubeproxy.Options{
+		Source: src,
+		Sink:   &printer{Backend: backend, out: out},
+		State: localstate.Options{
+			NodeName:    from.NodeName,
+			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
+		},
+	})
+	wait, cancel := context.WithTimeout(context.Background(), *drain)
+	defer cancel()
+	_ = backend.Drain(wait) // what has not ended by then is cut
+	return err
+}
+
+// inherited returns the sockets that systemd hands over, see sd_listen_fds(3).
+func inherited() []*os.File {
+	const first = 3
+	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
+	if pid := os.Getenv("LISTEN_PID"); err != nil || pid != strconv.Itoa(os.Getpid()) {
+		return nil
+	}
+	var files []*os.File
+	for i := range n {
+		files = append(files, os.NewFile(uintptr(first+i), fmt.Sprintf("LISTEN_FDS %d", i)))
+	}
+	return files
+}
+
+// printer prints the table of ports after each Sync that has changed it.
+type printer struct {
+	*userspace.Backend
+	out  io.Writer
+	last string
+}
+
+// Sync implements sink.Sink.
+func (p *printer) Sync(ctx context.Context) error {
+	err := p.Backend.Sync(ctx)
+	if text := table(p.Listeners()); text != p.last {
+		p.last = text
+		fmt.Fprintln(p.out, text)
+	}
+	return err
+}
+
+// table is a line for each port that is served.
+func table(list []userspace.Listener) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SERVICE PORT\tADDRESS\tLISTENS ON")
+	for _, l := range list {
+		address := l.Frontend.Key.String()
+		if l.Frontend.Kind == frontend.NodePort {
+			address = "node port " + address
+		}
+		fmt.Fprintf(w, "%v\t%s\t%v\n", l.Port, address, l.Addr)
+	}
+	_ = w.Flush()
+	return b.String()
+}
