@@ -1,7 +1,9 @@
 package userspace_test
 
 import (
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 func TestWhereLocalhostListens(t *testing.T) {
@@ -43,4 +47,30 @@ maxFlows: -2 is negative
 nodePortAddresses: invalid Prefix is not a prefix`)
 	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
 	require.ErrorContains(t, err, "invalid or duplicate family")
+}
+
+// Node ports follow the host's addresses without a Sync.
+func TestNodePortsFollowTheHost(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	nodePort := uint16(free.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, free.Close())
+	host := &nodeaddr.Fake{}
+	b, err := userspace.New(t.Context(), userspace.Options{Host: host, LocalhostNodePorts: true, Families: []model.Family{model.IPv4},
+		Addresses: userspace.Localhost{}})
+	require.NoError(t, err)
+	defer b.Close()
+	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})
+	d.Set(web().NodePort(nodePort).Build(), udpEndpoint("127.0.0.1:1"))
+	d.Sync()
+	served := func() bool {
+		return slices.ContainsFunc(b.Listeners(), func(l userspace.Listener) bool {
+			return l.Frontend.Kind == frontend.NodePort && l.Addr == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), nodePort)
+		})
+	}
+	require.False(t, served())
+	host.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"})
+	require.Eventually(t, served, 10*time.Second, time.Millisecond)
+	host.Set()
+	require.Eventually(t, func() bool { return !served() }, 10*time.Second, time.Millisecond)
 }

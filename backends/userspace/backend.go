@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/klog/v2"
-
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -98,16 +96,14 @@ func (b *Backend) SetNode(n *model.Node) {
 
 // follow serves node ports on other addresses when those of the host change.
 func (b *Backend) follow() {
-	for {
-		select {
-		case <-b.ctx.Done():
-			return
-		case <-b.wake:
-			if err := b.Reapply(b.ctx, false); err != nil && b.ctx.Err() == nil {
-				klog.FromContext(b.ctx).Error(err, "Not everything follows the host's addresses; Sync will try again")
-			}
+	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+		err := b.apply(ctx, c)
+		if v4, v6 := sink.FailedFamilies(err); !v4 && !v6 {
+			err = nil // the next Sync tells which ports are not served
 		}
+		return frontend.Look{}, err
 	}
+	b.Repair(b.ctx, frontend.RepairOptions{Wake: b.wake, Look: look})
 }
 
 // apply takes the changes of a family over, and opens and closes what they ask for.
