@@ -15,6 +15,11 @@
 // Then an [Outcome] has the best one and lists every other one in AlsoAllowed. Nothing is left vague: what is in neither
 // is wrong.
 //
+// # Without packets
+//
+// [Compare] holds a decision function against all this, with random flows: the simulator of a dataplane, or the part of
+// a proxy that chooses an endpoint.
+//
 // # What it never does
 //
 // It does not judge established connections, and it does not say which endpoint of a set is chosen, beyond affinity:

@@ -1,0 +1,122 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// maxTold is how many wrong decisions Compare tells.
+const maxTold = 5
+
+// Compare asks decide about random flows to everything that the state has an address for, from every kind of source, and
+// checks what it says happens to each: the simulator of a dataplane, or the function in a proxy that chooses an endpoint,
+// is tested so without a packet. The same seed makes the same flows. The error has the first few that are wrong; it is
+// also an error if the state contradicts itself, or is one that no flow can be made for.
+//
+// Each flow is a client's first one: session affinity has no say in it.
+func Compare(state State, config Config, seed uint64, flows int, decide func(Flow) Observation) error {
+	o, err := New(state, config)
+	if err != nil {
+		return err
+	}
+	c := comparison{Oracle: o, rng: rand.New(rand.NewPCG(seed, 0))}
+	c.collect()
+	if len(c.destinations) == 0 {
+		return errors.New("oracle: the state has nothing that a flow could be for")
+	}
+	var wrong []error
+	for range flows {
+		f := c.flow()
+		want, err := o.Expect(f)
+		if err != nil {
+			return fmt.Errorf("oracle: %w", err)
+		}
+		if err := o.Check(want, decide(f)); err != nil {
+			if wrong = append(wrong, err); len(wrong) == maxTold {
+				break
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// comparison makes flows for a state.
+type comparison struct {
+	*Oracle
+	rng          *rand.Rand
+	sources      map[model.Family][]flowSource
+	destinations []flowDestination
+}
+
+type flowSource struct {
+	kind SourceKind
+	addr netip.Addr
+}
+
+type flowDestination struct {
+	addr     netip.AddrPort
+	protocol model.Protocol
+}
+
+// collect lists the sources and destinations that make a difference.
+func (c *comparison) collect() {
+	c.sources = map[model.Family][]flowSource{}
+	from := func(kind SourceKind, a netip.Addr) {
+		f := model.FamilyOf(a)
+		c.sources[f] = append(c.sources[f], flowSource{kind, a})
+	}
+	for _, a := range []string{"203.0.113.77", "2001:db8:77::77"} { // for documentation: nobody has them
+		from(External, netip.MustParseAddr(a))
+	}
+	for _, a := range c.config.HostAddresses {
+		from(Node, a)
+	}
+	for _, p := range c.state.Node.PodCIDRs {
+		from(LocalPod, p.Masked().Addr().Next())
+	}
+	for _, ep := range c.state.Endpoints {
+		kind := RemotePod
+		if ep.Local {
+			kind = LocalPod
+		}
+		from(kind, ep.Target.Addr())
+		c.to(ep.Target.Addr(), ep.Port.Protocol, ep.Target.Port())
+	}
+	for _, svc := range c.state.Services {
+		for _, p := range svc.LoadBalancerSourceRanges {
+			from(External, p.Masked().Addr())
+		}
+		for _, port := range svc.Ports {
+			for _, list := range [][]netip.Addr{svc.ClusterIPs, svc.ExternalIPs, svc.LoadBalancerIPs} {
+				for _, a := range list {
+					// Its own port, as often as two others.
+					c.to(a, port.Protocol, port.Port, port.Port, port.Port^1, port.NodePort)
+				}
+			}
+			for _, a := range c.config.HostAddresses {
+				c.to(a, port.Protocol, port.NodePort, port.Port)
+			}
+		}
+	}
+}
+
+// to adds destinations. Number 0 is no port.
+func (c *comparison) to(a netip.Addr, protocol model.Protocol, ports ...uint16) {
+	for _, n := range ports {
+		if n != 0 {
+			c.destinations = append(c.destinations, flowDestination{netip.AddrPortFrom(a, n), protocol})
+		}
+	}
+}
+
+// flow returns a random flow.
+func (c *comparison) flow() Flow {
+	d := c.destinations[c.rng.IntN(len(c.destinations))]
+	sources := c.sources[model.FamilyOf(d.addr.Addr())]
+	s := sources[c.rng.IntN(len(sources))]
+	return Flow{From: s.kind, Source: s.addr, Destination: d.addr, Protocol: d.protocol}
+}
