@@ -56,7 +56,7 @@ type Features struct {
 	DSR                bool // direct server return: the source is kept, answers do not come back through HNS (9.3)
 	SessionAffinity    bool // load balancers that go by the source address (11.2)
 	IPv6DualStack      bool // load balancers for IPv6 (11.10)
-	ModifyLoadBalancer bool // load balancers can be changed in place (15.4)
+	ModifyLoadBalancer bool // load balancers can be changed in place (15.5)
 }
 
 // Network is an HNS network.
