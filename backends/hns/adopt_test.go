@@ -244,3 +244,15 @@ func TestACheckThatFailedIsMadeAgain(t *testing.T) {
 	require.True(t, b.repair(t))
 	require.Equal(t, want, m.hns.Dump())
 }
+
+// HNS restores load balancers after a restart, at a time of its own (kubernetes#139519).
+func TestALoadBalancerThatAppearsBeforeWeCreateItIsTakenOver(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, backendtest.Node())
+	pod := m.addPod("10.244.1.30")
+	m.hns.AddLoadBalancer(dp.LoadBalancer{Key: webKey(), TargetPort: 8080, Endpoints: []string{pod}})
+	put(t, b, web()...)
+	require.Equal(t, 1, m.hns.NumLoadBalancers())
+	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
+}

@@ -26,9 +26,14 @@ const caseTimeout = 10 * time.Minute
 // Backends that keep to their node's namespace can be tested in parallel.
 func Test(t *testing.T, f Factory) {
 	t.Helper()
-	s := testSession(t, f)
+	testSession(t, f).runCases(t, cases())
+}
+
+// runCases runs cases, each as a subtest.
+func (s *session) runCases(t *testing.T, list []testCase) {
+	t.Helper()
 	var notRun []string
-	for _, c := range bySetup(cases()) {
+	for _, c := range bySetup(list) {
 		t.Run(c.name, func(t *testing.T) {
 			if why := c.missing(s.factory); why != "" {
 				notRun = append(notRun, fmt.Sprintf("%s: %s", c.name, why))
@@ -40,7 +45,7 @@ func Test(t *testing.T, f Factory) {
 		})
 	}
 	if len(notRun) > 0 {
-		t.Logf("NOT RUN, %d of %d cases:\n  %s", len(notRun), len(cases()), strings.Join(notRun, "\n  "))
+		t.Logf("NOT RUN, %d of %d cases:\n  %s", len(notRun), len(list), strings.Join(notRun, "\n  "))
 	}
 	s.logWaived(t)
 }

@@ -39,6 +39,12 @@
 // Nothing is passed silently: a case that needs what Factory.Lacks names, or a function that the factory does not have, is
 // reported as skipped, and listed at the end.
 //
+// # Dataplanes that cannot be had
+//
+// [Simulate] and [SimulateRandom] judge a backend whose dataplane is a simulation: the same cases, the same random
+// states and the same oracle, but what becomes of a packet is a question to a function. That shows what the backend
+// makes of a state; it cannot show that the real dataplane does what the simulation says.
+//
 // # What it does not do
 //
 // It does not test Kubernetes' semantics, which package localstate turns into the model before a backend sees it, nor how

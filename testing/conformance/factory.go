@@ -109,6 +109,22 @@ const (
 	NewOverRestart      Feature = "new connections while the backend restarts"
 )
 
+// What only a backend in a simulation may lack, see Simulate.
+const (
+	// SourceRoutes is that pods of the node, and the node itself, reach all endpoints at external addresses of a service
+	// with policy Local (S27). Without it they get what comes from outside gets.
+	SourceRoutes Feature = "routes that depend on the source"
+	// Hairpins is that a pod that reaches itself is masqueraded, whatever the route says (S29).
+	Hairpins Feature = "masquerading of pods that reach themselves"
+	// EmptySets is S25. Without it flows to addresses without endpoints may be left alone.
+	EmptySets Feature = "refusing and dropping where there is no endpoint"
+	// TargetPorts is that the endpoints of a service port may have different ports. Without it those with the most
+	// frequent one, the lowest of several, get all the traffic.
+	TargetPorts Feature = "a target port of each endpoint"
+	// HostEndpoints is that processes of the node itself are endpoints. Without it they get no traffic.
+	HostEndpoints Feature = "endpoints in the network of the node"
+)
+
 // lacks tells whether the backend does not do something.
 func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }
 

@@ -13,16 +13,16 @@ import (
 // dataplane.
 func lifecycleCases() []testCase {
 	return []testCase{
-		{name: "what is described takes effect at Sync, not before", rules: "S43", run: nothingBeforeSync},
-		{name: "calls that change nothing change nothing", rules: "S14", run: idempotentCalls},
-		{name: "a Sync that is cancelled loses nothing", rules: "S46", run: cancelledSync},
+		{name: "what is described takes effect at Sync, not before", rules: "S43", inSimulation: true, run: nothingBeforeSync},
+		{name: "calls that change nothing change nothing", rules: "S14", inSimulation: true, run: idempotentCalls},
+		{name: "a Sync that is cancelled loses nothing", rules: "S46", inSimulation: true, run: cancelledSync},
 		{name: "a Sync that fails loses nothing", rules: "S46", hook: "Fail",
 			has: func(f Factory) bool { return f.Fail != nil }, run: failedSync},
 		{name: "a restart keeps traffic, and corrects what has changed meanwhile", rules: "S44", run: restartKeepsTraffic},
 		{name: "rules that somebody else removed come back", rules: "S44", hook: "Break",
-			has: func(f Factory) bool { return f.Break != nil }, run: driftIsRepaired},
+			has: func(f Factory) bool { return f.Break != nil }, inSimulation: true, run: driftIsRepaired},
 		{name: "rules that somebody else removed while no backend ran come back", rules: "S44", hook: "Break",
-			has: func(f Factory) bool { return f.Break != nil }, run: restartRepairs},
+			has: func(f Factory) bool { return f.Break != nil }, inSimulation: true, run: restartRepairs},
 		{name: "clean-up leaves nothing, and touches nothing of others", rules: "S50", hook: "Cleanup",
 			has: func(f Factory) bool { return f.Cleanup != nil }, run: cleanupLeavesNothing},
 	}

@@ -137,8 +137,11 @@ func onSideThread(f func()) {
 	}()
 }
 
-// do runs f on the thread and returns its error.
+// do runs f on the thread and returns its error; in a simulation, which has no thread, it just runs f.
 func (t *nsThread) do(f func() error) error {
+	if t == nil {
+		return f()
+	}
 	done := make(chan error, 1)
 	select {
 	case t.jobs <- func() { done <- f() }:
@@ -155,6 +158,9 @@ func (t *nsThread) do(f func() error) error {
 
 // close ends the thread, and waits until it has. Nobody may call do any more.
 func (t *nsThread) close() {
+	if t == nil {
+		return
+	}
 	t.once.Do(func() { close(t.jobs) })
 	<-t.ended
 }

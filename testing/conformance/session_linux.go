@@ -62,7 +62,9 @@ func (s *session) start(ctx context.Context, set setup) error {
 	defer time.AfterFunc(callTimeout, s.end).Stop()
 	s.setup = set
 	s.env = set.env(s.factory.families())
-	s.env.NetNS, s.env.ID = s.n.node.file, s.id
+	if s.env.ID = s.id; s.n.node != nil {
+		s.env.NetNS = s.n.node.file
+	}
 	err := s.host.do(func() (err error) {
 		s.sink, err = s.factory.New(ctx, s.env)
 		return err
@@ -118,7 +120,7 @@ func (s *session) cleanup(ctx context.Context) error {
 
 // hook calls a function of the factory, if it has it and a backend was ever started.
 func (s *session) hook(ctx context.Context, what string, f func(context.Context, Env) error) error {
-	if f == nil || s.env.NetNS == nil {
+	if f == nil || s.env.ID == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -37,6 +38,10 @@ type network struct {
 	router    *outsideRouter
 	ports     *portAllocator
 	sctp      sctpWay
+
+	// forward is there in a simulation, which has nothing else of this.
+	forward    Forward
+	sourcePort atomic.Uint32
 }
 
 // newNetwork builds the network, in IP families that the machine has, and starts its servers.

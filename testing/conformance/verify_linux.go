@@ -97,6 +97,15 @@ func (e *expectation) without(f Feature) []oracle.Outcome {
 		if e.flow.Protocol != model.TCP {
 			also(oracle.Drop)
 		}
+	case f == Hairpins && e.out.Verdict == oracle.Deliver:
+		kept := e.out
+		kept.AlsoAllowed, kept.Endpoints = nil, slices.Clone(e.out.Endpoints)
+		for i, d := range kept.Endpoints {
+			kept.Endpoints[i].SourceNAT = d.SourceNAT && d.Endpoint.Addr() != e.flow.Source
+		}
+		list = append(list, kept)
+	case f == EmptySets && len(e.out.Endpoints) == 0:
+		also(oracle.NotOurs)
 	case f == ExternalPorts && e.external && e.out.Verdict == oracle.NotOurs:
 		also(oracle.Reject)
 	case f == SourcePreservation && e.out.Verdict == oracle.Deliver:
