@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -45,6 +46,9 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 	f.addIPTables()
 	f.addIPVS()
 	f.addConntrack()
+	if runtime.GOOS == "windows" {
+		f.addWindows()
+	}
 	f.addWithoutEffect()
 	logsapi.AddFlags(&f.fields.Logging, f.set)
 	if err := f.set.Parse(args); err != nil {
@@ -132,6 +136,17 @@ func (f *flags) addConntrack() {
 	f.set.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", c.TCPBeLiberal, "take TCP packets out of the window for valid")
 	f.set.DurationVar(&c.UDPTimeout.Duration, "conntrack-udp-timeout", 0, "timeout of UDP flows without an answer; 0: as it is")
 	f.set.DurationVar(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", 0, "timeout of UDP flows with answers; 0: as it is")
+}
+
+// addWindows adds what kube-proxy has on Windows alone.
+func (f *flags) addWindows() {
+	c := &f.fields.Winkernel
+	f.set.BoolVar(&f.fields.WindowsRunAsService, "windows-service", false, "run as a service of Windows")
+	f.set.StringVar(&c.NetworkName, "network-name", "", "`name` of the HNS network (default the environment variable KUBE_NETWORK)")
+	f.set.StringVar(&c.SourceVip, "source-vip", "", "`IP` that is the source of masqueraded traffic in an overlay network")
+	f.set.BoolVar(&c.EnableDSR, "enable-dsr", false, "have endpoints of cluster IPs answer clients directly")
+	f.set.StringVar(&c.RootHnsEndpointName, "root-hnsendpoint-name", defaultRootEndpoint, "`name` of the HNS endpoint of the node itself")
+	f.set.BoolVar(&c.ForwardHealthCheckVip, "forward-healthcheck-vip", false, "send health checks at load-balancer IPs to the node itself")
 }
 
 // addWithoutEffect adds what is accepted only so that a command line that works with kube-proxy works here.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"k8s.io/client-go/kubernetes"
@@ -16,6 +17,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	hnsdataplane "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
@@ -42,12 +44,19 @@ type machine struct {
 	// excludeCIDRs are where virtual servers of IPVS are others', whatever left them.
 	excludeCIDRs []netip.Prefix
 	flows        conntrack.Table // nil: the kernel's
-	host         nodeaddr.Host
+	// hns is nil for that of this machine, network the name of its network for a clean-up, and hnsRecord the path of
+	// the backend's record, if it is not the usual one.
+	hns                hnsdataplane.Interface
+	network, hnsRecord string
+	// asService runs the program as a service of Windows until the service is stopped.
+	asService func(ctx context.Context, run func(context.Context) error) error
+	host      nodeaddr.Host
 }
 
 // theMachine is the real one.
 func theMachine() *machine {
-	return &machine{
+	m := &machine{
+		asService: runAsService,
 		out:       os.Stdout,
 		newClient: newClient,
 		hostname:  os.Hostname,
@@ -55,11 +64,18 @@ func theMachine() *machine {
 		listen:    (&net.ListenConfig{}).Listen,
 		host:      &nodeaddr.System{ExcludeInterfaces: ipvs.ServiceLinks()},
 	}
+	if runtime.GOOS == "windows" {
+		m.flows = noFlows{}
+	}
+	return m
 }
 
 // families returns the IP families that the kernel has.
 func (m *machine) families() []model.Family {
 	families := []model.Family{model.IPv4}
+	if runtime.GOOS == "windows" {
+		return append(families, model.IPv6) // the mode knows more
+	}
 	if _, err := os.Stat(m.path("proc/net/if_inet6")); err != nil {
 		return families
 	}
@@ -103,6 +119,9 @@ func (m *machine) loadIPVS(ctx context.Context) error {
 
 // setConntrack sets the limits of connection tracking, with errors like initOnly.
 func (m *machine) setConntrack(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	want := c.Linux.Conntrack
 	limits := sysctl.Conntrack{
 		MaxPerCore:            int(*want.MaxPerCore),
@@ -118,6 +137,9 @@ func (m *machine) setConntrack(ctx context.Context, c *v1alpha2.KubeProxyConfigu
 
 // setOOMScore sets that of this process.
 func (m *machine) setOOMScore(ctx context.Context, score int32) {
+	if runtime.GOOS == "windows" {
+		return
+	}
 	if err := os.WriteFile(m.path("proc/self/oom_score_adj"), []byte(strconv.Itoa(int(score))), 0); err != nil {
 		klog.FromContext(ctx).V(2).Info("oom_score_adj is not as it was configured", "err", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
 // manifest is what manifest.yaml has.
@@ -31,6 +32,28 @@ type manifest struct {
 	account corev1.ServiceAccount
 	config  corev1.ConfigMap
 	daemons appsv1.DaemonSet
+}
+
+// The manifest for Windows nodes has no unknown fields, and asks for what HNS needs.
+func TestTheManifestForWindows(t *testing.T) {
+	data, err := os.ReadFile("manifest-windows.yaml")
+	require.NoError(t, err)
+	documents := strings.Split(string(data), "\n---\n")
+	require.Len(t, documents, 2)
+	var c corev1.ConfigMap
+	var d appsv1.DaemonSet
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[0]), &c))
+	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[1]), &d))
+	var k v1alpha2.KubeProxyConfiguration
+	require.NoError(t, yaml.UnmarshalStrict([]byte(c.Data["config.yaml"]), &k))
+	assert.Equal(t, v1alpha2.ProxyModeKernelspace, k.Mode)
+	assert.Equal(t, "cbr0", k.Winkernel.NetworkName)
+	pod := d.Spec.Template.Spec
+	assert.True(t, pod.HostNetwork && *pod.SecurityContext.WindowsOptions.HostProcess)
+	assert.Equal(t, map[string]string{"kubernetes.io/os": "windows"}, pod.NodeSelector)
+	assert.Equal(t, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels)
+	require.Len(t, pod.Volumes, 1)
+	assert.Equal(t, c.Name, pod.Volumes[0].ConfigMap.Name)
 }
 
 // readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there twice.

@@ -43,19 +43,14 @@ type backend interface {
 	Close() error
 }
 
-// modes are those that there are, the default first: it is kube-proxy's on Linux.
-var modes = []mode{
-	{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables, cleanUpUpstream: cleanUpUpstreamIPTables},
-	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables, cleanUpUpstream: cleanUpUpstreamNFTables},
-	// After iptables: what upstream's mode ipvs has left in iptables refers to its ipsets.
-	{name: v1alpha2.ProxyModeIPVS, start: startIPVS, cleanUp: cleanUpIPVS, cleanUpUpstream: cleanUpUpstreamIPVS},
-}
-
 // chooseMode returns the mode that a configuration asks for, and writes it there if it leaves the choice to the program.
 func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode, error) {
 	if c.Mode == "" {
 		c.Mode = modes[0].name
-		klog.FromContext(ctx).Info("No proxy mode is configured; nftables is the faster one where the kernel has it", "mode", c.Mode)
+		if c.Mode == v1alpha2.ProxyModeIPTables {
+			klog.FromContext(ctx).Info("No proxy mode is configured; nftables is the faster one where the kernel has it",
+				"mode", c.Mode)
+		}
 	}
 	var names []string
 	for i := range modes {

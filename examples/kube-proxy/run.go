@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -49,6 +50,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 		logWarnings(ctx, s.notInAFile())
 		return s.writeConfig(f.writeConfigTo)
 	case f.cleanup:
+		m.network, _ = networkName(s.KubeProxyConfiguration) // who needs it says so
 		return cleanUpAll(ctx, m)
 	}
 	mode, err := chooseMode(ctx, s.KubeProxyConfiguration)
@@ -57,6 +59,9 @@ func run(ctx context.Context, args []string, m *machine) error {
 	}
 	if f.initOnly {
 		return m.initOnly(ctx, s.KubeProxyConfiguration)
+	}
+	if s.Windows.RunAsService && runtime.GOOS == "windows" {
+		return m.asService(ctx, func(ctx context.Context) error { return runProxy(ctx, s, mode, m) })
 	}
 	err = runProxy(ctx, s, mode, m)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,8 +146,8 @@ func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	if c.ShowHiddenMetricsForVersion != "" {
 		w = append(w, config.Warning{Field: "showHiddenMetricsForVersion", Message: "accepted, but without effect: no metric is hidden"})
 	}
-	if c.Windows.RunAsService {
-		w = append(w, config.Warning{Field: "windows.runAsService", Message: "accepted, but without effect: there is no mode for Windows yet"})
+	if c.Windows.RunAsService && runtime.GOOS != "windows" {
+		w = append(w, config.Warning{Field: "windows.runAsService", Message: "accepted, but without effect: this is not Windows"})
 	}
 	used := map[featuregate.Feature]featuregate.FeatureSpec{}
 	if gates, err := config.LoggingGates(c); err == nil {

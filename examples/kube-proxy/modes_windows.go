@@ -1,0 +1,4 @@
+package main
+
+// modes are those that there are.
+var modes = []mode{kernelspace()}

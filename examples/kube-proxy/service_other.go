@@ -1,0 +1,13 @@
+//go:build !windows
+
+package main
+
+import (
+	"context"
+	"errors"
+)
+
+// runAsService is for Windows.
+func runAsService(context.Context, func(context.Context) error) error {
+	return errors.New("there are services on Windows only")
+}
