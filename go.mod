@@ -3,10 +3,12 @@ module sigs.k8s.io/kube-proxy-lib
 go 1.25.0
 
 require (
+	github.com/Microsoft/hnslib v0.1.2
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-logr/logr v1.4.3
 	github.com/google/nftables v0.3.0
 	github.com/mdlayher/netlink v1.11.2
+	github.com/moby/ipvs v1.1.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.11.1
@@ -14,6 +16,9 @@ require (
 	github.com/vishvananda/netlink v1.3.1
 	github.com/vishvananda/netns v0.0.5
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.43.0
+	google.golang.org/grpc v1.74.3
+	google.golang.org/protobuf v1.36.8
 	k8s.io/api v0.35.0
 	k8s.io/apimachinery v0.35.0
 	k8s.io/client-go v0.35.0
@@ -27,16 +32,7 @@ require (
 )
 
 require (
-	github.com/moby/ipvs v1.1.0
-	golang.org/x/sys v0.43.0
-	google.golang.org/grpc v1.74.3
-	google.golang.org/protobuf v1.36.8
-)
-
-require github.com/Microsoft/go-winio v0.6.2 // indirect
-
-require (
-	github.com/Microsoft/hnslib v0.1.2
+	github.com/Microsoft/go-winio v0.6.2 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
