@@ -101,6 +101,9 @@ type unixListener struct {
 	path string
 }
 
+// Addr names the socket as clients know it.
+func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
 func (l *unixListener) Close() error {
 	err := l.Listener.Close()
 	if removed := os.Remove(l.path); !errors.Is(removed, fs.ErrNotExist) {

@@ -8,6 +8,12 @@
 // endpoint of a service is or is not used on the node:
 //
 //	print-state --file DIR --node-name NODE --explain NAMESPACE/NAME
+//
+// The state can also come from a brain (package remote, examples/brain). With --once it then prints, on standard error,
+// how to see later what has changed since:
+//
+//	print-state --server unix:///run/kube-proxy-lib/brain.sock --node-name NODE --once
+//	print-state --server unix:///run/kube-proxy-lib/brain.sock --node-name NODE --once --instance-id ID --rev 7
 package main
 
 import (
@@ -24,8 +30,10 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -33,16 +41,19 @@ import (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "print-state:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
+// run is the program. Notes are what is not output.
+func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	set := flag.NewFlagSet("print-state", flag.ContinueOnError)
 	var from source.Flags
 	from.Register(set, "")
+	var server serverFlags
+	server.register(set)
 	once := set.Bool("once", false, "print the state as it is when everything has been read, and end")
 	format := set.String("o", "text", "output `format`: text, json or yaml")
 	explain := set.String("explain", "", "`namespace/name` of a service: say why each of its endpoints is or is not used, and end")
@@ -55,6 +66,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	print, err := printer(*format)
 	if err != nil {
 		return err
+	}
+	if server.given() {
+		if from.Given() || *explain != "" {
+			return errors.New("--server excludes --file, --kubeconfig and --explain")
+		}
+		return printRemote(ctx, server, from.NodeName, *once, print, out, notes)
 	}
 	src, err := from.Source()
 	if err != nil {
@@ -72,21 +89,42 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return print(out, e)
 	}
+	return printStates(ctx, kubeproxy.Options{Source: src, State: state}, *once, print, out)
+}
 
+// printStates prints the state whenever it changes, or once.
+func printStates(ctx context.Context, opts kubeproxy.Options, once bool, print printFunc, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var failed error
-	return errors.Join(kubeproxy.Run(ctx, kubeproxy.Options{
-		Source:         src,
-		State:          state,
-		ResyncInterval: -1,
-		Sink: sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-			if failed = print(out, stateOf(s)); failed != nil || *once {
-				cancel()
-			}
-			return nil
-		}),
-	}), failed)
+	opts.ResyncInterval = -1
+	opts.Sink = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		if failed = print(out, stateOf(s)); failed != nil || once {
+			cancel()
+		}
+		return nil
+	})
+	return errors.Join(kubeproxy.Run(ctx, opts), failed)
+}
+
+// printRemote prints what a brain says.
+func printRemote(ctx context.Context, server serverFlags, nodeName string, once bool, print printFunc, out, notes io.Writer) error {
+	opts, err := server.options(nodeName)
+	if err != nil {
+		return err
+	}
+	opts.Health = health.New(health.Options{})
+	feed, err := remote.NewFeed(opts)
+	if err != nil {
+		return err
+	}
+	if err := printStates(ctx, kubeproxy.Options{Feed: feed, Health: opts.Health}, once, print, out); err != nil {
+		return err
+	}
+	if at := feed.Position(); once && at.InstanceID != "" {
+		_, err = fmt.Fprintf(notes, "to see what changes from here on: --instance-id %s --rev %d\n", at.InstanceID, at.Revision)
+	}
+	return err
 }
 
 // explainService reads everything from a source once and explains a service.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +31,7 @@ const cluster = "../mock/cluster"
 func output(t *testing.T, args ...string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), append([]string{"--file", cluster, "--node-name", "node-1"}, args...), &out))
+	require.NoError(t, run(t.Context(), append([]string{"--file", cluster, "--node-name", "node-1"}, args...), &out, io.Discard))
 	return out.Bytes()
 }
 
@@ -70,7 +73,7 @@ func TestJSONCanBeReadBackIntoTheModel(t *testing.T) {
 
 func TestAnEmptyClusterIsAState(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"--file", t.TempDir(), "--once", "-o", "json"}, &out))
+	require.NoError(t, run(t.Context(), []string{"--file", t.TempDir(), "--once", "-o", "json"}, &out, io.Discard))
 	assert.JSONEq(t, `{"node": {"name": ""}, "services": []}`, out.String())
 }
 
@@ -92,7 +95,7 @@ func TestItGoesOnPrinting(t *testing.T) {
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, []string{"--file", dir, "--node-name", "n", "-o", "json"}, w)
+		ended <- run(ctx, []string{"--file", dir, "--node-name", "n", "-o", "json"}, w, io.Discard)
 		w.Close()
 	}()
 	states := json.NewDecoder(r)
@@ -120,7 +123,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"nothing at the path": {[]string{"--file", "nowhere", "--once"}, "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.ErrorContains(t, run(t.Context(), tc.args, io.Discard), tc.want)
+			assert.ErrorContains(t, run(t.Context(), tc.args, io.Discard, io.Discard), tc.want)
 		})
 	}
 }
@@ -131,5 +134,53 @@ type brokenPipe struct{}
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestOutputThatFailsIsReported(t *testing.T) {
-	assert.ErrorIs(t, run(t.Context(), []string{"--file", cluster, "--once"}, brokenPipe{}), io.ErrClosedPipe)
+	assert.ErrorIs(t, run(t.Context(), []string{"--file", cluster, "--once"}, brokenPipe{}, io.Discard), io.ErrClosedPipe)
+}
+
+// What a brain says is what the cluster itself says, and a second look shows what has changed since the first.
+func TestWithABrain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(cluster)))
+	source, err := watch.NewFiles(dir, watch.FilesOptions{})
+	require.NoError(t, err)
+	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source})
+	require.NoError(t, err)
+	target := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
+	listener, err := remote.Listen(ctx, target, 0)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { assert.NoError(t, server.Run(ctx)) })
+	wg.Go(func() { assert.NoError(t, server.Serve(ctx, listener, remote.ServeOptions{})) })
+
+	look := func(more ...string) (out, notes string) {
+		var printed, said strings.Builder
+		args := append([]string{"--server", target, "--node-name", "node-1", "--once"}, more...)
+		require.NoError(t, run(t.Context(), args, &printed, &said))
+		return printed.String(), said.String()
+	}
+	out, notes := look()
+	assert.Equal(t, string(output(t, "--once")), out)
+	_, flags, ok := strings.Cut(strings.TrimSpace(notes), ": ")
+	require.True(t, ok, notes)
+	node, _, _ := strings.Cut(out, "\n")
+	out, again := look(strings.Fields(flags)...)
+	assert.Equal(t, node+"\n", out, "no service has changed")
+	assert.Equal(t, notes, again)
+}
+
+func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--server excludes":             {"--file", cluster},
+		"--instance-id and --rev":       {"--rev", "7"},
+		"neither TLS nor Insecure":      {"--server", "127.0.0.1:1"},
+		"--tls-cert-file and":           {"--tls-cert-file", "nowhere"},
+		"excludes --file, --kubeconfig": {"--explain", "shop/web"},
+	} {
+		args = append([]string{"--server", "unix:///nowhere"}, args...)
+		assert.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)
+	}
 }

@@ -48,8 +48,11 @@ func (s state) String() string {
 	return b.String()
 }
 
+// printFunc prints a value.
+type printFunc func(io.Writer, any) error
+
 // printer returns the function that prints values in a format.
-func printer(format string) (func(io.Writer, any) error, error) {
+func printer(format string) (printFunc, error) {
 	switch format {
 	case "text":
 		return func(w io.Writer, v any) error {

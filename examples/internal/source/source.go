@@ -13,23 +13,35 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Flags are the flags.
+// Cluster are the flags that say where objects come from.
+type Cluster struct {
+	File, Kubeconfig string
+}
+
+// Register adds the flags to a set.
+func (f *Cluster) Register(set *flag.FlagSet) {
+	set.StringVar(&f.File, "file", "", "`path` of a file, or of a directory of files, of Kubernetes objects as kubectl "+
+		"prints them with -o yaml or json")
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig file: watch the API server that it names")
+}
+
+// Flags are those of a program that takes the point of view of a node.
 type Flags struct {
-	File, Kubeconfig, NodeName string
+	Cluster
+	NodeName string
 }
 
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet, nodeName string) {
-	set.StringVar(&f.File, "file", "", "`path` of a file, or of a directory of files, of Kubernetes objects as kubectl prints them with -o yaml or json")
-	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig file: watch the API server that it names")
+	f.Cluster.Register(set)
 	set.StringVar(&f.NodeName, "node-name", nodeName, "`name` of the node whose point of view is taken")
 }
 
 // Given tells whether the flags name a source.
-func (f *Flags) Given() bool { return f.File != "" || f.Kubeconfig != "" }
+func (f *Cluster) Given() bool { return f.File != "" || f.Kubeconfig != "" }
 
 // Source returns the source that the flags name.
-func (f *Flags) Source() (watch.Source, error) {
+func (f *Cluster) Source() (watch.Source, error) {
 	switch {
 	case f.File != "" && f.Kubeconfig != "":
 		return nil, errors.New("--file and --kubeconfig exclude each other")

@@ -1,0 +1,211 @@
+// Command brain watches a cluster once, for many nodes: it works out what each of them has to do with service traffic, and
+// their proxies get that from it. It is package remote as a program:
+//
+//	brain --kubeconfig FILE --listen unix:///run/kube-proxy-lib/brain.sock
+//	brain --in-cluster --listen 0.0.0.0:10270 --tls-cert-file CERT --tls-private-key-file KEY --client-ca-file CA
+//
+// The first form serves programs on this machine, whoever may open the socket. In the second one a client is the node
+// that its certificate names (system:node:NAME). Any number of replicas may run: they need not know of each other. See
+// manifest.yaml for a Deployment, and run print-state --server for what a node is told.
+//
+// With --status ADDRESS it answers to /livez, /readyz (it knows the whole cluster), /metrics, and /status: how far the
+// nodes are, the worst first, as JSON.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/certificates"
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "brain:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what the flags say.
+type options struct {
+	cluster                     source.Cluster
+	inCluster                   bool
+	listen                      string
+	certFile, keyFile, clientCA string
+	insecure                    bool
+	status                      string
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	set := flag.NewFlagSet("brain", flag.ContinueOnError)
+	o.cluster.Register(set)
+	set.BoolVar(&o.inCluster, "in-cluster", false, "watch the API server of the cluster that this runs in, as its service account")
+	set.StringVar(&o.listen, "listen", "", "where clients come: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
+	set.StringVar(&o.certFile, "tls-cert-file", "", "`path` of the server's certificate; a new one is noticed")
+	set.StringVar(&o.keyFile, "tls-private-key-file", "", "`path` of its key")
+	set.StringVar(&o.clientCA, "client-ca-file", "", "`path` of the certificates that clients' are verified by")
+	set.BoolVar(&o.insecure, "insecure", false,
+		"no TLS at --listen ADDRESS:PORT: everybody who can connect is told what any node is told")
+	set.StringVar(&o.status, "status", "", "`address` for /livez, /readyz, /metrics and /status; empty: none")
+	if err := set.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case set.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	case o.listen == "":
+		return o, errors.New("--listen is needed")
+	case o.inCluster && o.cluster.Given():
+		return o, errors.New("--in-cluster excludes --file and --kubeconfig")
+	}
+	return o, nil
+}
+
+func (o *options) source() (watch.Source, error) {
+	if !o.inCluster {
+		return o.cluster.Source()
+	}
+	config, err := rest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("--in-cluster: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("--in-cluster: %w", err)
+	}
+	return watch.NewClientset(client, watch.ClientsetOptions{})
+}
+
+// admission says who may ask at a listener.
+func (o *options) admission(ln net.Listener) (remote.ServeOptions, error) {
+	switch {
+	case ln.Addr().Network() == "unix":
+		return remote.ServeOptions{}, nil
+	case o.insecure:
+		return remote.ServeOptions{Insecure: true, Node: remote.ClaimedNode}, nil
+	case o.certFile == "" || o.keyFile == "" || o.clientCA == "":
+		return remote.ServeOptions{}, fmt.Errorf(
+			"--listen %v needs --tls-cert-file, --tls-private-key-file and --client-ca-file, or --insecure", ln.Addr())
+	}
+	load := func() (*tls.Certificate, error) {
+		certificate, err := tls.LoadX509KeyPair(o.certFile, o.keyFile)
+		return &certificate, err
+	}
+	if _, err := load(); err != nil {
+		return remote.ServeOptions{}, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
+	}
+	pool, err := certificates.Pool(o.clientCA)
+	if err != nil {
+		return remote.ServeOptions{}, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	return remote.ServeOptions{TLS: &tls.Config{
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
+		ClientCAs:      pool,
+		MinVersion:     tls.VersionTLS12,
+	}}, nil
+}
+
+// run is the program, until ctx ends or a part of it fails. It prints where it listens.
+func run(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	src, err := o.source()
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: src, Metrics: registry})
+	if err != nil {
+		return err
+	}
+
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var wg sync.WaitGroup
+	part := func(run func() error) {
+		wg.Go(func() {
+			if err := run(); err != nil {
+				end(err)
+			}
+		})
+	}
+	for target := range strings.SplitSeq(o.listen, ",") {
+		ln, err := remote.Listen(ctx, target, 0)
+		if err != nil {
+			end(fmt.Errorf("--listen %s: %w", target, err))
+			break
+		}
+		admission, err := o.admission(ln)
+		if err != nil {
+			end(errors.Join(err, ln.Close()))
+			break
+		}
+		part(func() error { return server.Serve(ctx, ln, admission) })
+		fmt.Fprintln(out, "clients:", ln.Addr())
+	}
+	if o.status != "" && ctx.Err() == nil {
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.status)
+		if err != nil {
+			end(fmt.Errorf("--status: %w", err))
+		} else {
+			part(func() error { return serveStatus(ctx, ln, server, registry) })
+			fmt.Fprintf(out, "status: http://%v/status\n", ln.Addr())
+		}
+	}
+	if ctx.Err() == nil {
+		part(func() error { return server.Run(ctx) })
+	}
+	<-ctx.Done()
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// serveStatus serves what people and probes ask for, until ctx ends.
+func serveStatus(ctx context.Context, ln net.Listener, server *remote.Server, registry *prometheus.Registry) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !server.Synced() {
+			http.Error(w, "the cluster is still being listed", http.StatusServiceUnavailable)
+		}
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /status", server.StatusHandler())
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(ln); ctx.Err() == nil {
+		return fmt.Errorf("--status %v: %w", ln.Addr(), err)
+	}
+	return nil
+}

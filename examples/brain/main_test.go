@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const cluster = "../mock/cluster"
+
+// start runs the program until the test ends. It returns where it listens: for clients, and for what --status is for.
+func start(t *testing.T, args ...string) (clients, status string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	r, w := io.Pipe()
+	go func() {
+		err := run(ctx, append(args, "--status", "127.0.0.1:0"), w)
+		w.Close()
+		ended <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	lines := bufio.NewScanner(r)
+	require.True(t, lines.Scan())
+	clients = strings.TrimPrefix(lines.Text(), "clients: ")
+	require.True(t, lines.Scan())
+	return clients, strings.TrimSuffix(strings.TrimPrefix(lines.Text(), "status: "), "/status")
+}
+
+// services returns those that a node is told of first.
+func services(t *testing.T, opts remote.Options) []model.ServiceName {
+	ctx, cancel := context.WithCancel(t.Context())
+	var names []model.ServiceName
+	opts.State = localstate.Options{NodeName: "node-1"}
+	opts.Sink = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+		for entry := range s.Services() {
+			names = append(names, entry.Service.Name)
+		}
+		cancel()
+		return nil
+	})
+	require.NoError(t, remote.Run(ctx, opts))
+	return names
+}
+
+func get(t *testing.T, url string) (int, string) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get(url)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return answer.StatusCode, string(text)
+}
+
+func TestNodesGetTheirStateOnASocket(t *testing.T) {
+	target := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
+	socket, status := start(t, "--file", cluster, "--listen", target)
+	assert.Equal(t, target, "unix://"+socket)
+	assert.Len(t, services(t, remote.Options{Targets: []string{target}}), 5)
+	code, _ := get(t, status+"/readyz")
+	assert.Equal(t, http.StatusOK, code, "it has told a node")
+	_, text := get(t, status+"/status")
+	assert.Contains(t, text, `"synced":true`)
+	_, text = get(t, status+"/metrics")
+	assert.Contains(t, text, "kubeproxy_remote_revision 1")
+}
+
+// A brain that does not know the cluster is alive, and not ready.
+func TestItIsNotReadyBeforeItKnowsTheCluster(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // an API server that never answers
+	require.NoError(t, err)
+	defer silent.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: c,
+contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}],
+clusters: [{name: c, cluster: {server: "http://`+silent.Addr().String()+`"}}]}`), 0o600))
+	_, status := start(t, "--kubeconfig", kubeconfig, "--listen", "unix://"+filepath.Join(t.TempDir(), "brain.sock"))
+	code, text := get(t, status+"/readyz")
+	assert.Equal(t, http.StatusServiceUnavailable, code)
+	assert.Contains(t, text, "still being listed")
+	code, _ = get(t, status+"/livez")
+	assert.Equal(t, http.StatusOK, code)
+}
+
+// Over TCP a node shows the certificate that a kubelet has, and nobody else is told anything.
+func TestNodesGetTheirStateOverTLS(t *testing.T) {
+	dir := t.TempDir()
+	authority := newAuthority(t, dir)
+	authority.sign(t, "server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	address, _ := start(t, "--file", cluster, "--listen", "127.0.0.1:0", "--tls-cert-file", filepath.Join(dir, "server.crt"),
+		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"))
+
+	certificate := authority.sign(t, "node", &x509.Certificate{Subject: pkix.Name{CommonName: "system:node:node-1"}})
+	config := &tls.Config{RootCAs: authority.pool, Certificates: []tls.Certificate{certificate}}
+	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
+}
+
+func TestWrongFlagsAreRefused(t *testing.T) {
+	socket := "unix://" + filepath.Join(t.TempDir(), "brain.sock")
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"nowhere to listen":         {[]string{"--file", cluster}, "--listen is needed"},
+		"no source":                 {[]string{"--listen", socket}, "--file and --kubeconfig"},
+		"two sources":               {[]string{"--listen", socket, "--file", cluster, "--in-cluster"}, "--in-cluster excludes"},
+		"not in a cluster":          {[]string{"--listen", socket, "--in-cluster"}, "--in-cluster"},
+		"TCP without a certificate": {[]string{"--listen", "127.0.0.1:0", "--file", cluster}, "--client-ca-file, or --insecure"},
+		"no such certificate": {[]string{"--listen", "127.0.0.1:0", "--file", cluster, "--tls-cert-file", "nowhere",
+			"--tls-private-key-file", "nowhere", "--client-ca-file", "nowhere"}, "--tls-cert-file"},
+		"a status address":    {[]string{"--listen", socket, "--file", cluster, "--status", "nowhere"}, "--status"},
+		"an address twice":    {[]string{"--listen", socket + "," + socket, "--file", cluster}, "listens there already"},
+		"an argument":         {[]string{"--listen", socket, "now"}, `unexpected argument "now"`},
+		"a directory":         {[]string{"--listen", "unix:///nowhere/brain.sock", "--file", cluster}, "/nowhere"},
+		"nothing at the path": {[]string{"--listen", socket, "--file", "nowhere"}, "nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.ErrorContains(t, run(t.Context(), tc.args, io.Discard), tc.want)
+		})
+	}
+}
+
+// The manifest has no unknown fields, and its parts refer to each other.
+func TestTheManifest(t *testing.T) {
+	data, err := os.ReadFile("manifest.yaml")
+	require.NoError(t, err)
+	var account corev1.ServiceAccount
+	var role rbacv1.ClusterRole
+	var binding rbacv1.ClusterRoleBinding
+	var budget policyv1.PodDisruptionBudget
+	var deployment appsv1.Deployment
+	parts := []any{&account, &role, &binding, &budget, &deployment}
+	documents := strings.Split(string(data), "\n---\n")
+	require.Len(t, documents, len(parts))
+	for i, part := range parts {
+		require.NoError(t, yaml.UnmarshalStrict([]byte(documents[i]), part))
+	}
+	pod := deployment.Spec.Template
+	assert.Equal(t, pod.Labels, deployment.Spec.Selector.MatchLabels)
+	assert.Equal(t, pod.Labels, budget.Spec.Selector.MatchLabels)
+	assert.Equal(t, account.Name, pod.Spec.ServiceAccountName)
+	assert.Equal(t, account.Name, binding.Subjects[0].Name)
+	assert.Equal(t, role.Name, binding.RoleRef.Name)
+	assert.True(t, pod.Spec.HostNetwork)
+	_, err = parse(pod.Spec.Containers[0].Args)
+	assert.NoError(t, err)
+	for _, probe := range []*corev1.Probe{pod.Spec.Containers[0].ReadinessProbe, pod.Spec.Containers[0].LivenessProbe} {
+		assert.Contains(t, pod.Spec.Containers[0].Args, "--status=0.0.0.0:"+probe.HTTPGet.Port.String())
+	}
+}
+
+// authority signs certificates, and writes them and their keys to files.
+type authority struct {
+	dir         string
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pool        *x509.CertPool
+}
+
+func newAuthority(t *testing.T, dir string) *authority {
+	a := &authority{dir: dir, pool: x509.NewCertPool()}
+	a.sign(t, "ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.pool.AddCert(a.certificate)
+	return a
+}
+
+// sign makes the files NAME.crt and NAME.key. The first one is the authority's own.
+func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if a.key == nil {
+		a.certificate, a.key = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	require.NoError(t, err)
+	if a.certificate == template {
+		a.certificate, err = x509.ParseCertificate(der)
+		require.NoError(t, err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, name+".crt"), certificate, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(a.dir, name+".key"), secret, 0o600))
+	pair, err := tls.X509KeyPair(certificate, secret)
+	require.NoError(t, err)
+	return pair
+}
