@@ -60,6 +60,7 @@ func TestAStateThatIsWorkedOutElsewhereIsFedToTheSink(t *testing.T) {
 		rec.FailNext(errors.New("down"))
 		f.handler.Update(func() { state.SetEndpointSlice(slice("a", "10.0.0.1")) })
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		assert.Equal(t, []string{"SetEndpoint", "ResyncFailed"}, ops(rec))
 		assert.Equal(t, []string{"fine", "down", "fine"}, f.applied)
 		_, ok := r.Explain(model.ServiceName{Namespace: "default", Name: "a"})
