@@ -143,7 +143,7 @@ func (f *family) planHealthChecks(c *frontend.Changes) {
 		come = c.AllHealthChecks() // others may have the same port, by mistake
 	}
 	for _, h := range come {
-		if e := entryOf(h); t.find(e.key) == nil {
+		if e := entryOf(h); t.top.find(e.key) == nil {
 			t.set(e)
 		}
 	}

@@ -92,7 +92,7 @@ func TestTouchedChainsAreAllThatChanged(t *testing.T) {
 				require.Equal(t, content.rules(), table[name], name)
 			}
 			for k, e := range have {
-				require.True(t, tr.find(k).equal(e), k)
+				require.True(t, tr.top.find(k).equal(e), k)
 			}
 		}
 	}

@@ -176,13 +176,8 @@ func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after
 	}
 }
 
-// affinityName is the name of the list of an endpoint's clients, in /proc/net/xt_recent.
-func affinityName(n model.PortName, ep netip.AddrPort) string {
-	return chainPrefix + hash(n, ep.String())
-}
-
 // affinityRules send a client to the endpoint that it was sent to before, if it was, and otherwise to one at random
-// (S32). Either way it is noted when it was here.
+// (S32). Either way it is noted when it was here, in a list of the endpoint's in /proc/net/xt_recent.
 func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
 	match, note := protocolMatch(p.Name.Protocol), comment(portComment(p.Name))
 	mask := "255.255.255.255"
@@ -193,7 +188,7 @@ func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []s
 	rules := make([]string, 0, 2*len(endpoints))
 	lists := make([]string, len(endpoints))
 	for i, ep := range endpoints {
-		lists[i] = "--name " + affinityName(p.Name, ep) + " --mask " + mask + " --rsource " + dnat(ep)
+		lists[i] = "--name " + chainPrefix + hash(p.Name, ep.String()) + " --mask " + mask + " --rsource " + dnat(ep)
 		rules = append(rules, match+note+"-m recent --update --seconds "+seconds+" --reap "+lists[i])
 		note = ""
 	}

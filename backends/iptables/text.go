@@ -62,10 +62,7 @@ func comment(text string) string { return "-m comment --comment " + dp.Quote(tex
 
 // portComment names a service port in a comment. It is bounded, and can do no harm whatever the names are.
 func portComment(n model.PortName) string {
-	text := n.Service.Namespace + "/" + n.Service.Name
-	if n.Port != "" {
-		text += ":" + n.Port
-	}
+	text := strings.TrimSuffix(n.Service.String()+":"+n.Port, ":")
 	return strings.Map(func(c rune) rune {
 		if c < utf8.RuneSelf && (unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("/:-_.", c)) {
 			return c

@@ -72,7 +72,7 @@ func (t *tree) set(e *entry) {
 		}
 		t.chains.put(t.name, t.top)
 	}
-	have := t.find(e.key)
+	have := t.top.find(e.key)
 	if have == nil {
 		t.top.insert(e)
 	} else if !have.equal(e) {
@@ -83,12 +83,9 @@ func (t *tree) set(e *entry) {
 	}
 }
 
-// find returns the entry with a key, or nil.
-func (t *tree) find(k frontend.Key) *entry { return t.top.find(k) }
-
 // remove takes the entry with a key out, if it is still that of an owner: frontends may have gone over to another one.
 func (t *tree) remove(k frontend.Key, owner model.PortName) {
-	if e := t.find(k); e == nil || e.owner != owner {
+	if e := t.top.find(k); e == nil || e.owner != owner {
 		return
 	}
 	if t.top.remove(k); t.top.count == 0 {
@@ -139,6 +136,7 @@ func (n *node) leafFor(k frontend.Key) *node {
 	return n
 }
 
+// find returns the entry with a key, or nil.
 func (n *node) find(k frontend.Key) *entry {
 	if n = n.leafFor(k); n != nil {
 		if i, ok := n.search(k); ok {

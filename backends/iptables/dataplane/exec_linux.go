@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -79,10 +80,7 @@ type programError struct {
 }
 
 func (e *programError) Error() string {
-	if s := tidy(e.stderr); s != "" {
-		return fmt.Sprintf("%s: %v: %s", e.name, e.err, s)
-	}
-	return fmt.Sprintf("%s: %v", e.name, e.err)
+	return strings.TrimSuffix(fmt.Sprintf("%s: %v: %s", e.name, e.err, tidy(e.stderr)), ": ")
 }
 
 func (e *programError) Unwrap() error { return e.err }

@@ -85,15 +85,13 @@ func (p *programs) askVersion(ctx context.Context) error {
 		version = append(version, n)
 	}
 	p.randomFully = slices.Compare(version, []int{1, 6, 2}) >= 0
-	p.restoreLocks = p.randomFully || saysVersion(ctx, p.restore) // of the same release
+	p.restoreLocks = p.randomFully
+	if !p.restoreLocks {
+		// It got --version and --wait at once, in 1.6.2, and some distributions have put both into older versions.
+		out, err := exec.CommandContext(ctx, p.restore, "--version").Output()
+		p.restoreLocks = err == nil && versionLine.Match(out)
+	}
 	return nil
-}
-
-// saysVersion tells whether iptables-restore has the option --version. It got that and --wait at once, in 1.6.2, and
-// some distributions have put both into older versions.
-func saysVersion(ctx context.Context, path string) bool {
-	out, err := exec.CommandContext(ctx, path, "--version").Output()
-	return err == nil && versionLine.Match(out)
 }
 
 // variantInUse returns the variant that the node uses, "" if it uses none, in the network namespace of the calling

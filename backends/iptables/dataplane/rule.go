@@ -5,7 +5,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -45,13 +44,11 @@ func Probability(k, n int) string {
 // six groups of zeros at the head, is not quite package netip's.
 func Address(a netip.Addr) string {
 	b := a.As16()
-	if a.Is6() && isZero(b[:12]) && !isZero(b[12:14]) {
+	if a.Is6() && [12]byte(b[:12]) == [12]byte{} && [2]byte(b[12:14]) != [2]byte{} {
 		return "::" + netip.AddrFrom4([4]byte(b[12:])).String()
 	}
 	return a.String()
 }
-
-func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(x byte) bool { return x != 0 }) }
 
 // Masked returns what follows -s or -d to match all addresses that agree with a in the bits of a mask, which need not
 // be the first ones. With a mask that leaves out nobody it is "": then there must be no -s or -d.
