@@ -58,6 +58,7 @@ var layers = []struct {
 	{"internal/testdice", nil},             // of tests alone
 	{"internal/testns", []string{""}},      // likewise
 	{"internal/backendtest", []string{""}}, // likewise
+	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},
 	{"diffstore", nil},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},

@@ -1,11 +1,11 @@
 package kubeproxy
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/registration"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -70,30 +70,8 @@ func programmingBuckets() []float64 {
 
 // register registers all the metrics, and returns what takes them away again.
 func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
-	if r == nil {
-		return func() {}, nil
-	}
-	var done []prometheus.Collector
-	unregister = func() {
-		for _, c := range done {
-			r.Unregister(c)
-		}
-	}
-	for _, c := range []prometheus.Collector{
-		m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
-		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total,
-	} {
-		if e := r.Register(c); e != nil {
-			err = errors.Join(err, e)
-			continue
-		}
-		done = append(done, c)
-	}
-	if err != nil {
-		unregister()
-		return nil, err
-	}
-	return unregister, nil
+	return registration.All(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
+		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total)
 }
 
 // setPending notes what waits to be handed over.

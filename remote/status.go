@@ -3,13 +3,14 @@ package remote
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/registration"
 )
 
 // ClientStatus is how a client of a [Server] is doing.
@@ -126,9 +127,6 @@ func (m *serverMetrics) sent(f frame) {
 }
 
 func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister func(), err error) {
-	if r == nil {
-		return func() {}, nil
-	}
 	count := func(name, help string, is func(ClientStatus) bool) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, func() float64 {
 			n := 0
@@ -140,13 +138,7 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			return float64(n)
 		})
 	}
-	var done []prometheus.Collector
-	unregister = func() {
-		for _, c := range done {
-			r.Unregister(c)
-		}
-	}
-	for _, c := range []prometheus.Collector{
+	return registration.All(r,
 		m.batches, m.sentBytes, m.applyErrors,
 		count("clients", "Clients that are connected", func(ClientStatus) bool { return true }),
 		count("clients_behind", "Clients that have not acknowledged the newest revision", func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
@@ -156,16 +148,5 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 			defer s.mu.Unlock()
 			return float64(s.revision)
 		}),
-	} {
-		if e := r.Register(c); e != nil {
-			err = errors.Join(err, e)
-			continue
-		}
-		done = append(done, c)
-	}
-	if err != nil {
-		unregister()
-		return nil, err
-	}
-	return unregister, nil
+	)
 }
