@@ -2,6 +2,7 @@ package localstate
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -157,23 +158,35 @@ func (e *entries) servesLocally(same []entry) bool {
 	if !slices.ContainsFunc(same, func(x entry) bool { return e.slices[x.slice].flags(int(x.at)).has(counts) }) {
 		return false
 	}
-	var asked []slicePort
-	for _, x := range same {
-		for _, p := range e.slices[x.slice].ports {
-			p.number = 0
-			if slices.Contains(asked, p) {
-				continue
-			}
-			asked = append(asked, p)
-			e.forPort(p.name, p.protocol)
-			for _, c := range e.candidates(nil, same) {
-				if !c.loses && c.flags.has(counts) {
-					return true
+	for c := range e.winners(same) {
+		if c.flags.has(counts) {
+			return true
+		}
+	}
+	return false
+}
+
+// winners are the candidates that all ports of the slices, whether the service has them or not, make of the entries of
+// one address, without those that another one is preferred to.
+func (e *entries) winners(same []entry) iter.Seq[*candidate] {
+	return func(yield func(*candidate) bool) {
+		var asked []slicePort
+		for _, x := range same {
+			for _, p := range e.slices[x.slice].ports {
+				p.number = 0
+				if slices.Contains(asked, p) {
+					continue
+				}
+				asked = append(asked, p)
+				e.forPort(p.name, p.protocol)
+				for _, c := range e.candidates(nil, same) {
+					if !c.loses && !yield(&c) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return false
 }
 
 // countLocal counts the addresses that a health check counts.

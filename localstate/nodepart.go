@@ -214,21 +214,8 @@ func (e *entries) servingNodes(same []entry) []string {
 		}
 		return nodes
 	}
-	var asked []slicePort
-	for _, x := range same {
-		for _, p := range e.slices[x.slice].ports {
-			p.number = 0
-			if slices.Contains(asked, p) {
-				continue
-			}
-			asked = append(asked, p)
-			e.forPort(p.name, p.protocol)
-			for _, c := range e.candidates(nil, same) {
-				if !c.loses {
-					add(c.slice, c.at)
-				}
-			}
-		}
+	for c := range e.winners(same) {
+		add(c.slice, c.at)
 	}
 	return nodes
 }
