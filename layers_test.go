@@ -63,6 +63,7 @@ var layers = []struct {
 	{"diffstore", nil},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
 	{"localstate", []string{module + "/model", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2", "k8s.io/utils/"}},
+	{"oracle", []string{module + "/model", module + "/sink"}},
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
 	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
 // simulated returns a backend on a simulation of HNS, in a network of a type, and what the simulation does with packets.

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
 // randomWorld changes a cluster at random, in which services often want the same addresses and ports.

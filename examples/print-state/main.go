@@ -9,6 +9,14 @@
 //
 //	print-state --file DIR --node-name NODE --explain NAMESPACE/NAME
 //
+// With --flow it says what happens to a packet, by which rules of docs/semantics.md, and which endpoints it may reach.
+// The packet may come from a pod, by address or by name, from the node, or from outside:
+//
+//	print-state --file DIR --node-name NODE --flow 'pod 10.244.1.5 -> 10.96.0.10:53/UDP'
+//	print-state --url http://127.0.0.1:10249/page/ --flow 'outside 203.0.113.7 -> 192.0.2.1:30080'
+//
+// The second form asks a running proxy that serves package page.
+//
 // The state can also come from a brain (package remote, examples/brain). With --once it then prints, on standard error,
 // how to see later what has changed since:
 //
@@ -56,6 +64,8 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	server.register(set)
 	once := set.Bool("once", false, "print the state as it is when everything has been read, and end")
 	format := set.String("o", "text", "output `format`: text, json or yaml")
+	var flow flowFlags
+	flow.register(set)
 	explain := set.String("explain", "", "`namespace/name` of a service: say why each of its endpoints is or is not used, and end")
 	if err := set.Parse(args); err != nil {
 		return err
@@ -67,17 +77,31 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := flow.parse(); err != nil {
+		return err
+	}
+	if flow.asked() && *explain != "" {
+		return errors.New("--flow excludes --explain")
+	}
+	if flow.url != "" {
+		if from.Given() || server.given() {
+			return errors.New("--url excludes --file, --kubeconfig and --server")
+		}
+		return flow.askProxy(ctx, print, out)
+	}
+	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect, EndpointDetails: flow.asked()}
 	if server.given() {
 		if from.Given() || *explain != "" {
 			return errors.New("--server excludes --file, --kubeconfig and --explain")
 		}
-		return printRemote(ctx, server, from.NodeName, *once, print, out, notes)
+		state.EndpointDetails = false // is the server's to say
+		return printRemote(ctx, server, state, *once || flow.asked(), flow.printer(print), out, notes)
 	}
+	from.Details = state.EndpointDetails
 	src, err := from.Source()
 	if err != nil {
 		return err
 	}
-	state := localstate.Options{NodeName: from.NodeName}
 	if *explain != "" {
 		namespace, name, ok := strings.Cut(*explain, "/")
 		if !ok || namespace == "" || name == "" {
@@ -89,17 +113,17 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 		}
 		return print(out, e)
 	}
-	return printStates(ctx, kubeproxy.Options{Source: src, State: state}, *once, print, out)
+	return printStates(ctx, kubeproxy.Options{Source: src, State: state}, *once || flow.asked(), flow.printer(print), out)
 }
 
 // printStates prints the state whenever it changes, or once.
-func printStates(ctx context.Context, opts kubeproxy.Options, once bool, print printFunc, out io.Writer) error {
+func printStates(ctx context.Context, opts kubeproxy.Options, once bool, print snapshotPrinter, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var failed error
 	opts.ResyncInterval = -1
 	opts.Sink = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-		if failed = print(out, stateOf(s)); failed != nil || once {
+		if failed = print(out, s); failed != nil || once {
 			cancel()
 		}
 		return nil
@@ -108,8 +132,9 @@ func printStates(ctx context.Context, opts kubeproxy.Options, once bool, print p
 }
 
 // printRemote prints what a brain says.
-func printRemote(ctx context.Context, server serverFlags, nodeName string, once bool, print printFunc, out, notes io.Writer) error {
-	opts, err := server.options(nodeName)
+func printRemote(ctx context.Context, server serverFlags, state localstate.Options, once bool, print snapshotPrinter,
+	out, notes io.Writer) error {
+	opts, err := server.options(state)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -84,6 +88,52 @@ func TestExplain(t *testing.T) {
 	fakemodel.Golden(t, "testdata/kube-system-kube-dns.explain.json", string(output(t, "--explain", "kube-system/kube-dns", "-o", "json")))
 }
 
+func TestFlow(t *testing.T) {
+	args := []string{"--detect-local-mode", "NodeCIDR"}
+	ask := func(flow string, more ...string) string {
+		return string(output(t, slices.Concat(args, []string{"--flow", flow}, more)...))
+	}
+	fakemodel.Golden(t, "testdata/flow-pod.txt", ask("pod shop/web-a -> 10.96.0.10:53/UDP"))
+	fakemodel.Golden(t, "testdata/flow-outside.txt", ask("outside 203.0.113.7 -> 192.168.0.11:30443"))
+	text := ask("pod shop/web-a -> 10.96.0.10:53/UDP", "-o", "json")
+	fakemodel.Golden(t, "testdata/flow-pod.json", text)
+	var answer oracle.Answer
+	require.NoError(t, json.Unmarshal([]byte(text), &answer))
+	assert.Equal(t, "S3", answer.Outcome.Reasons[0].Rule)
+
+	// The flags that say how the proxy is configured count.
+	assert.Contains(t, ask("node -> 192.168.0.11:30443", "--nodeport-addresses", "10.0.0.0/8"), "not ours")
+	args = nil
+	const question = "outside 203.0.113.7 -> 10.96.0.10:53/UDP"
+	assert.Contains(t, ask(question), "never masqueraded")
+	assert.Contains(t, ask(question, "--cluster-cidr", "10.1.0.0/16"), "does not pass for a local pod (S30)")
+	assert.Contains(t, ask(question, "--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"), "(S30)")
+	assert.Contains(t, ask(question, "--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "veth"), "(S30)")
+}
+
+// A running proxy is asked by way of its page. What it refuses is told with its own words.
+func TestFlowOfARunningProxy(t *testing.T) {
+	const question = "outside 203.0.113.7 -> 10.96.0.10:53/UDP"
+	want := string(output(t, "--flow", question, "-o", "json"))
+	var asked string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.Path + " " + r.FormValue("q")
+		if r.FormValue("q") != question {
+			http.Error(w, "flow: there is none", http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, want)
+	}))
+	defer proxy.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--url", proxy.URL + "/page/", "--flow", question, "-o", "json"}, &out, io.Discard))
+	assert.Equal(t, want, out.String())
+	assert.Equal(t, "/page/api/flow "+question, asked)
+	err := run(t.Context(), []string{"--url", proxy.URL, "--flow", "x"}, &out, io.Discard)
+	assert.ErrorContains(t, err, "400 Bad Request: flow: there is none")
+}
+
 // TestItGoesOnPrinting: without --once the state is printed again when it has changed, and --once is not needed to end.
 func TestItGoesOnPrinting(t *testing.T) {
 	dir := t.TempDir()
@@ -120,6 +170,14 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"a name to explain":   {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
 		"an unknown service":  {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is not known"},
 		"an argument":         {[]string{"--file", cluster, "now"}, `unexpected argument "now"`},
+		"a flow":              {[]string{"--file", cluster, "--flow", "x"}, `--flow: flow "x" is not of the form`},
+		"a URL without flow":  {[]string{"--url", "http://127.0.0.1:1"}, "--url is for --flow"},
+		"a URL and a file":    {[]string{"--url", "http://127.0.0.1:1", "--flow", "x", "--file", cluster}, "--url excludes"},
+		"flow and explain":    {[]string{"--file", cluster, "--flow", "x", "--explain", "a/b"}, "--flow excludes --explain"},
+		"a detector":          {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "Magic"}, `"Magic" is none of`},
+		"a bridge's name":     {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "BridgeInterface"}, "needs the name"},
+		"a cluster CIDR":      {[]string{"--file", cluster, "--flow", "x", "--cluster-cidr", "ten"}, "--cluster-cidr"},
+		"node-port addresses": {[]string{"--file", cluster, "--flow", "x", "--nodeport-addresses", "ten"}, "not an address range"},
 		"nothing at the path": {[]string{"--file", "nowhere", "--once"}, "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,6 +224,10 @@ func TestWithABrain(t *testing.T) {
 	assert.Equal(t, string(output(t, "--once")), out)
 	_, flags, ok := strings.Cut(strings.TrimSpace(notes), ": ")
 	require.True(t, ok, notes)
+	const question = "pod 10.1.1.21 -> 10.96.0.10:53/UDP"
+	answer, _ := look("--flow", question)
+	want := strings.Replace(string(output(t, "--flow", question)), "pod kube-system/coredns-a on node", "on node", 1)
+	assert.Equal(t, want, answer, "this brain does not tell the names of pods")
 	node, _, _ := strings.Cut(out, "\n")
 	out, again := look(strings.Fields(flags)...)
 	assert.Equal(t, node+"\n", out, "no service has changed")

@@ -37,9 +37,9 @@ func (f *serverFlags) register(set *flag.FlagSet) {
 func (f *serverFlags) given() bool { return f.targets != "" }
 
 // options returns what the flags say, for a node.
-func (f *serverFlags) options(nodeName string) (remote.Options, error) {
+func (f *serverFlags) options(state localstate.Options) (remote.Options, error) {
 	opts := remote.Options{
-		Targets: strings.Split(f.targets, ","), Insecure: f.insecure, State: localstate.Options{NodeName: nodeName},
+		Targets: strings.Split(f.targets, ","), Insecure: f.insecure, State: state,
 	}
 	if (f.instance == "") != (f.revision == 0) {
 		return opts, errors.New("--instance-id and --rev go together")

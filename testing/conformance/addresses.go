@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // The places that traffic comes from and goes to. Each pod of the node under test has a network namespace of its own; the

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // affinityCases are about session affinity (S32).

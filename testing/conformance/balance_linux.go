@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 func balanceCases() []testCase {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // service describes a service of a case, in the terms of Kubernetes. The zero value is a dual-stack service "web" with a

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
 // What passes only because the backend lacks something is said at the end, as what is not run.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
 // testNetwork builds the network, or skips the test.

@@ -3,7 +3,7 @@ package conformance
 import (
 	"context"
 
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 func nodePortCases() []testCase {

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // testCase is one test of the suite.
@@ -129,7 +129,7 @@ func (s *session) expect(o *oracle.Oracle, f flow, inForce state) (expectation, 
 	}
 	if s.n.rawSCTP(f) && e.allows(oracle.NotOurs) {
 		e.out.AlsoAllowed = append(slices.Clone(out.AlsoAllowed), oracle.Outcome{Flow: f.Flow, Verdict: oracle.Drop,
-			Why: "SCTP in user space answers nothing that it does not serve"})
+			Reasons: []oracle.Reason{{Text: "SCTP in user space answers nothing that it does not serve"}}})
 	}
 	return e, err
 }

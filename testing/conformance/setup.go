@@ -2,7 +2,7 @@ package conformance
 
 import (
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // setup is how the node under test and its backend are configured. Cases with the same setup share a backend.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // Forward is a dataplane that is simulated: it says what becomes of the first packet of a connection, which comes from

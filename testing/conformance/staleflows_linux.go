@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // staleFlowCases are about UDP flows, which have no end: those that go where nobody serves any more have to be cut (S40, S41).

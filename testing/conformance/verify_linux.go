@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // maxFailures is how many failures of one case are told in full.

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
 )
 
 // tell describes to a sink what changes from one state to another, in the order that sink.Sink promises. first: the sink has

@@ -16,6 +16,8 @@ import (
 // Cluster are the flags that say where objects come from.
 type Cluster struct {
 	File, Kubeconfig string
+	// Details keeps what people know endpoints by, see localstate.Options.EndpointDetails. It is no flag.
+	Details bool
 }
 
 // Register adds the flags to a set.
@@ -59,7 +61,7 @@ func (f *Cluster) Source() (watch.Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("kubeconfig %s: %w", f.Kubeconfig, err)
 		}
-		return watch.NewClientset(client, watch.ClientsetOptions{})
+		return watch.NewClientset(client, watch.ClientsetOptions{EndpointDetails: f.Details})
 	}
 	return nil, errors.New("one of --file and --kubeconfig is needed")
 }

@@ -10,6 +10,11 @@
 // addresses (S35, S36). What readiness, topology and termination decide is in the model already, as are the routes; the
 // oracle applies them, it does not compute them again.
 //
+// # For people
+//
+// [Oracle.Ask] takes a question as a person asks it, "pod default/web-1 -> 10.96.0.10:53/UDP", and the [Answer] has the
+// reasons, each with the number of its rule in docs/semantics.md. print-state --flow prints it, package page shows it.
+//
 // # Where several answers are right
 //
 // Then an [Outcome] has the best one and lists every other one in AlsoAllowed. Nothing is left vague: what is in neither

@@ -34,14 +34,33 @@ func (k SourceKind) String() string {
 	return fmt.Sprintf("SourceKind(%d)", uint8(k))
 }
 
+// MarshalText implements encoding.TextMarshaler.
+func (k SourceKind) MarshalText() ([]byte, error) {
+	if k < LocalPod || k > External {
+		return nil, fmt.Errorf("unknown source kind %d", uint8(k))
+	}
+	return []byte(k.String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
+func (k *SourceKind) UnmarshalText(b []byte) error {
+	for known := LocalPod; known <= External; known++ {
+		if known.String() == string(b) {
+			*k = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown source kind %q", b)
+}
+
 // Flow is the first packet of a new connection, as it arrives on the node or leaves a process of it.
 type Flow struct {
 	// From is the truth about the source.
-	From SourceKind
+	From SourceKind `json:"from"`
 	// Source is the client's address, which a backend may or may not recognise.
-	Source      netip.Addr
-	Destination netip.AddrPort
-	Protocol    model.Protocol
+	Source      netip.Addr     `json:"source"`
+	Destination netip.AddrPort `json:"destination"`
+	Protocol    model.Protocol `json:"protocol"`
 }
 
 // String returns a readable form, for example "local pod 10.244.1.5 -> 10.96.0.10:80/TCP".

@@ -125,9 +125,7 @@ func brief(o Outcome) string {
 	all := append([]Outcome{o}, o.AlsoAllowed...)
 	texts := make([]string, len(all))
 	for i, o := range all {
-		o.AlsoAllowed = nil
-		o.Why = ""
-		texts[i] = strings.TrimSuffix(o.String(), ": ")
+		texts[i] = o.brief()
 	}
 	return strings.Join(texts, " | ")
 }

@@ -50,7 +50,7 @@ func (o *Oracle) Expect(f Flow) (Outcome, error) {
 	out := o.decide(f, claims[0])
 	if claims[0].kind == nodePort && o.mayServeNodePorts(f.Destination.Addr()) {
 		out.AlsoAllowed = append(out.AlsoAllowed, Outcome{Flow: f, Verdict: NotOurs,
-			Why: "\"primary\" may mean the first address of the family alone (S35)"})
+			Reasons: []Reason{{"\"primary\" may mean the first address of the family alone", "S35"}}})
 	}
 	for _, c := range claims[1:] {
 		if c.kind.rank() == claims[0].kind.rank() {
@@ -73,9 +73,13 @@ const (
 	nodePort
 )
 
-func (k addressKind) String() string {
-	return [...]string{"cluster IP", "external IP", "load-balancer VIP", "node port"}[k]
+// indefinite returns the kind with an article.
+func (k addressKind) indefinite() string {
+	return [...]string{"a cluster IP", "an external IP", "a load-balancer VIP", "a node port"}[k]
 }
+
+// rule returns the rule that makes an address one of a service.
+func (k addressKind) rule() string { return [...]string{"S3", "S6", "S7", "S35"}[k] }
 
 // rank orders the kinds where one destination is several: a cluster IP is nobody else's, and service addresses come
 // before node ports. Nothing says which of two services has an external IP or VIP that both of them list.
@@ -131,39 +135,49 @@ func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.Addr
 // unclaimed decides about flows that no service port is the destination of.
 func (o *Oracle) unclaimed(f Flow) Outcome {
 	to := f.Destination.Addr()
-	leftAlone := Outcome{Flow: f, Verdict: NotOurs, Why: "backends need not guard the service CIDRs (S33)"}
+	outcome := func(v Verdict, rule, format string, args ...any) Outcome {
+		return Outcome{Flow: f, Verdict: v, Reasons: []Reason{{fmt.Sprintf(format, args...), rule}}}
+	}
+	leftAlone := outcome(NotOurs, "S33", "backends need not guard the service CIDRs")
 	for _, svc := range o.state.Services {
 		if slices.Contains(svc.ClusterIPs, to) {
-			why := fmt.Sprintf("%v is the cluster IP of %v, which has no port %d/%v (S33)", to, svc.Name, f.Destination.Port(), f.Protocol)
-			return Outcome{Flow: f, Verdict: Reject, Why: why, AlsoAllowed: []Outcome{leftAlone}}
+			out := outcome(Reject, "S33", "%v is the cluster IP of %v, which has no port %d/%v", to, svc.Name,
+				f.Destination.Port(), f.Protocol)
+			out.AlsoAllowed = []Outcome{leftAlone}
+			return out
 		}
 	}
 	for _, cidr := range o.state.Node.ServiceCIDRs {
 		if cidr.Contains(to) {
-			why := fmt.Sprintf("%v is in the service CIDR %v and no service has it as its cluster IP (S33)", to, cidr)
-			refused := Outcome{Flow: f, Verdict: Reject, Why: "a node to which the whole range belongs refuses instead"}
-			return Outcome{Flow: f, Verdict: Drop, Why: why, AlsoAllowed: []Outcome{leftAlone, refused}}
+			out := outcome(Drop, "S33", "%v is in the service CIDR %v and no service has it as its cluster IP", to, cidr)
+			out.AlsoAllowed = []Outcome{leftAlone,
+				outcome(Reject, "S33", "a node to which the whole range belongs refuses instead")}
+			return out
 		}
 	}
-	return Outcome{Flow: f, Verdict: NotOurs, Why: o.whyNotOurs(f)}
+	return Outcome{Flow: f, Verdict: NotOurs, Reasons: o.whyNotOurs(f)}
 }
 
 // whyNotOurs explains the cases in which one might have thought otherwise.
-func (o *Oracle) whyNotOurs(f Flow) string {
+func (o *Oracle) whyNotOurs(f Flow) []Reason {
 	for _, svc := range o.state.Services {
 		for _, port := range svc.Ports {
 			if port.NodePort == f.Destination.Port() && port.Protocol == f.Protocol && o.isHostAddress(f.Destination.Addr()) {
-				return fmt.Sprintf("%v has a node port %d/%v, but none is served on %v (S35, S36)",
-					svc.PortName(port), port.NodePort, port.Protocol, f.Destination.Addr())
+				why := []Reason{{fmt.Sprintf("%v has a node port %d/%v, but none is served on %v",
+					svc.PortName(port), port.NodePort, port.Protocol, f.Destination.Addr()), "S35"}}
+				if f.Destination.Addr().IsLoopback() {
+					why = append(why, Reason{"on loopback addresses that is an option of IPv4", "S36"})
+				}
+				return why
 			}
 		}
 	}
 	for _, ep := range o.state.Endpoints {
 		if ep.Target == f.Destination && ep.Port.Protocol == f.Protocol {
-			return fmt.Sprintf("%v/%v is an endpoint of %v itself", f.Destination, f.Protocol, ep.Port)
+			return []Reason{{Text: fmt.Sprintf("%v/%v is an endpoint of %v itself", f.Destination, f.Protocol, ep.Port)}}
 		}
 	}
-	return fmt.Sprintf("no service has %v/%v", f.Destination, f.Protocol)
+	return []Reason{{Text: fmt.Sprintf("no service has %v/%v", f.Destination, f.Protocol)}}
 }
 
 func (o *Oracle) isHostAddress(addr netip.Addr) bool {
@@ -172,41 +186,44 @@ func (o *Oracle) isHostAddress(addr netip.Addr) bool {
 
 // decide says what happens to a flow that is for a service port.
 func (o *Oracle) decide(f Flow, c claim) Outcome {
-	traffic, route := o.route(f, c)
+	traffic, rule, route := o.route(f, c)
 	out := Outcome{Flow: f, Port: c.service.PortName(c.port), Route: route, AffinityTimeout: c.service.SessionAffinityTimeout}
-	why := fmt.Sprintf("%v of %v", c.kind, out.Port)
+	claimed := Reason{fmt.Sprintf("%v/%v is %s of %v", f.Destination, f.Protocol, c.kind.indefinite(), out.Port), c.kind.rule()}
+	out.Reasons = append(out.Reasons, claimed, Reason{traffic + ": " + setText(route.Endpoints), rule})
 
-	translated, sourceWhy := o.masquerades(f, route)
+	translated, why := o.masquerades(f, c, route)
 	for _, ep := range o.endpoints[out.Port] {
 		if ep.Family() == f.Family() && ep.Sets.Has(route.Endpoints) {
 			hairpin := ep.Target.Addr() == f.Source
 			if hairpin {
-				sourceWhy = ", an endpoint is the source itself (S29)"
+				why = append(why, Reason{fmt.Sprintf("endpoint %v is the source itself: masqueraded", ep.Target), "S29"})
 			}
-			out.Endpoints = append(out.Endpoints, Destination{Endpoint: ep.Target, SourceNAT: translated || hairpin})
+			out.Endpoints = append(out.Endpoints, Destination{Endpoint: ep.Target, SourceNAT: translated || hairpin,
+				Node: ep.Node, Pod: podOf(ep)})
 		}
 	}
 	switch {
 	case len(out.Endpoints) > 0:
 		out.Verdict = Deliver
+		out.Reasons = append(out.Reasons, why...)
+		if out.AffinityTimeout > 0 {
+			out.Reasons = append(out.Reasons,
+				Reason{fmt.Sprintf("a client stays with its endpoint for %v", out.AffinityTimeout), "S32"})
+		}
 	case route.Empty == model.Drop:
 		out.Verdict = Drop
+		out.Reasons = append(out.Reasons, Reason{fmt.Sprintf("the %v set is empty: drop", route.Endpoints), "S25"})
 	default:
 		out.Verdict = Reject
-	}
-	out.Why = fmt.Sprintf("%s, %s: %v", why, traffic, route)
-	if out.Verdict == Deliver {
-		out.Why += sourceWhy
-	} else {
-		out.Why += ", and the set is empty (S25)"
+		out.Reasons = append(out.Reasons, Reason{fmt.Sprintf("the %v set is empty: reject", route.Endpoints), "S25"})
 	}
 
 	if c.kind == loadBalancerIP && !allowed(c.service.SourceRanges(f.Family()), f.Source) {
 		blocked := out
 		blocked.Verdict, blocked.Endpoints = Drop, nil
-		blocked.Why = fmt.Sprintf("%s, and %v is not in its source ranges (S26)", why, f.Source)
+		blocked.Reasons = []Reason{claimed, {fmt.Sprintf("%v is not in the source ranges of the service", f.Source), "S26"}}
 		if out.Verdict == Reject {
-			out.Why += "; backends may find the set empty before they look at source ranges (S26)"
+			out.Reasons = append(out.Reasons, Reason{"backends may find the set empty before they look at source ranges", "S26"})
 			blocked.AlsoAllowed = []Outcome{out}
 		}
 		return blocked
@@ -214,18 +231,34 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 	return out
 }
 
-// route returns the route for a flow and its rules (S27, S28).
-func (o *Oracle) route(f Flow, c claim) (traffic string, r model.Route) {
+// setText says in words what a route balances over.
+func setText(set model.EndpointSets) string {
+	if set == model.LocalSet {
+		return "to endpoints on this node only (the Local set)"
+	}
+	return fmt.Sprintf("to endpoints on any node (the %v set)", set)
+}
+
+// podOf returns "namespace/name" of an endpoint's pod, or "" where the state does not say.
+func podOf(ep *model.Endpoint) string {
+	if ref := ep.Details.Get().TargetRef; ref.Kind == "Pod" {
+		return ref.Namespace + "/" + ref.Name
+	}
+	return ""
+}
+
+// route returns the route for a flow, with the traffic and the rule that it is for (S21, S27).
+func (o *Oracle) route(f Flow, c claim) (traffic, rule string, r model.Route) {
 	routes := c.port.Routes(f.Family())
 	switch {
 	case c.kind == clusterIP:
-		return "from anywhere (S28)", routes.ClusterIP
+		return "traffic to a cluster IP, whoever sends it", "S21", routes.ClusterIP
 	case o.seenAsLocalPod(f):
-		return "from a local pod (S27)", routes.ExternalFromPod
+		return "external traffic from a pod of this node", "S27", routes.ExternalFromPod
 	case f.From == Node:
-		return "from the node (S27)", routes.ExternalFromNode
+		return "external traffic from the node itself", "S27", routes.ExternalFromNode
 	}
-	return "from outside the node (S27)", routes.External
+	return "external traffic from outside the node", "S27", routes.External
 }
 
 // seenAsLocalPod tells whether the detector takes the source for a pod of this node (S30): an interface does not lie, a
@@ -238,17 +271,23 @@ func (o *Oracle) seenAsLocalPod(f Flow) bool {
 	return slices.ContainsFunc(d.CIDRs, func(p netip.Prefix) bool { return p.Contains(f.Source) })
 }
 
-// masquerades tells whether a route translates the source of a flow (S28), and why where it depends on the source.
-func (o *Oracle) masquerades(f Flow, r model.Route) (translated bool, why string) {
+// masquerades tells whether a route translates the source of a flow (S27, S28), and why.
+func (o *Oracle) masquerades(f Flow, c claim, r model.Route) (translated bool, why []Reason) {
+	rule := "S27"
+	if c.kind == clusterIP {
+		rule = "S28"
+	}
 	switch {
 	case r.Masquerade == model.MasqueradeAlways:
-		return true, ""
+		return true, []Reason{{"always masqueraded: the endpoint sees an address of the node", rule}}
 	case r.Masquerade == model.MasqueradeNever:
-		return false, ""
-	case o.seenAsLocalPod(f):
-		return false, ", the source passes for a local pod (S30)"
+		return false, []Reason{{"never masqueraded: the endpoint sees the client's address", rule}}
 	}
-	return true, ", the source does not pass for a local pod (S30)"
+	why = []Reason{{"masqueraded unless the source is a pod of this node", rule}}
+	if o.seenAsLocalPod(f) {
+		return false, append(why, Reason{fmt.Sprintf("%v passes for a local pod", f.Source), "S30"})
+	}
+	return true, append(why, Reason{fmt.Sprintf("%v does not pass for a local pod", f.Source), "S30"})
 }
 
 // allowed tells whether source ranges let a source pass. No ranges let everyone pass.

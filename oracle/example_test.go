@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/oracle"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 // exampleOracle knows one service with a cluster IP, a node port and two endpoints, one of them on this node.
@@ -56,14 +56,26 @@ func Example() {
 	}
 	// Output:
 	// local pod 10.244.1.5 -> 10.96.0.10:80/TCP
-	// deliver to 10.244.1.5:8080 (source NAT) or 10.244.2.5:8080: cluster IP of default/web:http/TCP, from anywhere (S28): Cluster, masquerade UnlessLocalPod, if empty Reject, an endpoint is the source itself (S29)
+	// deliver to 10.244.1.5:8080 (source NAT) or 10.244.2.5:8080
+	//     10.96.0.10:80/TCP is a cluster IP of default/web:http/TCP (S3)
+	//     traffic to a cluster IP, whoever sends it: to endpoints on any node (the Cluster set) (S21)
+	//     masqueraded unless the source is a pod of this node (S28)
+	//     10.244.1.5 passes for a local pod (S30)
+	//     endpoint 10.244.1.5:8080 is the source itself: masqueraded (S29)
+	//     a client stays with its endpoint for 1h0m0s (S32)
 	//
 	// external 203.0.113.7 -> 172.18.0.2:30080/TCP
-	// deliver to 10.244.1.5:8080: node port of default/web:http/TCP, from outside the node (S27): Local, masquerade Never, if empty Drop
+	// deliver to 10.244.1.5:8080
+	//     172.18.0.2:30080/TCP is a node port of default/web:http/TCP (S35)
+	//     external traffic from outside the node: to endpoints on this node only (the Local set) (S27)
+	//     never masqueraded: the endpoint sees the client's address (S27)
+	//     a client stays with its endpoint for 1h0m0s (S32)
 	//
 	// external 203.0.113.7 -> 10.96.0.10:443/TCP
-	// reject: 10.96.0.10 is the cluster IP of default/web, which has no port 443/TCP (S33)
-	// or not ours: backends need not guard the service CIDRs (S33)
+	// reject
+	//     10.96.0.10 is the cluster IP of default/web, which has no port 443/TCP (S33)
+	// or not ours
+	//     backends need not guard the service CIDRs (S33)
 }
 
 // A test compares what it saw with what must happen.
@@ -79,7 +91,32 @@ func ExampleOracle_Check() {
 	// Output:
 	// external 203.0.113.7 -> 172.18.0.2:30080/TCP
 	// seen: delivered to 10.244.1.5:8080, which saw 172.18.0.2
-	// want: deliver to 10.244.1.5:8080: node port of default/web:http/TCP, from outside the node (S27): Local, masquerade Never, if empty Drop
+	// want: deliver to 10.244.1.5:8080
+	//     172.18.0.2:30080/TCP is a node port of default/web:http/TCP (S35)
+	//     external traffic from outside the node: to endpoints on this node only (the Local set) (S27)
+	//     never masqueraded: the endpoint sees the client's address (S27)
+	//     a client stays with its endpoint for 1h0m0s (S32)
+}
+
+// A person asks as print-state --flow does.
+func ExampleOracle_Ask() {
+	answer, err := exampleOracle().Ask("pod 10.244.1.9 -> 10.96.0.10:80/TCP")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(answer)
+	// Output:
+	// local pod 10.244.1.9 -> 10.96.0.10:80/TCP
+	//   note: nothing is known of 10.244.1.9: taken for a pod of this node; say "remote pod" if it is not
+	//   deliver
+	//     10.244.1.5:8080  keeps the source address
+	//     10.244.2.5:8080  keeps the source address
+	//   because
+	//     10.96.0.10:80/TCP is a cluster IP of default/web:http/TCP (S3)
+	//     traffic to a cluster IP, whoever sends it: to endpoints on any node (the Cluster set) (S21)
+	//     masqueraded unless the source is a pod of this node (S28)
+	//     10.244.1.9 passes for a local pod (S30)
+	//     a client stays with its endpoint for 1h0m0s (S32)
 }
 
 // Session affinity narrows the outcome down to the endpoint of an earlier connection, for as long as it lasts.

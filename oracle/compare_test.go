@@ -52,7 +52,7 @@ func TestCompare(t *testing.T) {
 				s.Verdict = Reject
 			}
 			return s
-		}, "is not in its source ranges (S26)"},
+		}, "is not in the source ranges of the service (S26)"},
 		{"never masquerades", func(f Flow) Observation {
 			s := right(f)
 			if s.Verdict == Deliver {
@@ -68,7 +68,7 @@ func TestCompare(t *testing.T) {
 				}
 			}
 			return right(f)
-		}, "from a local pod"},
+		}, "from a pod of this node"},
 		{"forgets node ports", func(f Flow) Observation {
 			if f.Destination.Port() == 30080 {
 				return Observation{Verdict: NotOurs}

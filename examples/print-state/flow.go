@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// flowFlags are the flags that ask what happens to a packet. What a proxy is told by its configuration has the names of
+// kube-proxy's flags.
+type flowFlags struct {
+	question, url                                string
+	detectMode, clusterCIDRs, bridge, interfaces string
+	nodePorts                                    string
+
+	detect localstate.DetectLocal // of the flags, once they are validated
+	config oracle.Config
+}
+
+func (f *flowFlags) register(set *flag.FlagSet) {
+	set.StringVar(&f.question, "flow", "", "say what happens to a `packet`, and end: SOURCE -> ADDRESS:PORT[/PROTOCOL], where "+
+		"SOURCE is pod ADDRESS, pod NAMESPACE/NAME, node, or outside ADDRESS")
+	set.StringVar(&f.url, "url", "", "ask the proxy that serves package page at this `URL`, for --flow")
+	set.StringVar(&f.detectMode, "detect-local-mode", "", "how the proxy tells local pods, for --flow: `mode` ClusterCIDR, "+
+		"NodeCIDR, BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR if --cluster-cidr is given, else not at all)")
+	set.StringVar(&f.clusterCIDRs, "cluster-cidr", "", "the `CIDRs` of the pods in the cluster, for ClusterCIDR")
+	set.StringVar(&f.bridge, "pod-bridge-interface", "", "the `name` of the bridge that pods are behind, for BridgeInterface")
+	set.StringVar(&f.interfaces, "pod-interface-name-prefix", "", "the `prefix` of the pods' interfaces, for InterfaceNamePrefix")
+	set.StringVar(&f.nodePorts, "nodeport-addresses", "", "the `CIDRs` in which addresses serve node ports, or primary, for --flow")
+}
+
+// asked tells whether there is a question.
+func (f *flowFlags) asked() bool { return f.question != "" }
+
+// parse works out what the flags say of the node.
+func (f *flowFlags) parse() error {
+	if f.url != "" && !f.asked() {
+		return errors.New("--url is for --flow")
+	}
+	var errs []error
+	var err error
+	if f.nodePorts != "" {
+		choice, err := nodeaddr.Parse(strings.Split(f.nodePorts, ","))
+		f.config.NodePortCIDRs, f.config.NodePortPrimary = choice.CIDRs, choice.Primary
+		errs = append(errs, err)
+	}
+	switch mode := f.detectMode; {
+	case mode == "ClusterCIDR" || mode == "" && f.clusterCIDRs != "":
+		f.detect.ClusterCIDRs, err = parseCIDRs(f.clusterCIDRs)
+		errs = append(errs, err)
+	case mode == "NodeCIDR":
+		f.detect.NodeCIDR = true
+	case mode == "BridgeInterface" && f.bridge != "":
+		f.detect.Bridge = f.bridge
+	case mode == "InterfaceNamePrefix" && f.interfaces != "":
+		f.detect.InterfacePrefix = f.interfaces
+	case mode == "BridgeInterface" || mode == "InterfaceNamePrefix":
+		errs = append(errs, fmt.Errorf("--detect-local-mode %s needs the name of the interfaces", mode))
+	case mode != "":
+		errs = append(errs, fmt.Errorf("--detect-local-mode %q is none of ClusterCIDR, NodeCIDR, BridgeInterface, "+
+			"InterfaceNamePrefix", mode))
+	}
+	return errors.Join(errs...)
+}
+
+func parseCIDRs(list string) (cidrs []netip.Prefix, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("--cluster-cidr: %w", err)
+		}
+		cidrs = append(cidrs, p.Masked())
+	}
+	return cidrs, nil
+}
+
+// snapshotPrinter prints what is wanted of a state.
+type snapshotPrinter func(io.Writer, *sink.Snapshot) error
+
+// printer returns the function that prints the answer or, if nothing is asked, the state.
+func (f *flowFlags) printer(print printFunc) snapshotPrinter {
+	return func(out io.Writer, s *sink.Snapshot) error {
+		if !f.asked() {
+			return print(out, stateOf(s))
+		}
+		o, err := oracle.New(oracle.OfSnapshot(s), f.config)
+		if err != nil {
+			return err
+		}
+		answer, err := o.Ask(f.question)
+		if err != nil {
+			return fmt.Errorf("--flow: %w", err)
+		}
+		return print(out, answer)
+	}
+}
+
+// askProxy asks a running proxy.
+func (f *flowFlags) askProxy(ctx context.Context, print printFunc, out io.Writer) error {
+	address := strings.TrimSuffix(f.url, "/") + "/api/flow?q=" + url.QueryEscape(f.question)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return fmt.Errorf("--url: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("--url: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
+	if err != nil {
+		return fmt.Errorf("--url: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", f.url, response.Status, strings.TrimSpace(string(body)))
+	}
+	var answer oracle.Answer
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return fmt.Errorf("%s: the answer is not that of package page: %w", f.url, err)
+	}
+	return print(out, &answer)
+}

@@ -1,0 +1,206 @@
+package oracle
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Verdict is what happens to a flow. The zero value is none.
+type Verdict uint8
+
+const (
+	Deliver Verdict = iota + 1 // to one of the endpoints
+	Reject                     // refused at once, so that the client knows
+	Drop                       // discarded silently
+	NotOurs                    // left alone: neither translated nor refused by the service proxy
+)
+
+// String returns "deliver", "reject", "drop" or "not ours".
+func (v Verdict) String() string {
+	switch v {
+	case Deliver:
+		return "deliver"
+	case Reject:
+		return "reject"
+	case Drop:
+		return "drop"
+	case NotOurs:
+		return "not ours"
+	}
+	return fmt.Sprintf("Verdict(%d)", uint8(v))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (v Verdict) MarshalText() ([]byte, error) {
+	if v < Deliver || v > NotOurs {
+		return nil, fmt.Errorf("unknown verdict %d", uint8(v))
+	}
+	return []byte(v.String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
+func (v *Verdict) UnmarshalText(b []byte) error {
+	for known := Deliver; known <= NotOurs; known++ {
+		if known.String() == string(b) {
+			*v = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown verdict %q", b)
+}
+
+// Destination is an endpoint that a flow may reach.
+type Destination struct {
+	Endpoint netip.AddrPort `json:"endpoint"`
+	// SourceNAT: the endpoint sees an address of the node instead of the client's. It depends on the endpoint: a pod
+	// that reaches itself is always translated (S29).
+	SourceNAT bool `json:"sourceNAT"`
+	// Node is the node that the endpoint is on, and Pod the "namespace/name" of its pod, where the state says so.
+	Node string `json:"node,omitempty"`
+	Pod  string `json:"pod,omitempty"`
+}
+
+// String returns for example "10.244.1.5:8080" or "10.244.1.5:8080 (source NAT)".
+func (d Destination) String() string {
+	if d.SourceNAT {
+		return d.Endpoint.String() + " (source NAT)"
+	}
+	return d.Endpoint.String()
+}
+
+// Reason is one step of the way to a verdict.
+type Reason struct {
+	Text string `json:"text"`
+	// Rule is the number of the rule in docs/semantics.md, "S28" for example; "" where the step follows none.
+	Rule string `json:"rule,omitempty"`
+}
+
+// String returns the text and, in brackets, the rule.
+func (r Reason) String() string {
+	if r.Rule == "" {
+		return r.Text
+	}
+	return r.Text + " (" + r.Rule + ")"
+}
+
+// Outcome is what must happen to a flow.
+type Outcome struct {
+	Flow    Flow    `json:"flow"`
+	Verdict Verdict `json:"verdict"`
+	// Endpoints are what the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is Deliver.
+	Endpoints []Destination `json:"endpoints,omitempty"`
+	// Port is the service port that the flow is for, zero where it is for none.
+	Port model.PortName `json:"port,omitzero"`
+	// Route is the one that applies, zero where none does.
+	Route model.Route `json:"route,omitzero"`
+	// AffinityTimeout is how long the client must be sent to the same endpoint, 0: no affinity. See After. In JSON it
+	// is a text like "3h0m0s".
+	AffinityTimeout time.Duration `json:"-"`
+	// Reasons lead to the verdict, each from the one before.
+	Reasons []Reason `json:"reasons"`
+	// AlsoAllowed are other outcomes that are just as right. They have no AlsoAllowed themselves.
+	AlsoAllowed []Outcome `json:"alsoAllowed,omitempty"`
+}
+
+// Why returns the reasons as one text.
+func (o Outcome) Why() string {
+	texts := make([]string, len(o.Reasons))
+	for i, r := range o.Reasons {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// brief returns the verdict and the endpoints.
+func (o Outcome) brief() string {
+	var b strings.Builder
+	b.WriteString(o.Verdict.String())
+	for i, d := range o.Endpoints {
+		b.WriteString([]string{" to ", " or "}[min(i, 1)] + d.String())
+	}
+	return b.String()
+}
+
+// String returns the verdict with the endpoints, every reason on a line of its own, and then the same for the
+// alternatives.
+func (o Outcome) String() string {
+	var b strings.Builder
+	b.WriteString(o.brief())
+	for _, r := range o.Reasons {
+		b.WriteString("\n    " + r.String())
+	}
+	for _, also := range o.AlsoAllowed {
+		b.WriteString("\nor " + also.String())
+	}
+	return b.String()
+}
+
+// plainOutcome is Outcome without its methods, so that encoding/json does not call them again.
+type plainOutcome Outcome
+
+type jsonOutcome struct {
+	plainOutcome
+	AffinityTimeout string `json:"affinityTimeout,omitempty"`
+}
+
+// MarshalJSON writes the affinity timeout as text, everything else as the fields' tags say.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	out := jsonOutcome{plainOutcome: plainOutcome(o)}
+	if o.AffinityTimeout != 0 {
+		out.AffinityTimeout = o.AffinityTimeout.String()
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (o *Outcome) UnmarshalJSON(b []byte) error {
+	var in jsonOutcome
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*o = Outcome(in.plainOutcome)
+	if in.AffinityTimeout == "" {
+		return nil
+	}
+	var err error
+	if o.AffinityTimeout, err = time.ParseDuration(in.AffinityTimeout); err != nil {
+		return fmt.Errorf("affinity timeout: %w", err)
+	}
+	return nil
+}
+
+// Contact is an earlier connection of the same client to the same service port, by whichever of its addresses.
+type Contact struct {
+	Endpoint netip.AddrPort
+	Ago      time.Duration // since the connection began
+}
+
+// After says what must happen if the client was here before (S32). While the affinity lasts and the endpoint still is one
+// that this flow may reach, it reaches that one again; else anything goes that went before. Contacts with several
+// endpoints that all still hold can only come of routes with different endpoint sets; then each of them will do.
+//
+// Timers are coarse: who measures leaves a second or two on both sides of the timeout.
+func (o Outcome) After(contacts ...Contact) Outcome {
+	var kept []Destination
+	for _, d := range o.Endpoints {
+		if slices.ContainsFunc(contacts, func(c Contact) bool { return c.Endpoint == d.Endpoint && c.Ago < o.AffinityTimeout }) {
+			kept = append(kept, d)
+		}
+	}
+	if len(kept) > 0 {
+		o.Endpoints = kept
+		o.Reasons = append(slices.Clone(o.Reasons),
+			Reason{fmt.Sprintf("the client was there less than %v ago", o.AffinityTimeout), "S32"})
+	}
+	o.AlsoAllowed = slices.Clone(o.AlsoAllowed)
+	for i, also := range o.AlsoAllowed {
+		o.AlsoAllowed[i] = also.After(contacts...)
+	}
+	return o
+}
