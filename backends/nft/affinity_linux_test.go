@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,12 +41,11 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	r.sync()
 	listed, err := run(t.Context(), "nft", "list", "sets", "ip")
 	require.NoError(t, err, listed)
+	_, after, _ := strings.Cut(listed, "table ip kube-proxy-lib")
 	var set string
-	for line := range strings.Lines(listed) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "set" &&
-			strings.HasSuffix(words[1], "dns/udp/dns") &&
-			strings.HasPrefix(words[1], "affinity-") {
-			set = words[1]
+	for definition := range strings.SplitSeq(after, "}\n") {
+		if strings.Contains(definition, strconv.Quote(full.PortName(full.Ports[0]).String())) {
+			set = strings.Fields(definition)[1]
 		}
 	}
 	require.NotEmpty(t, set, listed)

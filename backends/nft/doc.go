@@ -96,7 +96,7 @@
 //	                      ├─ source . 9 in affinity-...? ── note it again, dnat to endpoint 2, whose number is 9
 //	                      ├─ with a chance of 1 in 2 ────── note source . 7, dnat to endpoint 1
 //	                      ├─ else ───────────────────────── note source . 9, dnat to endpoint 2
-//	                      └─ if nothing can be noted ────── go to port-...-cluster: any of them, at random
+//	                      └─ if nothing can be noted ────── go to cluster-2: any of them, at random
 //
 // So affinity holds over all addresses of the port and over restarts, ends in the transaction in which the endpoint
 // goes, and costs in proportion to the port's endpoints, per connection and per change. A set has room for 65,535

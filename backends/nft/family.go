@@ -251,7 +251,7 @@ func (t *table) follow(p *plan) {
 	maps.Copy(t.names, p.names)
 	maps.Copy(t.clients, p.clients)
 	for name, o := range p.own {
-		if before := t.own[name]; before != nil {
+		if before := t.own[name]; before.hasNumbers() {
 			delete(t.ids, before.ids[0])
 			delete(t.ids, before.ids[1])
 		}
@@ -260,7 +260,9 @@ func (t *table) follow(p *plan) {
 			continue
 		}
 		t.own[name] = o
-		t.ids[o.ids[0]], t.ids[o.ids[1]] = true, true
+		if o.numbered {
+			t.ids[o.ids[0]], t.ids[o.ids[1]] = true, true
+		}
 	}
 	t.leftovers = remains{chains: p.goneChains, sets: p.goneSets}
 	for _, sp := range p.sets {

@@ -36,7 +36,7 @@ func TestWhatCannotBeRemovedYetIsRemovedLater(t *testing.T) {
 	after := r.busy()
 	r.model.DeleteService(sticky)
 	r.sync() // it does what it should
-	assert.NotContains(t, r.dump(model.IPv4), "10.96.1.3")
+	assert.NotContains(t, r.dump(model.IPv4), "10.96.1.3 . tcp . 80 comment", "nothing leads there")
 	assert.Contains(t, r.dump(model.IPv4), "chain affinity-", "left over")
 	r.sync()
 	assert.Empty(t, r.applied, "still busy")

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Most service ports share chains, and each of their frontends has slots of its own. Those with more than maxSharedSlots
-// of them, which a change of their size would all touch, and those with session affinity (S32) have chains of their own
-// instead, and slots by a number, once. The package documentation draws both.
+// Most service ports share chains, and each of their frontends has slots of its own. Those with session affinity (S32)
+// have chains of their own besides. Those with more than maxSharedSlots slots, which a change of their size would all
+// touch, have chains of their own, and slots by a number, once. The package documentation draws both.
 //
 // The entries of clients of an endpoint that has gone are left to time out: the rules that look for them have gone.
 
@@ -27,37 +27,41 @@ const maxSharedSlots = 1024
 
 // ownPort is a service port that has chains of its own. It is not written to once its plan is made.
 type ownPort struct {
-	name    string    // that the names of its chains begin with
-	random  string    // likewise, for the chains that take an endpoint at random
-	clients string    // the name of the set of its clients, "" without session affinity
-	ids     [2]uint32 // the numbers of its backend sets in port-endpoints
-	kinds   [frontend.NodePort + 1][2]int
-	chains  []string
+	name     string // that the names of its chains begin with
+	clients  string // the name of the set of its clients, "" without session affinity
+	numbered bool   // it has slots by number
+	random   string // that the names of the chains begin with that take one of these at random
+	ids      [2]uint32
+	kinds    [frontend.NodePort + 1][2]int // frontends, unrestricted and restricted
+	chains   []string
 }
+
+// hasNumbers tells whether a service port, which may have nothing of its own, has slots by number.
+func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
 
 // backendSets lists the backend sets in the order of ownPort.ids.
 func backendSets() [2]model.EndpointSets {
 	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
 }
 
-// wantsOwn tells whether a service port gets chains of its own.
-func wantsOwn(c *frontend.PortChange) bool {
-	p := c.After
-	if p == nil || p.NumFrontends() == 0 {
-		return false
-	}
+// wantsNumbers tells whether a service port gets slots by number.
+func wantsNumbers(p *frontend.Port) bool {
 	endpoints, used := 0, p.Routes.Sets()
 	for _, set := range backendSets() {
 		if used.Has(set) {
 			endpoints += p.Size(set)
 		}
 	}
-	return p.AffinityTimeout > 0 || p.NumFrontends()*endpoints > maxSharedSlots
+	return p.NumFrontends()*endpoints > maxSharedSlots
 }
 
 // ownOf returns what a service port has of its own from now on, without its chains; nil if that is nothing.
 func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
-	if !wantsOwn(c) {
+	if c.After == nil || c.After.NumFrontends() == 0 {
+		return nil
+	}
+	numbered := wantsNumbers(c.After)
+	if !numbered && c.After.AffinityTimeout == 0 {
 		return nil
 	}
 	o := &ownPort{}
@@ -73,18 +77,21 @@ func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
 			}
 		}
 	} else {
-		for i := range o.ids {
-			o.ids[i] = p.newID(c.After.Name, backendSets()[i])
-		}
 		for fr := range c.Frontends() {
 			*o.kind(&fr)++
 		}
 	}
-	suffix := nameOf(c.After.Name)
+	if numbered && !o.numbered {
+		for i := range o.ids {
+			o.ids[i] = p.newID(c.After.Name, backendSets()[i])
+		}
+	}
+	o.numbered = numbered
+	hash := shortHash(c.After.Name)
+	suffix := hash + "-" + readable(c.After.Name)
 	o.random, o.clients = "port-"+suffix, ""
 	if o.name = o.random; c.After.AffinityTimeout > 0 {
-		o.name = clientsPrefix + suffix
-		o.clients = o.name
+		o.name, o.clients = clientsPrefix+suffix, clientsPrefix+hash
 	}
 	return o
 }
@@ -94,6 +101,16 @@ func (o *ownPort) kind(fr *frontend.Frontend) *int {
 		return &o.kinds[fr.Kind][1]
 	}
 	return &o.kinds[fr.Kind][0]
+}
+
+// uses tells whether a frontend of the service port sends traffic to a backend set.
+func (o *ownPort) uses(port *frontend.Port, set model.EndpointSets) bool {
+	for kind, n := range o.kinds {
+		if n != [2]int{} && port.RoutesOf(frontend.Kind(kind)).Sets().Has(set) {
+			return true
+		}
+	}
+	return false
 }
 
 // newID returns a number that no other backend set has.
@@ -112,14 +129,21 @@ func hashOf(n model.PortName) [sha256.Size]byte {
 		"\x00")))
 }
 
-// nameOf returns a name for what is a service port's own: readable, bounded, and its alone.
-func nameOf(n model.PortName) string {
+// shortHash is a part of the names of what is a service port's own, and makes them its alone. A set is named by nothing
+// else: for each rule with a set the kernel looks for that by comparing it with the names of all sets, which takes the
+// longer the longer these are.
+func shortHash(n model.PortName) string {
+	sum := hashOf(n)
+	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
+}
+
+// readable is what tells people whose the chains of a service port are. It is bounded.
+func readable(n model.PortName) string {
 	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(n.Protocol.String())
 	if n.Port != "" {
 		text += "/" + n.Port
 	}
-	sum := hashOf(n)
-	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5])) + "-" + identifier(text, 40)
+	return identifier(text, 40)
 }
 
 // identifier makes text fit to be a part of a name that nft can read: letters, digits, '/', '-', '_' and '.'.
@@ -137,11 +161,14 @@ func identifier(text string, limit int) string {
 func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 	var chains []chain
 	for i, set := range backendSets() {
-		if c.After.Routes.Sets().Has(set) && c.After.Size(set) > 0 {
+		if c.After.Size(set) == 0 || !o.uses(c.After, set) {
+			continue
+		}
+		if o.numbered {
 			chains = append(chains, p.randomChain(c.After, o, i))
-			if o.clients != "" {
-				chains = append(chains, clientsChain(c, o, set))
-			}
+		}
+		if o.clients != "" {
+			chains = append(chains, p.clientsChain(c, o, set))
 		}
 	}
 	for kind := range o.kinds {
@@ -172,7 +199,7 @@ func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
 }
 
 // clientsChain keeps clients with their endpoints.
-func clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) chain {
+func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) chain {
 	clients := clientsSet(c.After, o)
 	a := action{set: set, n: 1, own: o.name}
 	ch := chain{Chain: dp.Chain{Name: a.chainName(), Comment: comment(c.After)}}
@@ -196,9 +223,36 @@ func clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) ch
 			send(ep)
 		}
 	}
-	a.own = o.random
-	ch.addCommented("if the set is full", dp.Goto{Chain: a.chainName()})
+	// If the set is full. A chain in which the packet finds no slot comes back.
+	random := p.randomChains(c.After, o, set)
+	last := len(random) - 1
+	for _, name := range random[:last] {
+		ch.addCommented(fullComment, dp.Jump{Chain: name})
+	}
+	ch.addCommented(fullComment, dp.Goto{Chain: random[last]})
 	return ch
+}
+
+// fullComment is on the rules for clients for whom the set of clients has no room.
+const fullComment = "if the set is full"
+
+// randomChains returns the names of the chains that take an endpoint of a set at random, of which a packet finds its
+// slot in one, and sees to it that they exist.
+func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointSets) []string {
+	if o.numbered {
+		return []string{action{set: set, n: 1, own: o.random}.chainName()}
+	}
+	var names []string
+	for kind, n := range o.kinds {
+		if n == [2]int{} || !port.RoutesOf(frontend.Kind(kind)).Sets().Has(set) {
+			continue
+		}
+		a := action{set: set, n: port.Size(set), nodePort: frontend.Kind(kind) == frontend.NodePort}
+		if name := p.chainFor(actions{fromPod: a, fromNode: a, other: a}); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // clientsSet is the set of the clients of a service port with session affinity.

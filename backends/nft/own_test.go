@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -98,16 +99,48 @@ func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
 	}
 }
 
-// Two backend sets have never the same number, whatever the names of their services are.
+// Two backend sets never have the same number, whatever the names of their services are: those of these two have the
+// same hash.
 func TestBackendSetsHaveNumbersOfTheirOwn(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
 	r.set(backendtest.Node())
-	for i := range 300 {
-		name := fmt.Sprintf("default/sticky-%d", i)
-		vip := fmt.Sprintf("10.96.%d.%d", i>>8, i&255)
-		r.set(fm.Service(name).ClusterIP(vip).Port("http", 80).Affinity(1e9).Build(),
-			fm.Endpoint(name+":http/TCP", "10.244.2.1:80").Build())
+	for i, name := range []string{"default/big-45878", "default/big-57331"} {
+		r.set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", 1+i)).Port("http", 80).Build())
+		for j := range 1025 {
+			pod := netip.AddrFrom4([4]byte{10, 244, byte(2 + j>>8), byte(j)})
+			r.set(fm.Endpoint(name+":http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build())
+		}
 	}
 	r.sync() // the fake refuses elements with the same key
-	assert.Equal(t, 300, slots(r.dump(model.IPv4)))
+	assert.Equal(t, 2*1025, slots(r.dump(model.IPv4)))
+	assert.Contains(t, r.dump(model.IPv4), "3615381477 . 1024 : ")
+	assert.Contains(t, r.dump(model.IPv4), "3615381479 . 1024 : ",
+		"the next one that is free: the one between is that of the local set")
+}
+
+// A service port with session affinity keeps its clients when it becomes too big for slots of its frontends.
+func TestAPortWithAffinityGetsSlotsByNumberAndGivesThemUp(t *testing.T) {
+	const name = "default/sticky"
+	s := fm.Service(name).ClusterIP("10.96.0.1").Port("http", 80).NodePort(30080).Affinity(time.Hour).Build()
+	endpoint := func(i int) *model.Endpoint {
+		pod := netip.AddrFrom4([4]byte{10, 244, byte(2 + i>>8), byte(i)})
+		return fm.Endpoint(name+":http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build()
+	}
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	r.set(backendtest.Node(), s)
+	for _, n := range []int{512, 513, 512} { // times two frontends
+		fresh := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+		fresh.set(backendtest.Node(), s)
+		r.model.DeleteEndpoint(endpoint(512).Key())
+		for i := range n {
+			r.set(endpoint(i))
+			fresh.set(endpoint(i))
+		}
+		r.sync()
+		fresh.sync()
+		assert.NotContains(t, joined(r.commands(model.IPv4)), "delete set")
+		assert.Equal(t, canonical(t, fresh.dump(model.IPv4)), canonical(t, r.dump(model.IPv4)))
+		assert.Equal(t, n > 512, strings.Contains(r.dump(model.IPv4), "chain port-"))
+		assert.Equal(t, map[bool]int{true: 513, false: 1024}[n > 512], slots(r.dump(model.IPv4)))
+	}
 }

@@ -102,7 +102,7 @@ func (p portPlan) actionsOf(fr *frontend.Frontend) actions {
 
 // sharedSets returns the sets of which a frontend has slots of its own.
 func (p portPlan) sharedSets(fr *frontend.Frontend) model.EndpointSets {
-	if fr == nil || p.own != nil {
+	if fr == nil || p.own.hasNumbers() {
 		return 0
 	}
 	return p.RoutesOf(fr.Kind).Sets()
@@ -144,7 +144,10 @@ func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
 		return true
 	}
-	return after.own == nil &&
+	if before.own.hasNumbers() != after.own.hasNumbers() {
+		return true
+	}
+	return !after.own.hasNumbers() &&
 		(len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
 }
 
@@ -230,8 +233,8 @@ func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 	sp := p.of(p.base.sets.portEndpoints)
 	for i, set := range backendSets() {
 		var key string
-		was := before.own != nil && before.Routes.Sets().Has(set)
-		is := after.own != nil && after.Routes.Sets().Has(set)
+		was := before.own.hasNumbers() && before.Routes.Sets().Has(set)
+		is := after.own.hasNumbers() && after.Routes.Sets().Has(set)
 		if was {
 			key = string(dp.AppendNumber(nil, before.own.ids[i]))
 		}
