@@ -57,6 +57,7 @@ var layers = []struct {
 	{"testing", []string{""}},
 	{"internal/testdice", nil},             // of tests alone
 	{"internal/testns", []string{""}},      // likewise
+	{"internal/testcert", []string{""}},    // likewise
 	{"internal/backendtest", []string{""}}, // likewise
 	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},

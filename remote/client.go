@@ -17,6 +17,7 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -159,6 +160,27 @@ func (c *Feed) Position() Resume {
 	defer c.mu.Unlock()
 	return Resume{InstanceID: c.instance, Revision: c.revision}
 }
+
+// Node asks for the node, and returns it as a server knows it: for programs that need its addresses to make their sink.
+// It waits until a server has sent the whole state. That is kept, and Run, which is to be called after Node, goes on from
+// it. The error is that ctx has ended.
+func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
+	asking, end := context.WithCancel(ctx)
+	defer end()
+	if err := c.Run(asking, nodeHandler{end}); err != nil {
+		return nil, err
+	}
+	if c.view.node == nil {
+		return nil, ctx.Err()
+	}
+	return c.view.node, nil
+}
+
+// nodeHandler ends a run when the state is complete. Nothing else uses the state meanwhile.
+type nodeHandler struct{ end func() }
+
+func (h nodeHandler) Update(change func()) { change() }
+func (h nodeHandler) Synced()              { h.end() }
 
 // Run implements kubeproxy.Feed.
 func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {

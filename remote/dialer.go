@@ -119,7 +119,7 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 		for range updates {
 		}
 	}()
-	c := &conversation{dialer: d, stream: stream, beat: firstWait / silentBeats}
+	c := &conversation{dialer: d, target: target, stream: stream, beat: firstWait / silentBeats}
 	silence := time.NewTimer(firstWait)
 	defer silence.Stop()
 	for {
@@ -182,12 +182,14 @@ func (d *dialer) hello() *remotev1.Hello {
 // conversation is one stream.
 type conversation struct {
 	*dialer
+	target   string
 	stream   grpc.BidiStreamingClient[remotev1.Request, remotev1.Update]
 	beat     time.Duration
 	instance string
 	kind     remotev1.Kind
 	batch    []*remotev1.Update
 	complete bool // a batch of this stream has been taken
+	waits    bool // it has been logged that none comes
 	acked    ack
 }
 
@@ -201,6 +203,11 @@ func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
 	}
 	switch u.Kind {
 	case remotev1.Kind_HEARTBEAT:
+		if !c.complete && !c.waits {
+			c.waits = true
+			c.log.Info("Connected to a server, which has no state for this node yet: does its Node have the podCIDRs by which"+
+				" local traffic is to be detected?", "server", c.target)
+		}
 		return c.compare(u.Sync)
 	case remotev1.Kind_LATER:
 		c.later = min(time.Duration(u.RetryAfterMillis)*time.Millisecond, 5*time.Minute)

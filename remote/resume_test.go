@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -52,6 +54,36 @@ func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
 	}
 	assert.Equal(t, 1, server.sent("reset"))
 	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
+}
+
+// A program that asks for its node first is not sent everything twice.
+func TestAfterAskingForTheNodeAFeedGoesOnFromThere(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
+	server := serve(t, ServerOptions{Source: c}, socket(t))
+	health := health.New(health.Options{})
+	feed, err := NewFeed(Options{Targets: []string{server.target}, State: stateN1, Health: health})
+	require.NoError(t, err)
+	rec := &sink.Recorder{}
+	node, err := feed.Node(quiet(t))
+	require.NoError(t, err)
+	assert.Equal(t, c.want(t, stateN1).Node(), node)
+	assert.Zero(t, health.DisconnectedSince(), "a server is there")
+	ctx, cancel := context.WithCancel(quiet(t))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		assert.NoError(t, kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, MinInterval: -1}))
+	})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	assert.Equal(t, []int{1, 1}, []int{server.sent("reset"), server.sent("resumed")})
+
+	feed, err = NewFeed(Options{Targets: []string{socket(t)}, State: stateN1})
+	require.NoError(t, err)
+	cancel()
+	_, err = feed.Node(ctx)
+	assert.ErrorIs(t, err, context.Canceled)
 }
 
 func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {

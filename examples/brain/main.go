@@ -36,6 +36,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/certificates"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -57,6 +58,7 @@ type options struct {
 	certFile, keyFile, clientCA string
 	insecure                    bool
 	status                      string
+	externalIPs                 bool
 }
 
 func parse(args []string) (options, error) {
@@ -71,6 +73,8 @@ func parse(args []string) (options, error) {
 	set.BoolVar(&o.insecure, "insecure", false,
 		"no TLS at --listen ADDRESS:PORT: everybody who can connect is told what any node is told")
 	set.StringVar(&o.status, "status", "", "`address` for /livez, /readyz, /metrics and /status; empty: none")
+	set.BoolVar(&o.externalIPs, "service-external-ips", true,
+		"have nodes serve spec.externalIPs of Services; false: for clusters that do not trust who may write them")
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
@@ -83,6 +87,11 @@ func parse(args []string) (options, error) {
 		return o, errors.New("--in-cluster excludes --file and --kubeconfig")
 	}
 	return o, nil
+}
+
+// state is what is worked out for all nodes.
+func (o *options) state() localstate.Options {
+	return localstate.Options{NoExternalIPs: !o.externalIPs}
 }
 
 func (o *options) source() (watch.Source, error) {
@@ -141,7 +150,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: src, Metrics: registry})
+	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: src, State: o.state(), Metrics: registry})
 	if err != nil {
 		return err
 	}

@@ -3,22 +3,14 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,6 +21,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
@@ -99,6 +92,14 @@ func TestNodesGetTheirStateOnASocket(t *testing.T) {
 	assert.Contains(t, text, "kubeproxy_remote_revision 1")
 }
 
+func TestExternalIPsCanBeTurnedOff(t *testing.T) {
+	for _, args := range [][]string{nil, {"--service-external-ips=false"}} {
+		o, err := parse(append(args, "--listen", "unix:///x"))
+		require.NoError(t, err)
+		assert.Equal(t, len(args) > 0, o.state().NoExternalIPs)
+	}
+}
+
 // A brain that does not know the cluster is alive, and not ready.
 func TestItIsNotReadyBeforeItKnowsTheCluster(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // an API server that never answers
@@ -119,13 +120,13 @@ clusters: [{name: c, cluster: {server: "http://`+silent.Addr().String()+`"}}]}`)
 // Over TCP a node shows the certificate that a kubelet has, and nobody else is told anything.
 func TestNodesGetTheirStateOverTLS(t *testing.T) {
 	dir := t.TempDir()
-	authority := newAuthority(t, dir)
-	authority.sign(t, "server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	authority := testcert.New(t, dir)
+	authority.Server(t, "server", net.IPv4(127, 0, 0, 1))
 	address, _ := start(t, "--file", cluster, "--listen", "127.0.0.1:0", "--tls-cert-file", filepath.Join(dir, "server.crt"),
 		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"))
 
-	certificate := authority.sign(t, "node", &x509.Certificate{Subject: pkix.Name{CommonName: "system:node:node-1"}})
-	config := &tls.Config{RootCAs: authority.pool, Certificates: []tls.Certificate{certificate}}
+	certificate := authority.Client(t, "node", "system:node:node-1")
+	config := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{certificate}}
 	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
 }
 
@@ -181,45 +182,4 @@ func TestTheManifest(t *testing.T) {
 	for _, probe := range []*corev1.Probe{pod.Spec.Containers[0].ReadinessProbe, pod.Spec.Containers[0].LivenessProbe} {
 		assert.Contains(t, pod.Spec.Containers[0].Args, "--status=0.0.0.0:"+probe.HTTPGet.Port.String())
 	}
-}
-
-// authority signs certificates, and writes them and their keys to files.
-type authority struct {
-	dir         string
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pool        *x509.CertPool
-}
-
-func newAuthority(t *testing.T, dir string) *authority {
-	a := &authority{dir: dir, pool: x509.NewCertPool()}
-	a.sign(t, "ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	a.pool.AddCert(a.certificate)
-	return a
-}
-
-// sign makes the files NAME.crt and NAME.key. The first one is the authority's own.
-func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	if a.key == nil {
-		a.certificate, a.key = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
-	require.NoError(t, err)
-	if a.certificate == template {
-		a.certificate, err = x509.ParseCertificate(der)
-		require.NoError(t, err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	require.NoError(t, os.WriteFile(filepath.Join(a.dir, name+".crt"), certificate, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(a.dir, name+".key"), secret, 0o600))
-	pair, err := tls.X509KeyPair(certificate, secret)
-	require.NoError(t, err)
-	return pair
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -22,10 +23,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// events writes Events to the API server, in the background. They are reasons and actions of kube-proxy's.
+// events writes Events to the API server, in the background; to the log, if none is asked. Reasons and actions are
+// kube-proxy's.
 type events struct {
-	client      kubernetes.Interface
-	broadcaster eventsclient.EventBroadcaster
+	client      kubernetes.Interface          // nil: there is none
+	broadcaster eventsclient.EventBroadcaster // nil without a client
 	recorder    eventsclient.EventRecorder
 	node        *corev1.ObjectReference
 }
@@ -37,22 +39,35 @@ var _ healthcheck.EventRecorder = (*events)(nil)
 
 // newEvents returns an events that writes until ctx ends; then close it.
 func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string) (*events, error) {
+	// "kubectl describe node" looks for events by UID: by the Node's, and by its name in place of one. Without, it shows
+	// none: https://issues.k8s.io/138524.
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)}
+	if client == nil {
+		return &events{recorder: logRecorder{klog.FromContext(ctx)}, node: node}, nil
+	}
 	b := eventsclient.NewBroadcaster(&eventsclient.EventSinkImpl{Interface: client.EventsV1()})
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 		b.Shutdown()
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	return &events{
-		client:      client,
-		broadcaster: b,
-		recorder:    b.NewRecorder(scheme.Scheme, component),
-		// "kubectl describe node" looks for events by UID: by the Node's, and by its name in place of one. Without, it shows none:
-		// https://issues.k8s.io/138524.
-		node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)},
-	}, nil
+	return &events{client: client, broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, component), node: node}, nil
 }
 
-func (e *events) close() { e.broadcaster.Shutdown() }
+func (e *events) close() {
+	if e.broadcaster != nil {
+		e.broadcaster.Shutdown()
+	}
+}
+
+// logRecorder writes events to the log.
+type logRecorder struct{ log klog.Logger }
+
+// Eventf implements eventsclient.EventRecorder.
+func (r logRecorder) Eventf(regarding, _ runtime.Object, kind, reason, action, note string, args ...any) {
+	object, _ := regarding.(*corev1.ObjectReference) // this program's are
+	r.log.Info("Event", "kind", object.Kind, "object", klog.KRef(object.Namespace, object.Name), "type", kind,
+		"reason", reason, "action", action, "note", fmt.Sprintf(note, args...))
+}
 
 // started tells that the program has come as far as to serve.
 func (e *events) started() {
@@ -65,6 +80,9 @@ const lastWords = 5 * time.Second
 // failed tells that the program is about to end because of an error. When it returns that has been written, or cannot be:
 // nothing in the background would have the time.
 func (e *events) failed(ctx context.Context, reason string, err error) {
+	if e.client == nil {
+		return // the error is printed anyway
+	}
 	ctx, cancel := context.WithTimeout(ctx, lastWords)
 	defer cancel()
 	host, _ := os.Hostname() // as the recorder does it

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/brain"
 )
 
 // flags are the flags of kube-proxy, by their names and with their defaults. Those that stand for a field of the
@@ -24,6 +26,7 @@ type flags struct {
 	master, hostnameOverride  string
 	cleanup, initOnly         bool
 	version                   versionValue
+	server                    brain.Flags
 
 	// These have no field of their own.
 	healthzPort, metricsPort              int32
@@ -41,6 +44,7 @@ func parseFlags(args []string, usage io.Writer) (*flags, error) {
 	config.SetDefaultsV1alpha1(&f.fields)
 	f.addProgram()
 	f.addAPI()
+	f.addServer()
 	f.addServing()
 	f.addProxying()
 	f.addIPTables()
@@ -80,6 +84,13 @@ func (f *flags) addAPI() {
 	f.set.Int32Var(&c.Burst, "kube-api-burst", c.Burst, "requests to the API server that may exceed --kube-api-qps for a moment")
 	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "requests a second to the API server")
 	f.set.StringVar(&f.hostnameOverride, "hostname-override", "", "`name` of this node's Node object (default the host's name)")
+}
+
+// addServer adds what kube-proxy does not have: how to get the state from a brain.
+func (f *flags) addServer() {
+	set := flag.NewFlagSet("", flag.ContinueOnError)
+	f.server.Register(set)
+	f.set.AddGoFlagSet(set)
 }
 
 func (f *flags) addServing() {

@@ -48,11 +48,19 @@ var kubeProxyFlags = map[string]string{
 	"machine-id-file": "/etc/machine-id,/var/lib/dbus/machine-id",
 }
 
+// brainFlags are the flags that kube-proxy does not have.
+var brainFlags = []string{"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure"}
+
 func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	f, err := parseFlags(nil, &bytes.Buffer{})
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
+	for _, name := range brainFlags {
+		assert.Contains(t, got, name)
+		assert.Contains(t, besideFile, name, "a configuration file cannot say it")
+		delete(got, name)
+	}
 	assert.Equal(t, kubeProxyFlags, got)
 }
 

@@ -5,6 +5,7 @@
 //   - modes.go: the backends that there are
 //   - run.go: everything wired up; read this one first
 //   - node.go: what has to be known of the node before
+//   - brain.go: the state from a brain, package remote, instead of an API server
 //   - serve.go, events.go, client.go: the world outside
 //   - machine.go: what tests replace
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -54,6 +55,47 @@ func TestTheManifestForWindows(t *testing.T) {
 	assert.Equal(t, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels)
 	require.Len(t, pod.Volumes, 1)
 	assert.Equal(t, c.Name, pod.Volumes[0].ConfigMap.Name)
+}
+
+// The manifest behind a brain has no unknown fields. It grants nothing, not even a token; the rest is manifest.yaml's.
+func TestTheManifestBehindABrain(t *testing.T) {
+	data, err := os.ReadFile("manifest-brain.yaml")
+	require.NoError(t, err)
+	var m manifest
+	parts := []any{&m.account, &m.config, &m.daemons}
+	documents := strings.Split(string(data), "\n---\n")
+	require.Len(t, documents, len(parts))
+	for i, part := range parts {
+		require.NoError(t, yaml.UnmarshalStrict([]byte(documents[i]), part))
+	}
+	assert.Equal(t, readManifest(t).config, m.config)
+	pod, usual := &m.daemons.Spec.Template.Spec, readManifest(t).daemons.Spec.Template.Spec
+	assert.Equal(t, m.account.Name, pod.ServiceAccountName)
+	assert.False(t, *pod.AutomountServiceAccountToken || *m.account.AutomountServiceAccountToken)
+	assert.Equal(t, usual.InitContainers, pod.InitContainers)
+	c := pod.Containers[0]
+	assert.Equal(t, usual.Containers[0].SecurityContext, c.SecurityContext)
+	file := writeFile(t, m.config.Data["config.yaml"])
+	var args []string
+	for _, arg := range c.Args {
+		args = append(args, strings.ReplaceAll(arg, "/var/lib/kube-proxy/config.yaml", file))
+	}
+	s, warnings, err := fromArgs(t, args...)
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+	assert.True(t, s.server.Given())
+	mounts := map[string]string{}
+	for _, v := range pod.Volumes {
+		mounts[v.Name] = ""
+	}
+	for _, mount := range c.VolumeMounts {
+		assert.Contains(t, mounts, mount.Name)
+		mounts[mount.Name] = mount.MountPath
+	}
+	for _, arg := range c.Args[3:] {
+		_, path, _ := strings.Cut(arg, "=")
+		assert.Equal(t, mounts["tls"], filepath.Dir(path), arg)
+	}
 }
 
 // readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there twice.

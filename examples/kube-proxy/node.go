@@ -19,29 +19,43 @@ const (
 	nodeIPsTimeout = 30 * time.Second
 )
 
-// waitForNode asks for the Node once a second until it has an IP, for 30 s at most; then the program goes on without
-// (S48). It returns the IPs, the best first, and an error if ctx ends. It lists, because that is what the program has to
-// be allowed anyway.
+// waitForNode asks the API server for the IPs of a Node. It lists, because that is what the program has to be allowed
+// anyway.
 func waitForNode(ctx context.Context, client kubernetes.Interface, name string) ([]netip.Addr, error) {
+	return waitForIPs(ctx, name, func(ctx context.Context) ([]netip.Addr, error) {
+		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{
+			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+			ResourceVersion: "0", // what the API server has at hand
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			if list.Items[i].Name == name {
+				return nodeIPs(&list.Items[i]), nil
+			}
+		}
+		return nil, nil
+	})
+}
+
+// waitForIPs asks for the node's IPs once a second until it has one, for 30 s at most; then the program goes on without
+// (S48). It returns the IPs, the best first, and an error if ctx ends.
+func waitForIPs(
+	ctx context.Context, name string, ask func(context.Context) ([]netip.Addr, error),
+) ([]netip.Addr, error) {
 	log := klog.FromContext(ctx).WithValues("node", name)
 	timeout, cancel := context.WithTimeout(ctx, nodeIPsTimeout)
 	defer cancel()
 	tick := time.NewTicker(nodePoll)
 	defer tick.Stop()
 	for {
-		list, err := client.CoreV1().Nodes().List(timeout, metav1.ListOptions{
-			FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-			ResourceVersion: "0", // what the API server has at hand
-		})
+		ips, err := ask(timeout)
 		if err != nil && timeout.Err() == nil {
 			log.Error(err, "Cannot read the Node; trying again")
 		}
-		if err == nil {
-			for i := range list.Items {
-				if ips := nodeIPs(&list.Items[i]); list.Items[i].Name == name && len(ips) > 0 {
-					return ips, nil
-				}
-			}
+		if err == nil && len(ips) > 0 {
+			return ips, nil
 		}
 		select {
 		case <-timeout.Done():

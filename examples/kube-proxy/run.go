@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
@@ -76,7 +78,8 @@ type proxy struct {
 	mode     *mode
 	machine  *machine
 	nodeName string
-	client   kubernetes.Interface
+	client   kubernetes.Interface // nil: the state comes from a brain
+	brain    remote.Options
 	events   *events
 	health   *health.Proxy
 	registry *prometheus.Registry
@@ -92,7 +95,13 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	if err != nil {
 		return err
 	}
-	client, err := m.newClient(s.ClientConnection, s.master)
+	var client kubernetes.Interface
+	var brain remote.Options
+	if s.server.Given() {
+		brain, err = s.brainOptions()
+	} else {
+		client, err = m.newClient(s.ClientConnection, s.master)
+	}
 	if err != nil {
 		return err
 	}
@@ -107,7 +116,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	}
 	defer events.close()
 	p := &proxy{
-		settings: s, mode: mode, machine: m, nodeName: nodeName, client: client, events: events,
+		settings: s, mode: mode, machine: m, nodeName: nodeName, client: client, brain: brain, events: events,
 		health:   health.New(health.Options{Limit: 2 * s.SyncPeriod.Duration}),
 		registry: prometheus.NewRegistry(),
 	}
@@ -139,12 +148,27 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 
 // options finds out what has to be known of the node, and returns the options that this comes to. They have no sink yet.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
+	if p.client == nil {
+		return p.fromBrain(ctx)
+	}
 	ips, err := waitForNode(ctx, p.client, p.nodeName)
 	if err != nil {
 		return kubeproxy.Options{}, err
 	}
-	p.health.SetNode(nil)
 	families, missing := p.mode.families(ctx, p.machine)
+	opts, err := p.withNode(ctx, ips, families, missing)
+	if err != nil {
+		return opts, err
+	}
+	opts.Source, err = watch.NewClientset(p.client, watch.ClientsetOptions{})
+	return opts, err
+}
+
+// withNode returns the options for a node with these IPs, where these IP families can be served. They have no source.
+func (p *proxy) withNode(
+	ctx context.Context, ips []netip.Addr, families []model.Family, missing error,
+) (kubeproxy.Options, error) {
+	p.health.SetNode(nil)
 	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, families)
 	if err != nil && missing != nil {
 		err = fmt.Errorf("%w (%w)", err, missing)
@@ -157,9 +181,9 @@ func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 		return opts, err
 	}
 	logWarnings(ctx, append(warnings, more...))
-	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName, "families", fmt.Sprint(node.Families), "primaryIP", node.IPs[node.Primary])
-	opts.Source, err = watch.NewClientset(p.client, watch.ClientsetOptions{})
-	return opts, err
+	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName, "families", fmt.Sprint(node.Families),
+		"primaryIP", node.IPs[node.Primary])
+	return opts, nil
 }
 
 // serve keeps the rules in step with the cluster until ctx ends.

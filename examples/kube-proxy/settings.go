@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/brain"
 )
 
 // settings are what the flags and the configuration file come to.
@@ -26,16 +27,22 @@ type settings struct {
 	*v1alpha2.KubeProxyConfiguration
 	// master is the API server's address, instead of that in the kubeconfig file. It has no field.
 	master string
+	// server is the brain that the state comes from, instead of an API server, if it is given. It has no field either.
+	server brain.Flags
 	// noHealthz and noMetrics: nothing is served there. A configuration file cannot say that; flags can.
 	noHealthz, noMetrics bool
 }
 
 // besideFile are the flags that count when there is a configuration file, too. So do those for logging.
-var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override"}
+var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
+	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure"}
 
 // settings returns the settings, and what somebody should know of them.
 func (f *flags) settings() (*settings, []config.Warning, error) {
-	s := &settings{master: f.master}
+	s := &settings{master: f.master, server: f.server}
+	if err := s.server.Check(); err != nil {
+		return nil, nil, err
+	}
 	var warnings []config.Warning
 	var err error
 	if f.configFile != "" {
@@ -55,7 +62,8 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 		}
 		s.HostnameOverride = name
 	}
-	return s, append(warnings, withoutEffect(s.KubeProxyConfiguration)...), nil
+	warnings = append(warnings, withoutEffect(s.KubeProxyConfiguration)...)
+	return s, append(warnings, s.withoutEffectBesideServer()...), nil
 }
 
 // fromFile reads the configuration file.
@@ -162,6 +170,20 @@ func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	return w
 }
 
+// withoutEffectBesideServer names what is said of an API server, where none is asked.
+func (s *settings) withoutEffectBesideServer() []config.Warning {
+	var w []config.Warning
+	add := func(field, value string) {
+		if s.server.Given() && value != "" {
+			const message = "accepted, but without effect: the state comes from --server"
+			w = append(w, config.Warning{Field: field, Message: message})
+		}
+	}
+	add("clientConnection.kubeconfig", s.ClientConnection.Kubeconfig)
+	add("--master", s.master)
+	return w
+}
+
 // withPort adds a port to an address that has none.
 func withPort(address string, port int32) string {
 	if netutils.ParseIPSloppy(address) == nil || port == 0 {
@@ -181,6 +203,7 @@ func (s *settings) notInAFile() []config.Warning {
 	add(s.noHealthz, "healthzBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
 	add(s.noMetrics, "metricsBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
 	add(s.master != "", "--master", fmt.Sprintf("%q is not kept: it is a flag beside a configuration file, too", s.master))
+	add(s.server.Given(), "--server", "is not kept: it is a flag beside a configuration file, too")
 	return w
 }
 

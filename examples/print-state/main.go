@@ -84,18 +84,21 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 		return errors.New("--flow excludes --explain")
 	}
 	if flow.url != "" {
-		if from.Given() || server.given() {
+		if from.Given() || server.Given() {
 			return errors.New("--url excludes --file, --kubeconfig and --server")
 		}
 		return flow.askProxy(ctx, print, out)
 	}
 	state := localstate.Options{NodeName: from.NodeName, DetectLocal: flow.detect, EndpointDetails: flow.asked()}
-	if server.given() {
+	if server.Given() {
 		if from.Given() || *explain != "" {
 			return errors.New("--server excludes --file, --kubeconfig and --explain")
 		}
 		state.EndpointDetails = false // is the server's to say
 		return printRemote(ctx, server, state, *once || flow.asked(), flow.printer(print), out, notes)
+	}
+	if err := server.Check(); err != nil {
+		return err
 	}
 	from.Details = state.EndpointDetails
 	src, err := from.Source()

@@ -239,7 +239,7 @@ func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 		"--server excludes":             {"--file", cluster},
 		"--instance-id and --rev":       {"--rev", "7"},
 		"neither TLS nor Insecure":      {"--server", "127.0.0.1:1"},
-		"--tls-cert-file and":           {"--tls-cert-file", "nowhere"},
+		"they go together":              {"--tls-cert-file", "nowhere"},
 		"excludes --file, --kubeconfig": {"--explain", "shop/web"},
 	} {
 		args = append([]string{"--server", "unix:///nowhere"}, args...)

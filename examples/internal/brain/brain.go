@@ -1,0 +1,67 @@
+// Package brain has the flags with which the examples choose a brain to get the node-local state from.
+package brain
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/examples/internal/certificates"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+)
+
+// Flags say where brains are, and how to talk to them.
+type Flags struct {
+	targets                   string
+	certFile, keyFile, caFile string
+	insecure                  bool
+}
+
+// Register adds the flags to a set.
+func (f *Flags) Register(set *flag.FlagSet) {
+	set.StringVar(&f.targets, "server", "",
+		"get the state from a brain: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
+	set.StringVar(&f.certFile, "tls-cert-file", "",
+		"`path` of the client's certificate, for --server ADDRESS:PORT; a new one is noticed")
+	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`path` of its key")
+	set.StringVar(&f.caFile, "ca-file", "", "`path` of the certificates that the server's is verified by")
+	set.BoolVar(&f.insecure, "insecure", false, "no TLS to --server ADDRESS:PORT")
+}
+
+// Given tells whether the flags name a brain.
+func (f *Flags) Given() bool { return f.targets != "" }
+
+// Check returns an error for a flag that says how to talk to a brain where none is given.
+func (f *Flags) Check() error {
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{
+		{"tls-cert-file", f.certFile != ""}, {"tls-private-key-file", f.keyFile != ""}, {"ca-file", f.caFile != ""},
+		{"insecure", f.insecure},
+	} {
+		if flag.set && !f.Given() {
+			return fmt.Errorf("--%s is for --server, which is not given", flag.name)
+		}
+	}
+	return nil
+}
+
+// Options returns what the flags say. State and what is not about the connection are the caller's to add.
+func (f *Flags) Options() (remote.Options, error) {
+	opts := remote.Options{Insecure: f.insecure}
+	for target := range strings.SplitSeq(f.targets, ",") {
+		opts.Targets = append(opts.Targets, strings.TrimSpace(target))
+	}
+	if f.certFile != "" || f.keyFile != "" || f.caFile != "" {
+		config, err := certificates.Client(f.certFile, f.keyFile, f.caFile)
+		if err != nil {
+			return opts, fmt.Errorf("--tls-cert-file, --tls-private-key-file and --ca-file: %w", err)
+		}
+		opts.TLS = config
+	}
+	if _, err := remote.NewFeed(opts); err != nil { // it does not do anything before it runs
+		return opts, fmt.Errorf("--server: %w", err)
+	}
+	return opts, nil
+}
