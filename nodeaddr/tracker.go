@@ -86,7 +86,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		began := time.Now()
 		err := t.opts.Host.Watch(ctx, func() {
 			if err := t.read(); err != nil {
-				logger.Error(err, "The host's addresses may have changed")
+				logger.Error(err, "Cannot read the host's addresses after a change")
 			}
 		})
 		if ctx.Err() != nil {

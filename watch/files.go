@@ -221,7 +221,7 @@ func (f *Files) Run(ctx context.Context, nodeName string, h Handler) error {
 		} else {
 			unavailable = ""
 			for _, err := range malformed {
-				logger.Error(err.Err, "Malformed, skipped; no object of the file is taken for deleted",
+				logger.Error(err.Err, "Skipped a malformed document; no object of its file is treated as deleted",
 					"position", err.Position.String())
 			}
 			if len(changes) > 0 {

@@ -43,7 +43,7 @@ func TestFilesThatBecomeEmptyKeepTheirObjects(t *testing.T) {
 				}
 				assert.Equal(t, 1, r.updateCount())
 				if name != "zero-filled" {
-					assert.Equal(t, 1, countIn(logs(), "There is nothing any more where objects came from"))
+					assert.Equal(t, 1, countIn(logs(), "A file that had objects is empty or gone"))
 				}
 				f.SetFS(files("1.yaml", doc("a", "2"))) // until there is something again
 				r.waitFor("services default/a")

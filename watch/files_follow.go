@@ -43,7 +43,7 @@ func (f *Files) follow(logger klog.Logger, reload <-chan struct{}) *follower {
 	}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.logger.Error(err, "The system cannot tell of changes to files, looking regularly instead",
+		w.logger.Error(err, "Cannot watch files for changes, polling instead",
 			"path", f.path, "every", f.poll)
 		return w
 	}
@@ -88,7 +88,7 @@ func (w *follower) arm() {
 	// The directory may have been replaced by another one of its name, which is watched from here on. If it has not, this
 	// does nothing.
 	if err := w.notify.Add(dir); err != nil {
-		w.logger.V(4).Info("Cannot watch a directory, looking regularly instead", "directory", dir, "err", err)
+		w.logger.V(4).Info("Cannot watch a directory for changes, polling instead", "directory", dir, "err", err)
 	}
 }
 

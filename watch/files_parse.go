@@ -131,7 +131,7 @@ func (p *parser) skip(at Position, other *manifest.OtherKindError) {
 	case "EndpointSlice", "ServiceCIDR": // of another version, since other groups do not have them
 		level = 0
 	}
-	p.logger.V(level).Info("Skipped a document that is not of a kind that is used", "position", at.String(),
+	p.logger.V(level).Info("Skipped a document of a kind that is not used", "position", at.String(),
 		"apiVersion", other.APIVersion, "kind", other.Kind)
 }
 

@@ -75,7 +75,7 @@ func (s *fileState) changes() []Change {
 	objects := make(map[key]found, len(s.parser.found))
 	for _, f := range s.parser.found {
 		if earlier, ok := objects[f.key]; ok {
-			s.parser.logger.Info("An object is there more than once, the last one is used", "object", f.key.String(),
+			s.parser.logger.Info("An object is defined more than once, using the last definition", "object", f.key.String(),
 				"unused", earlier.position().String(), "used", f.position().String())
 		}
 		objects[f.key] = f
@@ -141,7 +141,7 @@ func (s *fileState) emptied() map[string]bool {
 		begin, ok := s.emptySince[d.file]
 		if !ok {
 			begin = now
-			s.parser.logger.Info("There is nothing any more where objects came from; they stay for the time being", "file", d.file,
+			s.parser.logger.Info("A file that had objects is empty or gone; they stay for now", "file", d.file,
 				"emptyAfter", s.emptyAfter)
 		}
 		if stays[d.file] = s.emptyAfter == 0 || now.Before(begin.Add(s.emptyAfter)); stays[d.file] {

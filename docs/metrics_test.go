@@ -1,0 +1,193 @@
+package docs_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
+	iptablesdp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	nftdp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// described is a Registerer that remembers the names of metrics and their labels.
+type described map[string][]string
+
+var description = regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([^}]*)\}`)
+
+func (d described) Register(c prometheus.Collector) error {
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		c.Describe(ch)
+		close(ch)
+	}()
+	for desc := range ch {
+		m := description.FindStringSubmatch(desc.String())
+		if m == nil {
+			return fmt.Errorf("cannot read %v", desc)
+		}
+		labels := strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' || r == ' ' })
+		slices.Sort(labels)
+		d[m[1]] = labels
+	}
+	return nil
+}
+
+func (d described) MustRegister(list ...prometheus.Collector) {
+	for _, c := range list {
+		if err := d.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (d described) Unregister(prometheus.Collector) bool { return true }
+
+// registered returns the metrics of the library, with their labels.
+func registered(t *testing.T) described {
+	d := described{}
+	progress, err := kubeproxy.NewProgress(kubeproxy.ProgressOptions{Metrics: d})
+	require.NoError(t, err)
+	t.Cleanup(progress.Close)
+	byNFT, err := nft.New(t.Context(), nft.Options{Dataplane: nftdp.NewFake(), Metrics: d})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, byNFT.Close()) })
+	byIPTables, err := iptables.New(t.Context(), iptables.Options{DriftInterval: -1, Sysctls: sysctl.Root(t.TempDir()),
+		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)}, Metrics: d})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, byIPTables.Close()) })
+	source, err := watch.NewFiles("../examples/mock/cluster", watch.FilesOptions{})
+	require.NoError(t, err)
+	server, err := remote.NewServer(t.Context(), remote.ServerOptions{Source: source, Metrics: d})
+	require.NoError(t, err)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, server.Run(ended)) // it registers when it runs
+	d.MustRegister(conntrack.Wrap(t.Context(), sink.NewForward(nil), conntrack.Options{Table: &conntrack.Fake{}}),
+		health.New(health.Options{}))
+	return d
+}
+
+// TestEveryMetricIsExplained: docs/operate/metrics.md has every metric with its labels, and no other.
+func TestEveryMetricIsExplained(t *testing.T) {
+	page, err := os.ReadFile("operate/metrics.md")
+	require.NoError(t, err)
+	explained := described{}
+	row := regexp.MustCompile("(?m)^\\| `(kubeproxy_\\w+)` \\| (?:histogram|gauge|counter) \\|([^|]*)\\|")
+	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
+		labels := strings.FieldsFunc(m[2], func(r rune) bool { return strings.ContainsRune(", `", r) })
+		slices.Sort(labels)
+		explained[m[1]] = labels
+	}
+	require.NotEmpty(t, explained)
+	assert.Equal(t, registered(t), explained)
+}
+
+// TestNoMetricIsMadeUp: documentation, alerts and the dashboard name metrics that exist.
+func TestNoMetricIsMadeUp(t *testing.T) {
+	exists := registered(t)
+	files, err := filepath.Glob("operate/*")
+	require.NoError(t, err)
+	for _, pattern := range []string{"*.md", "../*.md", "../examples/*/README.md"} {
+		more, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
+	named := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\bkubeproxy_\w*[a-z0-9]\b`).FindAllString(string(text), -1) {
+			base := name
+			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+				base = strings.TrimSuffix(base, suffix)
+			}
+			_, ok := exists[base]
+			// A prefix, as in kubeproxy_remote_..., and what kube-proxy has and this library has not.
+			prefix := base == "kubeproxy_iptables" || base == "kubeproxy_remote"
+			assert.True(t, ok || prefix, "%s names %s, which does not exist", file, name)
+			if filepath.Ext(file) == ".json" {
+				named[base] = true
+			}
+		}
+	}
+	for name := range exists {
+		assert.True(t, named[name], "the dashboard does not show %s", name)
+	}
+}
+
+// TestAlerts: the rules are valid and do what their tests say.
+func TestAlerts(t *testing.T) {
+	need.Program(t, "promtool")
+	promtool(t, "check", "rules", "operate/alerts.yaml")
+	promtool(t, "test", "rules", "operate/alerts_test.yaml")
+}
+
+// TestDashboard: the dashboard's queries can be parsed, every panel has one, and panels do not cover each other.
+func TestDashboard(t *testing.T) {
+	need.Program(t, "promtool")
+	text, err := os.ReadFile("operate/dashboard.json")
+	require.NoError(t, err)
+	type position struct{ X, Y, W, H int }
+	var dashboard struct {
+		Panels []struct {
+			Title, Type string
+			GridPos     position
+			Targets     []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	require.NotEmpty(t, dashboard.Panels)
+	type rule struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	var rules []rule
+	variables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
+	var before []position
+	for _, p := range dashboard.Panels {
+		for _, o := range before {
+			g := p.GridPos
+			overlap := g.X < o.X+o.W && o.X < g.X+g.W && g.Y < o.Y+o.H && o.Y < g.Y+g.H
+			assert.False(t, overlap, "%s covers another panel", p.Title)
+		}
+		before = append(before, p.GridPos)
+		assert.True(t, p.Type == "row" || len(p.Targets) > 0, "%s has no query", p.Title)
+		for _, target := range p.Targets {
+			rules = append(rules, rule{fmt.Sprintf("query_%d", len(rules)), variables.Replace(target.Expr)})
+		}
+	}
+	file, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	promtool(t, "check", "rules", path)
+}
+
+func promtool(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+	require.NoError(t, err, "promtool %s: %s", strings.Join(args, " "), out)
+}
