@@ -1,0 +1,56 @@
+package ipvs_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sysctl"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// A backend on models of IPVS and nftables, told about one service by hand. Leave out what is a model here for the
+// machine's own.
+func Example() {
+	ctx := context.Background()
+	root, err := os.MkdirTemp("", "sysctl")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(root)
+	for _, name := range []string{"conntrack", "expire_nodest_conn", "expire_quiescent_template"} {
+		path := filepath.Join(root, "proc/sys/net/ipv4/vs", name)
+		_ = os.MkdirAll(filepath.Dir(path), 0o755)
+		_ = os.WriteFile(path, []byte("1\n"), 0o600)
+	}
+	kernel := dataplane.NewFake()
+	backend, err := ipvs.New(ctx, ipvs.Options{Dataplane: kernel, NFTables: nft.NewFake(), Host: &nodeaddr.Fake{},
+		Sysctls: sysctl.Root(root), Families: []model.Family{model.IPv4}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer backend.Close()
+
+	backend.SetNode(fakemodel.Node("n1").IP("192.0.2.10").Build())
+	backend.SetService(fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())
+	backend.SetEndpoint(fakemodel.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build())
+	backend.SetEndpoint(fakemodel.Endpoint("default/web:http/TCP", "10.244.2.5:8080").Build())
+	if err := backend.Sync(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Print(kernel.Dump())
+	// Output:
+	// address 10.96.0.10
+	// server 10.96.0.10:80/TCP rr
+	//   to 10.244.1.5:8080 weight 1
+	//   to 10.244.2.5:8080 weight 1
+}
