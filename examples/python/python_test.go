@@ -1,0 +1,162 @@
+package python
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/remote"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// patience is how long to wait for what must come.
+const patience = time.Minute
+
+// interpreter is that of the system, which has the system's packages.
+const interpreter = "/usr/bin/python3"
+
+// build makes what is not in the repository: the messages for Python, and print-state. It returns the directory.
+func build(t *testing.T) string {
+	protoc := need.Program(t, "protoc")
+	err := exec.CommandContext(t.Context(), interpreter, "-c", "import grpc, google.protobuf").Run()
+	need.That(t, err == nil, "python3-grpcio and python3-protobuf")
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{protoc, "--python_out=" + dir, "-I", "../../remote/v1", "remote.proto"},
+		{"go", "build", "-o", filepath.Join(dir, "print-state"), "../print-state"},
+	} {
+		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
+		require.NoError(t, err, "%v: %s", args, out)
+	}
+	return dir
+}
+
+// python returns the client, ready to run.
+func python(ctx context.Context, dir, target, node string, more ...string) *exec.Cmd {
+	args := append([]string{"print_state.py", "--server", target, "--node-name", node}, more...)
+	cmd := exec.CommandContext(ctx, interpreter, args...)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// serve runs a brain over the files of a directory until the test ends, or stop is called.
+func serve(t *testing.T, dir, target string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	source, err := watch.NewFiles(dir, watch.FilesOptions{})
+	require.NoError(t, err)
+	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source, MinInterval: -1})
+	require.NoError(t, err)
+	listener, err := remote.Listen(ctx, target, 0)
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, server.Run(ctx)) })
+	wg.Go(func() { assert.NoError(t, server.Serve(ctx, listener, remote.ServeOptions{})) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+	})
+	t.Cleanup(stop)
+	require.Eventually(t, server.Synced, patience, time.Millisecond)
+	return stop
+}
+
+// The client in Python prints what print-state prints: for nodes in several zones and one that is not known; when
+// something changes, in what all nodes have in common and in what is a node's own; and after another brain has come.
+func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
+	dir := build(t)
+	objects, sockets := t.TempDir(), socketDir(t)
+	target := "unix://" + filepath.Join(sockets, "brain.sock")
+	require.NoError(t, os.CopyFS(objects, os.DirFS("../mock/cluster")))
+	hard, err := os.ReadFile("testdata/hard.yaml")
+	require.NoError(t, err)
+	write := func(text string) {
+		hidden := filepath.Join(objects, "hard.yaml.tmp")
+		require.NoError(t, os.WriteFile(hidden, []byte(text), 0o644))
+		require.NoError(t, os.Rename(hidden, filepath.Join(objects, "hard.yaml")))
+	}
+	write(string(hard))
+	stop := serve(t, objects, target)
+
+	want := func(node string) string {
+		program := filepath.Join(dir, "print-state")
+		cmd := exec.CommandContext(t.Context(), program, "--server", target, "--node-name", node, "--once")
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	for _, node := range []string{"node-1", "node-2", "unknown"} {
+		out, err := python(t.Context(), dir, target, node, "--once").Output()
+		require.NoError(t, err)
+		assert.Equal(t, want(node), string(out))
+	}
+
+	latest := follow(t, python(t.Context(), dir, target, "node-1"))
+	before := ""
+	changes := func() {
+		t.Helper()
+		now := ""
+		require.Eventually(t, func() bool {
+			now = want("node-1")
+			return now != before && now == latest()
+		}, patience, 10*time.Millisecond)
+		before = now
+	}
+	changes()
+	write(strings.NewReplacer(`"10.1.1.61"`, `"10.1.1.66"`, "name: node-2}]}", "name: node-1}]}",
+		`"192.168.0.0/24", `, "", "31001", "31002", "timeoutSeconds: 10800", "timeoutSeconds: 75").Replace(string(hard)))
+	changes()
+	stop()
+	write("")
+	serve(t, objects, target)
+	changes()
+	assert.NotContains(t, latest(), "hard/")
+}
+
+// follow starts a client. latest returns what it printed last: a state begins with the node.
+func follow(t *testing.T, cmd *exec.Cmd) (latest func() string) {
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var mu sync.Mutex
+	var state string
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			mu.Lock()
+			if strings.HasPrefix(lines.Text(), "node ") {
+				state = ""
+			}
+			state += lines.Text() + "\n"
+			mu.Unlock()
+		}
+	})
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		reading.Wait()
+		_ = cmd.Wait() // it was killed
+	})
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return state
+	}
+}
+
+// socketDir is a directory with a short name, as sockets need.
+func socketDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "kpl")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
