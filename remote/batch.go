@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 )
 
 const (
-	chunkSize     = 1 << 18 // bytes of a message, before compression, that are enough
+	// chunkSize is how many bytes of a message, before compression, are enough. gRPC keeps a buffer for each connection
+	// of the size of the largest message up to 16 KB: those of a full state are a quarter of that.
+	chunkSize     = 1 << 16
 	compressAbove = 1 << 13
 )
 
@@ -33,12 +36,15 @@ type batches struct {
 type batch struct {
 	once   sync.Once
 	chunks [][]byte
+	// whole is the one message of a client that has the older version, and whose own state is the same in both; nil if it
+	// takes more than one.
+	whole frame
 }
 
 func newBatches() *batches { return &batches{by: map[*version]*batch{}} }
 
 // from returns the difference of the current version from an older one, or from nothing if that is nil.
-func (b *batches) from(old, current *version, triggers [2][]time.Time) [][]byte {
+func (b *batches) from(old, current *version, triggers [2][]time.Time) *batch {
 	b.mu.Lock()
 	found := b.by[old]
 	if found == nil {
@@ -61,8 +67,13 @@ func (b *batches) from(old, current *version, triggers [2][]time.Time) [][]byte 
 			}
 		}
 		found.chunks = w.done()
+		if old != nil && len(found.chunks) == 1 {
+			head := marshal(&remotev1.Update{Kind: remotev1.Kind_DIFF})
+			tail := marshal(&remotev1.Update{Sync: &remotev1.Sync{Revision: current.revision}})
+			found.whole = frame{slices.Concat(head, found.chunks[0], tail)}
+		}
 	})
-	return found.chunks
+	return found
 }
 
 func encodeChange(c sink.Change) *remotev1.ServiceChange {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // version is what the nodes of a class have in common, at one revision. It is immutable.
@@ -31,74 +33,160 @@ type version struct {
 type ownParts struct {
 	revision uint64
 	parts    map[model.ServiceName]*localstate.NodePart
+	sum      digest // of parts
 }
 
-// class is the nodes that have a state in common. It is guarded by the Server's lock, but for the batches.
+// change returns the parts with some replaced; nil is one that is gone. There may be none before.
+func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, revision uint64) *ownParts {
+	next := &ownParts{revision: revision, parts: map[model.ServiceName]*localstate.NodePart{}}
+	if o != nil {
+		maps.Copy(next.parts, o.parts)
+		next.sum = o.sum
+	}
+	for name, part := range changes {
+		if before := next.parts[name]; before != nil {
+			next.sum = next.sum.sub(partDigest(name, before))
+			delete(next.parts, name)
+		}
+		if part != nil {
+			next.sum = next.sum.add(partDigest(name, part))
+			next.parts[name] = part
+		}
+	}
+	return next
+}
+
+// class is the nodes that have a state in common.
 type class struct {
-	key      localstate.Class
-	id       string // of key, the same on all replicas
+	key localstate.Class
+	id  string // of key, the same on all replicas
+
+	// Guarded by the Server's work.
 	cluster  *localstate.State
+	backlog  []watch.Change // what has come while the first state is worked out
 	full     *sink.FullState
 	snapshot *sink.Snapshot // of full
 	cidrs    []netip.Prefix
+	owners   map[model.ServiceName][]string // the nodes that have a part in a service, sorted
 
-	current *version
-	recent  []*version // the older ones that a client may come back from, oldest first
+	// Written with the Server's work and mu held.
+	current *version // nil while the first state is worked out
 	own     map[string]*ownParts
-	empty   int                            // how often one of own was left without parts
-	owners  map[model.ServiceName][]string // the nodes that have a part in a service, sorted
+	empty   int // how often one of own was left without parts
 
+	// Guarded by the Server's mu, but for what is in batches.
+	recent   []*version // the older ones that a client may come back from, oldest first
 	sessions map[*session]struct{}
 	idle     time.Time // since when there are none
 	batches  *batches  // of current
 }
 
-func newClass(ctx context.Context, key localstate.Class, base *localstate.State) *class {
+func newClass(key localstate.Class) *class {
 	id := sha256.Sum256(fmt.Appendf(nil, "%q", fmt.Sprint(key)))
 	c := &class{
-		key: key, id: hex.EncodeToString(id[:4]), cluster: base.ForClass(key), own: map[string]*ownParts{}, owners: map[model.ServiceName][]string{},
-		sessions: map[*session]struct{}{}, snapshot: &sink.Snapshot{}, batches: newBatches(),
+		key: key, id: hex.EncodeToString(id[:4]), own: map[string]*ownParts{}, owners: map[model.ServiceName][]string{},
+		sessions: map[*session]struct{}{}, snapshot: &sink.Snapshot{}, idle: time.Now(),
 	}
 	c.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		c.snapshot = s
 		return nil
 	})
-	c.current = &version{class: c, state: c.snapshot, buckets: &buckets{}}
 	return c
 }
 
-// publish works out what is pending. It returns whether what the nodes have in common changed, and the nodes of which
-// what they have of their own did.
-func (c *class) publish(ctx context.Context, revision uint64, now time.Time) (changed bool, touched []string) {
-	names := c.cluster.PendingServices()
-	if !c.cluster.Pending().Any() && c.current.revision > 0 {
-		return false, nil
+// apply takes a change of the cluster that has been found to be one. Its error, if any, has been logged.
+func (c *class) apply(change watch.Change) {
+	if c.current == nil {
+		c.backlog = append(c.backlog, change)
+		return
 	}
+	_, _ = c.cluster.Apply(change.Object, change.Deleted)
+}
+
+// catchUp applies what has come while the first state was worked out.
+func (c *class) catchUp() {
+	for _, change := range c.backlog {
+		_, _ = c.cluster.Apply(change.Object, change.Deleted)
+	}
+	c.backlog = nil
+}
+
+// classUpdate is what a revision is to a class.
+type classUpdate struct {
+	version *version             // nil: what the nodes have in common is the same
+	own     map[string]*ownParts // of the nodes for which that changed
+}
+
+func (u classUpdate) any() bool { return u.version != nil || len(u.own) > 0 }
+
+// workOut works out what is pending. install is to follow.
+func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (update classUpdate) {
+	if c.current != nil && !c.cluster.Pending().Any() {
+		return classUpdate{}
+	}
+	names := c.cluster.PendingServices()
 	r := &classReceiver{FullState: c.full, class: c}
 	changes := c.cluster.Flush(r)
 	_ = c.full.Sync(ctx) // it takes the snapshot: it cannot fail
-	touched = c.updateOwn(names, revision)
+	update.own = c.updateOwn(names, revision)
 
+	before := c.current
+	if before == nil {
+		before = &version{state: &sink.Snapshot{}, buckets: &buckets{}}
+	}
 	next := &version{class: c, revision: revision, state: c.snapshot, cidrs: c.cidrs, at: now, buckets: &buckets{}}
-	*next.buckets = *c.current.buckets
-	for change := range next.state.ChangesSince(c.current.state) {
+	*next.buckets = *before.buckets
+	changed := c.current == nil || !slices.Equal(next.cidrs, before.cidrs)
+	for change := range next.state.ChangesSince(before.state) {
 		next.buckets.change(change)
 		changed = true
 	}
-	if !changed && c.current.revision > 0 && slices.Equal(next.cidrs, c.current.cidrs) {
-		return false, touched
+	if changed {
+		next.root = next.buckets.root()
+		next.triggers = [2][]time.Time{changes.TriggersIPv4, changes.TriggersIPv6}
+		update.version = next
 	}
-	next.root = next.buckets.root()
-	next.triggers = [2][]time.Time{changes.TriggersIPv4, changes.TriggersIPv6}
-	if c.current.revision > 0 {
-		c.recent = append(c.recent, c.current)
-	}
-	c.current, c.batches = next, newBatches()
-	return true, touched
+	return update
 }
 
-// updateOwn works out again what nodes have of their own in some services. It returns the nodes for which that changed.
-func (c *class) updateOwn(names []model.ServiceName, revision uint64) []string {
+// install makes what has been worked out the newest.
+func (c *class) install(update classUpdate) {
+	for node, own := range update.own {
+		c.own[node] = own
+		if len(own.parts) == 0 {
+			c.empty++
+		}
+	}
+	c.forgetNodes()
+	if update.version == nil {
+		return
+	}
+	if c.current != nil {
+		c.recent = append(c.recent, c.current)
+	}
+	c.current, c.batches = update.version, newBatches()
+}
+
+// concerned are the sessions of the class that have to be sent something: all, or those of the nodes for which what they
+// have of their own changed. all are the Server's sessions, by node.
+func (c *class) concerned(all map[string]map[*session]struct{}, update classUpdate) iter.Seq[*session] {
+	if update.version != nil {
+		return maps.Keys(c.sessions)
+	}
+	return func(yield func(*session) bool) {
+		for node := range update.own {
+			for s := range all[node] {
+				if s.class == c && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// updateOwn works out again what nodes have of their own in some services. It returns that of the nodes for which it
+// changed.
+func (c *class) updateOwn(names []model.ServiceName, revision uint64) map[string]*ownParts {
 	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
 	for _, name := range names {
 		parts := c.cluster.NodeParts(name)
@@ -118,24 +206,11 @@ func (c *class) updateOwn(names []model.ServiceName, revision uint64) []string {
 			c.owners[name] = slices.Sorted(maps.Keys(parts))
 		}
 	}
+	own := make(map[string]*ownParts, len(news))
 	for node, changes := range news {
-		next := &ownParts{revision: revision, parts: map[model.ServiceName]*localstate.NodePart{}}
-		if before := c.own[node]; before != nil {
-			maps.Copy(next.parts, before.parts)
-		}
-		for name, part := range changes {
-			if part == nil {
-				delete(next.parts, name)
-			} else {
-				next.parts[name] = part
-			}
-		}
-		c.own[node] = next // without parts, too: that is news, and has a revision
-		if len(next.parts) == 0 {
-			c.empty++
-		}
+		own[node] = c.own[node].change(changes, revision) // without parts, too: that is news, and has a revision
 	}
-	return slices.Collect(maps.Keys(news))
+	return own
 }
 
 func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName, part *localstate.NodePart) {
@@ -187,14 +262,15 @@ func (c *class) find(has func(*version) bool) *version {
 	return nil
 }
 
-// triggersSince are those of all changes after a version, if it is a recent one of the class.
-func (c *class) triggersSince(from, to *version) [2][]time.Time {
-	at := slices.Index(c.recent, from)
-	if at < 0 || to != c.current {
-		return [2][]time.Time{}
+// triggersBetween are those of all changes after a version until another one, if the class remembers both.
+func (c *class) triggersBetween(from, to *version) [2][]time.Time {
+	known := append(slices.Clip(c.recent), c.current)
+	after, last := slices.Index(known, from), slices.Index(known, to)
+	var all [2][]time.Time
+	if after < 0 || last < after {
+		return all
 	}
-	all := [2][]time.Time{slices.Clone(to.triggers[0]), slices.Clone(to.triggers[1])}
-	for _, v := range c.recent[at+1:] {
+	for _, v := range known[after+1 : last+1] {
 		for f := range all {
 			all[f] = append(all[f], v.triggers[f]...)
 		}

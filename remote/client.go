@@ -184,7 +184,7 @@ func (h nodeHandler) Synced()              { h.end() }
 
 // Run implements kubeproxy.Feed.
 func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
-	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx)}
+	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
 	d.run(ctx)
 	return nil
 }

@@ -31,12 +31,14 @@ type dialer struct {
 	later   time.Duration // what a server has asked for that has too much to do
 	got     bool          // the last stream brought a batch
 	forget  bool          // digests do not help: ask for everything
+	answer  time.Duration // how long a server may take to say anything at all
 }
 
 const (
 	firstPause = 250 * time.Millisecond
-	// firstWait is how long a server may take to say anything at all: longer than it lets clients wait for their turn.
-	firstWait = 15 * time.Second
+	// firstAnswer is how long a server may take to say anything at all, from the attempt to connect: longer than it lets
+	// clients wait for their turn.
+	firstAnswer = 15 * time.Second
 	// silentBeats is how many heartbeats may be missing.
 	silentBeats = 3
 	maxUpdate   = 64 << 20 // bytes of a message, and of what is compressed in it
@@ -86,6 +88,8 @@ func (d *dialer) disconnected(since time.Time) {
 func (d *dialer) stream(ctx context.Context, target string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	tooLong := time.AfterFunc(d.answer, func() { cancel(fmt.Errorf("the server has said nothing for %v", d.answer)) })
+	defer tooLong.Stop()
 	conn, err := d.dial(target)
 	if err != nil {
 		return err
@@ -93,6 +97,9 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 	defer conn.Close()
 	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
 	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
 		return err
 	}
 	if err := stream.Send(&remotev1.Request{Hello: d.hello()}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
@@ -119,8 +126,8 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 		for range updates {
 		}
 	}()
-	c := &conversation{dialer: d, target: target, stream: stream, beat: firstWait / silentBeats}
-	silence := time.NewTimer(firstWait)
+	c := &conversation{dialer: d, target: target, stream: stream, beat: d.answer / silentBeats}
+	silence := time.NewTimer(d.answer)
 	defer silence.Stop()
 	for {
 		select {
@@ -128,6 +135,7 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 			if !ok {
 				return context.Cause(ctx)
 			}
+			tooLong.Stop()
 			if err := c.take(ctx, u); err != nil {
 				return err
 			}

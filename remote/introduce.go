@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 //
 // The last two are work that does not share well, so only some clients are served at a time. Clients that resume never
 // wait for those.
-func (c *session) introduce(view nodeView, resume *remotev1.Resume) error {
+func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) error {
 	d := resume.GetDigest()
 	shared, ok := parseDigest(d.GetShared())
 	comparable := ok && d.GetVersion() == digestVersion
@@ -37,16 +38,16 @@ func (c *session) introduce(view nodeView, resume *remotev1.Resume) error {
 	c.server.mu.Unlock()
 	own, _ := parseDigest(d.GetOwn())
 	switch {
-	case comparable && from == view.version && own == ownDigest(view.node, view.parts()):
+	case comparable && from == view.version && own == view.ownDigest():
 		c.server.metrics.batches.WithLabelValues("resumed").Inc()
 		return c.sendResumed(view)
 	case from != nil:
 		c.server.metrics.batches.WithLabelValues("resumed_diff").Inc()
-		var chunks [][]byte
+		var changes *batch
 		if from != view.version {
-			chunks = c.server.difference(from, view.version)
+			changes = c.server.difference(b, from, view.version)
 		}
-		return c.send(remotev1.Kind_DIFF, chunks, nodeView{}, view, true)
+		return c.send(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 	}
 	release, err := c.turn(view)
 	if release == nil {
@@ -55,17 +56,17 @@ func (c *session) introduce(view nodeView, resume *remotev1.Resume) error {
 	defer release()
 	if comparable {
 		c.server.metrics.batches.WithLabelValues("compared").Inc()
-		return c.compare(view)
+		return c.compare(view, b)
 	}
 	c.server.metrics.batches.WithLabelValues("reset").Inc()
-	return c.send(remotev1.Kind_RESET, c.server.difference(nil, view.version), nodeView{}, view, true)
+	return c.send(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
 }
 
 func (c *session) sendResumed(view nodeView) error {
 	u := c.opening(remotev1.Kind_RESUMED, view)
 	u.Sync = &remotev1.Sync{Revision: view.revision}
 	c.mu.Lock()
-	c.inFlight = &view
+	c.sent, c.busy = view, true
 	c.mu.Unlock()
 	return c.stream.SendMsg(u)
 }
@@ -101,7 +102,7 @@ func (c *session) turn(view nodeView) (release func(), err error) {
 }
 
 // compare finds out which services differ, and sends those whole.
-func (c *session) compare(view nodeView) error {
+func (c *session) compare(view nodeView, b *batches) error {
 	answer, err := c.ask(view, &remotev1.Compare{})
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (c *session) compare(view nodeView) error {
 		}
 	}
 	if len(differ) > numBuckets*3/4 { // more digests than what all clients share is worth
-		return c.send(remotev1.Kind_RESET, c.server.difference(nil, view.version), nodeView{}, view, true)
+		return c.send(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
 	}
 	var w chunkWriter
 	if len(differ) > 0 {
@@ -141,7 +142,7 @@ func (c *session) compare(view nodeView) error {
 			w.service(encodeChange(sink.Change{Name: name, New: view.state.Service(name)}))
 		}
 	}
-	return c.send(remotev1.Kind_DIFF, w.done(), nodeView{}, view, true)
+	return c.send(remotev1.Kind_DIFF, &batch{chunks: w.done()}, nodeView{}, view, true)
 }
 
 // maxAnswer is how long a client may take to answer.
@@ -173,3 +174,6 @@ func (c *session) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests,
 		}
 	}
 }
+
+// later is how long a client is told to wait that did not get its turn.
+func later() time.Duration { return time.Second + rand.N(4*time.Second) }

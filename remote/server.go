@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,75 +18,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
-
-// ServerOptions configures a [Server]. Source is needed; everything else has a default.
-type ServerOptions struct {
-	// Source is where cluster objects come from. The server asks it for all Nodes.
-	Source watch.Source
-	// State is what is worked out for all nodes: Families, ServiceProxyName, NoExternalIPs, DropAnnotations,
-	// EndpointDetails, HeadlessServices and ExternalNameServices. The other fields are those of a node, which its client
-	// sets, and an error here.
-	State localstate.Options
-
-	// MinInterval is the least time between two revisions: what changes meanwhile is one. A change after a pause is sent
-	// at once. Default 100 ms; negative: none.
-	MinInterval time.Duration
-	// Heartbeat is how often a client hears something, at least. It gives up a server that is silent for three times as
-	// long. Default 12 s.
-	Heartbeat time.Duration
-	// Keep is how long a version is kept for clients that come back, so that what changed since is at hand. One that
-	// comes later has its state compared. Default 10 min; negative: not at all.
-	Keep time.Duration
-
-	// MaxClients is the number of streams at a time. Default 20,000.
-	MaxClients int
-	// MaxClasses is the number of classes: each costs the memory of a whole state. Default 64.
-	MaxClasses int
-	// MaxFullStates is the number of clients that are sent a full state, or have theirs compared, at a time. Those that
-	// have nearly everything do not count. Default 64.
-	MaxFullStates int
-	// MaxWait is how long a client waits for its turn, before it is told to come again later. Default 5 s.
-	MaxWait time.Duration
-
-	// Metrics, if given, gets the metrics while Run runs. See the package documentation for the list.
-	Metrics prometheus.Registerer
-}
-
-func (o ServerOptions) withDefaults() (ServerOptions, error) {
-	var errs []error
-	if o.Source == nil {
-		errs = append(errs, errors.New("no source"))
-	}
-	d := o.State.DetectLocal
-	if o.State.NodeName != "" || len(o.State.NodeIPs) > 0 || o.State.MasqueradeAll || o.State.DrainingEndpoints ||
-		len(d.ClusterCIDRs) > 0 || d.NodeCIDR || d.Bridge != "" || d.InterfacePrefix != "" {
-		errs = append(errs, errors.New("state: NodeName, NodeIPs, MasqueradeAll, DrainingEndpoints and DetectLocal are options of clients"))
-	}
-	for _, n := range []struct {
-		name     string
-		value    *int
-		standard int
-	}{{"MaxClients", &o.MaxClients, 20000}, {"MaxClasses", &o.MaxClasses, 64}, {"MaxFullStates", &o.MaxFullStates, 64}} {
-		if *n.value < 0 {
-			errs = append(errs, fmt.Errorf("%s %d is negative", n.name, *n.value))
-		}
-		if *n.value == 0 {
-			*n.value = n.standard
-		}
-	}
-	for _, n := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{{&o.MinInterval, 100 * time.Millisecond}, {&o.Heartbeat, 12 * time.Second}, {&o.Keep, 10 * time.Minute}, {&o.MaxWait, 5 * time.Second}} {
-		if *n.value == 0 {
-			*n.value = n.standard
-		}
-	}
-	if o.Heartbeat < 0 || o.MaxWait < 0 {
-		errs = append(errs, errors.New("a negative Heartbeat or MaxWait"))
-	}
-	return o, errors.Join(errs...)
-}
 
 // Server works out the state of many nodes from one source, and sends each its own. Make one with [NewServer], run it
 // with [Server.Run], and let clients in with [Server.Serve]. All methods may be called from any goroutine.
@@ -99,8 +29,13 @@ type Server struct {
 	changed  chan struct{} // there is something to publish
 	slots    chan struct{} // one for each client that is sent a full state
 
-	mu       sync.Mutex // guards what follows
-	base     *localstate.State
+	// work guards what is worked out of the cluster: base, and of each class what its comment says. It may be held for
+	// long, so no stream waits for it, but to have a new class made. It is taken before mu.
+	work sync.Mutex
+	base *localstate.State
+
+	// mu guards what follows, and is never held for long. What a class has is written with both locks held.
+	mu       sync.Mutex
 	nodes    map[string]*corev1.Node
 	renewed  map[string]struct{} // nodes that changed since the last revision
 	classes  map[localstate.Class]*class
@@ -116,7 +51,8 @@ func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
 	opts, err := opts.withDefaults()
 	if s, ok := opts.Source.(interface{ ServiceProxyName() string }); ok {
 		if own := opts.State.ServiceProxyName; own != "" && own != s.ServiceProxyName() {
-			err = errors.Join(err, fmt.Errorf("state: ServiceProxyName is %q, that of the source %q", own, s.ServiceProxyName()))
+			err = errors.Join(err,
+				fmt.Errorf("state: ServiceProxyName is %q, that of the source %q", own, s.ServiceProxyName()))
 		}
 		opts.State.ServiceProxyName = s.ServiceProxyName()
 	}
@@ -197,8 +133,8 @@ loop:
 type serverHandler struct{ *Server }
 
 func (s serverHandler) Update(changes ...watch.Change) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.work.Lock()
+	defer s.work.Unlock()
 	any := false
 	for _, c := range changes {
 		if node, ok := c.Object.(*corev1.Node); ok {
@@ -214,7 +150,7 @@ func (s serverHandler) Update(changes ...watch.Change) {
 		}
 		any = true
 		for _, class := range s.classes {
-			_, _ = class.cluster.Apply(c.Object, c.Deleted) // the error is the same
+			class.apply(c)
 		}
 	}
 	if any {
@@ -224,6 +160,8 @@ func (s serverHandler) Update(changes ...watch.Change) {
 
 // setNode keeps what counts of a Node. It returns whether that is new.
 func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	old := s.nodes[node.Name]
 	if deleted {
 		if old == nil {
@@ -270,71 +208,6 @@ func (s *Server) signal() {
 	case s.changed <- struct{}{}:
 	default: // it will be looked at anyway
 	}
-}
-
-// publish makes a revision of what is pending, and wakes those whom it concerns.
-func (s *Server) publish(ctx context.Context) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.synced {
-		return
-	}
-	now := time.Now()
-	s.base.Discard()
-	revision := s.revision + 1
-	for key, c := range s.classes {
-		if len(c.sessions) == 0 && now.Sub(c.idle) > s.opts.Keep {
-			delete(s.classes, key)
-			continue
-		}
-		changed, touched := c.publish(ctx, revision, now)
-		c.forget(now.Add(-s.opts.Keep))
-		c.forgetNodes()
-		if changed || len(touched) > 0 {
-			s.revision = revision
-		}
-		if changed {
-			for session := range c.sessions {
-				session.signal()
-			}
-			continue
-		}
-		for _, node := range touched {
-			for session := range s.sessions[node] {
-				session.signal()
-			}
-		}
-	}
-	for name := range s.renewed {
-		s.revision = revision
-		for session := range s.sessions[name] {
-			session.renew(s.nodes[name], revision)
-			session.signal()
-		}
-	}
-	clear(s.renewed)
-}
-
-// class returns the class with a key, making it if need be.
-func (s *Server) class(ctx context.Context, key localstate.Class) (*class, error) {
-	if c := s.classes[key]; c != nil {
-		return c, nil
-	}
-	if len(s.classes) >= s.opts.MaxClasses {
-		for old, c := range s.classes {
-			if len(c.sessions) == 0 {
-				delete(s.classes, old)
-			}
-		}
-		if len(s.classes) >= s.opts.MaxClasses {
-			return nil, fmt.Errorf("there are %d classes of nodes already (zones and options that differ)", len(s.classes))
-		}
-	}
-	c := newClass(klog.NewContext(ctx, s.log), key, s.base)
-	s.revision++
-	c.publish(ctx, s.revision, time.Now())
-	s.classes[key] = c
-	return c, nil
 }
 
 // Synced tells whether everything has been listed, so that clients are served: a readiness probe asks it.

@@ -104,18 +104,21 @@ func (s *Server) StatusHandler() http.Handler {
 // serverMetrics are those of a server: see the package documentation.
 type serverMetrics struct {
 	batches                *prometheus.CounterVec
+	diff                   prometheus.Counter // of batches
 	sentBytes, applyErrors prometheus.Counter
 }
 
 const metricPrefix = "kubeproxy_remote_"
 
 func newServerMetrics() *serverMetrics {
-	return &serverMetrics{
+	m := &serverMetrics{
 		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: metricPrefix + "batches_total", Help: "Batches that were sent to clients, by what they are"}, []string{"kind"}),
 		sentBytes:   prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "sent_bytes_total", Help: "Bytes of batches that were sent"}),
 		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total", Help: "Times that a client began to report an error"}),
 	}
+	m.diff = m.batches.WithLabelValues("diff")
+	return m
 }
 
 func (m *serverMetrics) sent(f frame) {

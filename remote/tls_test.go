@@ -94,7 +94,7 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(quiet(t), patience)
 		defer cancel()
-		err = (&dialer{client: client, handler: noHandler{}}).stream(ctx, server.target)
+		err = (&dialer{client: client, handler: noHandler{}, answer: patience}).stream(ctx, server.target)
 		require.Error(t, err)
 		return err.Error()
 	}

@@ -191,7 +191,7 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}}
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: &sink.Recorder{}, State: stateN1})
 	require.NoError(t, err)
-	d := &dialer{client: client, handler: noHandler{}}
+	d := &dialer{client: client, handler: noHandler{}, answer: patience}
 	require.NoError(t, client.view.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{reset}))
 	target := serveHung(t, reset, &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
 	err = d.stream(quiet(t), target)

@@ -1,0 +1,129 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+)
+
+// publish makes a revision of what is pending, and wakes those whom it concerns.
+func (s *Server) publish(ctx context.Context) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	now := time.Now()
+	classes, ok := s.classesInUse(now)
+	if !ok {
+		return
+	}
+	s.base.Discard()
+	revision := s.revision + 1
+	updates := make(map[*class]classUpdate, len(classes))
+	for _, c := range classes {
+		if update := c.workOut(ctx, revision, now); update.any() {
+			updates[c] = update
+		}
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range classes {
+		c.forget(now.Add(-s.opts.Keep))
+	}
+	for c, update := range updates {
+		s.revision = revision
+		c.install(update)
+		for session := range c.concerned(s.sessions, update) {
+			session.announce()
+		}
+	}
+	for name := range s.renewed {
+		s.revision = revision
+		for session := range s.sessions[name] {
+			session.renew(s.nodes[name], revision)
+			session.announce()
+		}
+	}
+	clear(s.renewed)
+}
+
+// classesInUse are the classes that are made, without those that nobody has used for long. It returns false before
+// everything has been listed.
+func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, c := range s.classes {
+		switch {
+		case c.current == nil:
+		case len(c.sessions) == 0 && now.Sub(c.idle) > s.opts.Keep:
+			delete(s.classes, key)
+		default:
+			classes = append(classes, c)
+		}
+	}
+	return classes, s.synced
+}
+
+// makeClass makes a class, unless it is there or another session makes it. Sessions that have joined it are woken when it
+// is made. Its first state is worked out with neither lock held: that takes time, and what changes meanwhile waits in
+// the class.
+func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
+	c, err := s.beginClass(key)
+	if c == nil {
+		return err
+	}
+	s.finishClass(c, c.workOut(klog.NewContext(ctx, s.log), 0, time.Now()))
+	return nil
+}
+
+// beginClass returns a class whose first state is to be worked out, or nil if there is the class already.
+func (s *Server) beginClass(key localstate.Class) (*class, error) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	c, err := s.addClass(key)
+	if c != nil {
+		c.cluster = s.base.ForClass(key)
+	}
+	return c, err
+}
+
+// finishClass takes the first state of a class.
+func (s *Server) finishClass(c *class, first classUpdate) {
+	s.work.Lock()
+	defer s.work.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.catchUp()
+	s.revision++
+	first.version.revision = s.revision
+	c.install(first)
+	for session := range c.sessions {
+		session.announce()
+	}
+	s.signal()
+}
+
+// addClass enters a class that is to be made. It returns nil if there is one already. The caller holds work.
+func (s *Server) addClass(key localstate.Class) (*class, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.classes[key] != nil {
+		return nil, nil
+	}
+	if len(s.classes) >= s.opts.MaxClasses {
+		for old, c := range s.classes {
+			if len(c.sessions) == 0 && c.current != nil {
+				delete(s.classes, old)
+			}
+		}
+		if len(s.classes) >= s.opts.MaxClasses {
+			return nil, fmt.Errorf("there are %d classes of nodes already (zones and options that differ)", len(s.classes))
+		}
+	}
+	c := newClass(key)
+	s.classes[key] = c
+	return c, nil
+}

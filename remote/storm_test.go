@@ -1,0 +1,227 @@
+package remote
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
+)
+
+var classB = localstate.Class{Zone: "b"}
+
+// idle is a client of a server that is let in, has what is the newest, and whose session does not run.
+func (r *replica) idle(t *testing.T, node string) *session {
+	t.Helper()
+	s := &session{server: r.Server, node: node, ctx: t.Context(), end: func(error) {}, wake: make(chan struct{}, 1), news: true}
+	require.NoError(t, r.join(s, nodeOptions{}))
+	t.Cleanup(func() { r.leave(s) })
+	require.True(t, s.takeNews())
+	view, _, ok, err := s.newest()
+	require.NoError(t, err)
+	require.True(t, ok)
+	s.has = view
+	return s
+}
+
+// woken tells whether a session has something to look at. It is the truth once another client has what was published.
+func (s *session) woken() bool {
+	s.server.mu.Lock() // publish wakes all whom a revision concerns before it lets go
+	defer s.server.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.news || len(s.wake) > 0
+}
+
+// What does not concern a client does not so much as wake its session.
+func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
+	slice := func() *kube.EndpointSliceBuilder {
+		return kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").ForZones("a").OnNode("n1").
+			Endpoint("10.0.0.9").ForZones("b").OnNode("n2")
+	}
+	c := newCluster(append(baseObjects(), kube.Service("default/a").Port("http", 80).Build(), slice().Build())...)
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
+	sinks := map[string]*sink.Recorder{"n2": {}, "n3": {}}
+	for node, rec := range sinks {
+		follow(t, Options{Targets: []string{server.target}, Sink: rec, State: localstate.Options{NodeName: node}})
+		awaitState(t, c, localstate.Options{NodeName: node}, rec)
+	}
+	inA, inB := server.idle(t, "n1"), server.idle(t, "n2")
+	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").Build())
+	awaitState(t, c, localstate.Options{NodeName: "n3"}, sinks["n3"])
+	assert.False(t, inB.woken(), "zone a alone")
+	assert.True(t, inA.woken())
+	assert.True(t, inA.takeNews())
+	<-inA.wake
+
+	// It is on node n1, which has no use for it; a node of zone b there would have it as its own.
+	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Build())
+	awaitState(t, c, localstate.Options{NodeName: "n2"}, sinks["n2"])
+	assert.True(t, inB.woken())
+	assert.False(t, inA.woken(), "zone b alone")
+}
+
+// A session whose client has a batch in flight is not woken by what is published meanwhile. It looks when that is
+// acknowledged.
+func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
+	s := server.idle(t, "n1")
+	s.sending(s.has)
+	rec := &sink.Recorder{}
+	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
+	c.set(web("a", "10.0.0.2")...)
+	awaitState(t, c, stateN1, rec)
+	assert.Empty(t, s.wake)
+	look, err := s.take(&remotev1.Request{Ack: &remotev1.Ack{Revision: s.sent.revision}})
+	require.NoError(t, err)
+	assert.True(t, look)
+	assert.True(t, s.takeNews())
+}
+
+// While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for the
+// class is sent its first state and what changed meanwhile.
+func TestANewClassHoldsUpNobody(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
+	inA, inB := &sink.Recorder{}, &sink.Recorder{}
+	stateN2 := localstate.Options{NodeName: "n2"}
+	follow(t, Options{Targets: []string{server.target}, Sink: inA, State: stateN1})
+	awaitState(t, c, stateN1, inA)
+
+	class, err := server.beginClass(classB)
+	require.NoError(t, err)
+	require.NotNil(t, class)
+	first := make(chan classUpdate)
+	go func() { first <- class.workOut(quiet(t), 0, time.Now()) }()
+	follow(t, Options{Targets: []string{server.target}, Sink: inB, State: stateN2})
+	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 2 })
+	again, err := server.beginClass(classB)
+	require.NoError(t, err)
+	assert.Nil(t, again, "it is worked out once")
+	c.set(web("a", "10.0.0.2")...)
+	c.set(web("b", "10.0.0.3")...)
+	awaitState(t, c, stateN1, inA)
+	assert.Empty(t, inB.TakeWaves())
+	server.finishClass(class, <-first)
+	awaitState(t, c, stateN2, inB)
+	assert.Empty(t, inB.Violations())
+}
+
+// Whatever is worked out, and however long it takes: clients come back, and acknowledge, without waiting for it.
+func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	server.work.Lock()
+	p.cut()
+	require.Eventually(t, func() bool { return server.sent("resumed") == 1 }, patience, time.Millisecond)
+	server.awaitClients(t, current)
+	server.work.Unlock()
+}
+
+// History is bounded by time, not by a count: who comes back after thousands of revisions is sent what changed.
+func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
+	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
+	p := newProxy(t, server.target)
+	rec := &sink.Recorder{}
+	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	p.close(true)
+	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })
+	rec.TakeWaves()
+	const revisions = 3000
+	before := server.idle(t, "n1").has.revision
+	for i := range revisions {
+		c.set(web("a", "10.0.1."+string(rune('1'+i%2)))...)
+		server.publish(t.Context())
+	}
+	require.GreaterOrEqual(t, server.idle(t, "n1").has.revision, before+revisions)
+	p.close(false)
+	lines := awaitState(t, c, stateN1, rec)
+	require.Eventually(t, func() bool { return server.sent("resumed_diff") == 1 }, patience, time.Millisecond)
+	assert.NotContains(t, append(lines, rec.TakeLines()...), "SetService default/b")
+	assert.Equal(t, 0, server.sent("compared"))
+	assert.Equal(t, 1, server.sent("reset"))
+}
+
+// A server, or what is before it, that ends connections when they have a certain age costs one message each time.
+func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	ctx, cancel := context.WithCancel(quiet(t))
+	server, err := NewServer(ctx, ServerOptions{Source: c})
+	require.NoError(t, err)
+	target := socket(t)
+	ln, err := Listen(ctx, target, 0)
+	require.NoError(t, err)
+	codec, err := newCodec()
+	require.NoError(t, err)
+	aged := grpc.NewServer(grpc.ForceServerCodecV2(codec), grpc.KeepaliveParams(
+		keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Millisecond}))
+	remotev1.RegisterBrainServer(aged, &brain{server: server, nodeOf: ClaimedNode, ctx: ctx})
+	ended := make(chan error, 2)
+	go func() { ended <- server.Run(ctx) }()
+	go func() { ended <- aged.Serve(ln) }()
+	defer func() {
+		cancel()
+		aged.Stop()
+		require.NoError(t, <-ended)
+		require.NoError(t, <-ended)
+	}()
+	require.Eventually(t, server.Synced, patience, time.Millisecond)
+	r := &replica{Server: server, target: target}
+	rec := &sink.Recorder{}
+	follow(t, Options{Targets: []string{target}, Sink: rec, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	r.awaitClients(t, current)
+	rec.TakeWaves()
+	require.Eventually(t, func() bool { return r.sent("resumed") >= 3 }, patience, time.Millisecond)
+	assert.Equal(t, 1, r.sent("reset"))
+	assert.Empty(t, rec.TakeWaves(), "nothing differs: no call")
+}
+
+// A server that takes connections and says nothing at all is left.
+func TestAClientLeavesAServerThatDoesNotAnswer(t *testing.T) {
+	target := socket(t)
+	ln, err := Listen(t.Context(), target, 0)
+	require.NoError(t, err)
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		var conns []net.Conn
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			conn.Close()
+		}
+	}()
+	defer func() {
+		ln.Close()
+		<-accepted
+	}()
+	client, err := NewFeed(Options{Targets: []string{target}, Sink: &sink.Recorder{}, State: stateN1})
+	require.NoError(t, err)
+	d := &dialer{client: client, handler: noHandler{}, log: klog.FromContext(quiet(t)), answer: 10 * time.Millisecond}
+	require.ErrorContains(t, d.stream(quiet(t), target), "the server has said nothing for 10ms")
+}
