@@ -57,12 +57,20 @@ func (f *filter) reset() {
 		f.dirty[e] = true
 	}
 	clear(f.want)
-	clear(f.chains)
+	for name := range f.chains {
+		f.removeChain(name)
+	}
 }
 
 func (f *filter) addChain(c chain) {
 	f.chains[c.Name] = c
 	f.dirtyChains[c.Name] = true
+}
+
+// removeChain has a chain go. Nothing that is wanted may go to it.
+func (f *filter) removeChain(name string) {
+	delete(f.chains, name)
+	f.dirtyChains[name] = true
 }
 
 // has tells whether there is to be such a chain.

@@ -16,6 +16,7 @@ type port struct {
 	servers  map[*server]model.EndpointSets // and the set that each balances over
 	elements map[element]string
 	marks    marks
+	chains   map[string]bool // those that set its marks, or go to one that does: no other port has them
 }
 
 // marks are the packet marks of a port's virtual servers for sources that do not get what others get, 0 for none (S27).
@@ -160,7 +161,8 @@ func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPor
 func (f *family) describe(c *frontend.PortChange) {
 	p := c.After
 	old := f.ports[p.Name]
-	next := &port{servers: map[*server]model.EndpointSets{}, elements: map[element]string{}, marks: f.marksOf(p)}
+	next := &port{servers: map[*server]model.EndpointSets{}, elements: map[element]string{}, marks: f.marksOf(p),
+		chains: map[string]bool{}}
 	f.ports[p.Name] = next
 	f.forgetTaken(p.Name)
 	for fr := range c.Frontends() {
@@ -175,6 +177,7 @@ func (f *family) describe(c *frontend.PortChange) {
 	}
 	if old != nil {
 		f.release(old)
+		f.releaseMarks(p.Name, old, next)
 	}
 }
 
@@ -195,7 +198,7 @@ func (f *family) serve(c *frontend.PortChange, p *port, key dp.ServerKey, set mo
 
 // serveFrontend adds a frontend to a port.
 func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Frontend) {
-	chain := f.dispatchChain(c.After, p.marks, fr.Kind, fr.Restricted)
+	chain := f.dispatchChain(c.After, p, fr.Kind, fr.Restricted)
 	for _, key := range f.keys(fr, c.After.Name.Protocol) {
 		if _, there := f.foreign[key]; there && f.options.excludes(key.Addr) {
 			f.taken[key] = c.After.Name
@@ -276,10 +279,19 @@ func (f *family) remove(name model.PortName) {
 	}
 	delete(f.ports, name)
 	f.release(old)
-	for _, m := range []uint32{old.marks.pod, old.marks.node} {
-		if m &^= f.config.mark; f.markOwners[m] == name {
-			delete(f.markOwners, m)
+	f.releaseMarks(name, old, &port{})
+}
+
+// releaseMarks takes back the marks that a port had and no longer has, and the chains of such marks.
+func (f *family) releaseMarks(name model.PortName, old, next *port) {
+	for chain := range old.chains {
+		if !next.chains[chain] {
+			f.filter.removeChain(chain)
 		}
+	}
+	bits := func(m marks) uint32 { return (m.pod | m.node) &^ f.config.mark }
+	if m := bits(old.marks); m != bits(next.marks) && f.markOwners[m] == name {
+		delete(f.markOwners, m)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
@@ -35,6 +36,9 @@ func newSets() []nft.Set {
 		{Name: hairpinSet, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
 	}
 }
+
+// markPrefix is what the names of chains begin with that set the mark of a virtual server.
+const markPrefix = "mark-"
 
 // Chains that are always there.
 const (
@@ -124,7 +128,7 @@ func (f *family) routeChain(r model.Route, size int, mark uint32) string {
 	case size == 0:
 		return rejectChain
 	case mark != 0:
-		name := fmt.Sprintf("mark-%08x", mark)
+		name := fmt.Sprintf("%s%08x", markPrefix, mark)
 		if !f.filter.has(name) {
 			f.filter.addChain(chain{nft.Chain{Name: name}, []nft.Rule{rule("", nft.SetMark{Bit: mark})}})
 		}
@@ -138,14 +142,23 @@ func (f *family) routeChain(r model.Route, size int, mark uint32) string {
 }
 
 // dispatchChain returns the chain for new connections to a port's frontends of a kind. It makes the chain if need be.
-func (f *family) dispatchChain(p *frontend.Port, marks marks, kind frontend.Kind, restricted bool) string {
-	r := p.RoutesOf(kind)
+// Few chains do for all ports, but those with marks are the port's own, which keeps them in mind.
+func (f *family) dispatchChain(p *frontend.Port, own *port, kind frontend.Kind, restricted bool) string {
+	keep := func(name string) {
+		if strings.Contains(name, markPrefix) {
+			own.chains[name] = true
+		}
+	}
+	marks, r := own.marks, p.RoutesOf(kind)
 	other := f.routeChain(r.Other, p.Size(r.Other.Endpoints), 0)
 	name := other
 	if !r.Same() {
 		pod := f.routeChain(r.FromPod, p.Size(r.FromPod.Endpoints), marks.pod)
 		node := f.routeChain(r.FromNode, p.Size(r.FromNode.Endpoints), marks.node)
 		name = fmt.Sprintf("pod-%s-node-%s-other-%s", pod, node, other)
+		for _, chain := range []string{pod, node, name} {
+			keep(chain)
+		}
 		if !f.filter.has(name) {
 			rules := append(f.config.fromPods(nft.Goto{Chain: pod}),
 				rule("", nft.IsLocal{Field: nft.SourceAddr}, nft.Goto{Chain: node}),
@@ -158,6 +171,7 @@ func (f *family) dispatchChain(p *frontend.Port, marks marks, kind frontend.Kind
 	}
 	open := name
 	name = "restricted-" + open
+	keep(name)
 	if !f.filter.has(name) {
 		f.filter.addChain(chain{nft.Chain{Name: name}, []nft.Rule{
 			rule("", nft.InSet{Key: append(vipKey(), nft.SourceAddr), Set: sourcesSet, Not: true}, nft.Drop{}),
