@@ -111,7 +111,6 @@ func (b *Backend) open(ctx context.Context) error {
 		families = all[:]
 	}
 	for _, f := range families {
-		filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName})
 		if err := probeFilter(ctx, o, f); err != nil {
 			if o.Families == nil && f == model.IPv6 && ctx.Err() == nil {
 				klog.FromContext(ctx).Info("Serving IPv4 only, the kernel cannot do IPv6", "reason", err)
@@ -119,17 +118,33 @@ func (b *Backend) open(ctx context.Context) error {
 			}
 			return err
 		}
-		b.families[f] = newFamily(f, o, o.Dataplane, filter)
-		b.families[f].sticky = sticky
 		b.order = append(b.order, f)
 	}
-	var err error
+	metrics := newMetrics(b.order)
+	b.makeFamilies(metrics)
+	for _, f := range b.families {
+		f.sticky = sticky
+	}
+	unregister, err := metrics.Register(o.Metrics)
+	if err != nil {
+		return err
+	}
+	b.owned = append(b.owned, func() error { unregister(); return nil })
 	b.nodePorts, err = nodeaddr.NewTracker(nodeaddr.Options{Choice: o.NodePortAddresses, Host: o.Host,
 		ExcludeInterfaces: ServiceLinks(), Changed: func(nodeaddr.Addresses) { b.notify() }})
 	if err != nil {
 		return fmt.Errorf("addresses of this host: %w", err)
 	}
 	return nil
+}
+
+// makeFamilies makes the families, of which nothing is known yet.
+func (b *Backend) makeFamilies(m *metrics) {
+	o := &b.options
+	for _, f := range b.order {
+		filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName})
+		b.families[f] = newFamily(f, o, o.Dataplane, filter, m.of(f))
+	}
 }
 
 // ServiceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
@@ -232,9 +247,10 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 		return frontend.Look{}, nil
 	}
 	f.filter.known = false
-	if err := f.filter.commit(ctx, true); err != nil {
+	if err := f.commitFilter(ctx, true); err != nil {
 		return frontend.Look{}, err
 	}
+	f.metrics.repairs.Inc()
 	klog.FromContext(ctx).Info("Repaired a table that somebody else had changed", "table", f.filter.key)
 	return frontend.Look{Repaired: true}, nil
 }
@@ -309,9 +325,6 @@ func CleanUp(ctx context.Context, o Options) (err error) {
 		all := model.Families()
 		b.order = all[:]
 	}
-	for _, f := range b.order {
-		filter := newFilter(b.options.NFTables, nft.TableKey{Family: f, Name: b.options.TableName})
-		b.families[f] = newFamily(f, &b.options, b.options.Dataplane, filter)
-	}
+	b.makeFamilies(newMetrics(b.order))
 	return b.cleanUp(ctx)
 }

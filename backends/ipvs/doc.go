@@ -82,6 +82,24 @@
 //   - Marks are compared whole. Where another program sets bits of the mark before, the sources of S27 get what all
 //     others get.
 //
+// # Metrics
+//
+// With Options.Metrics there are these, beside those of the program's loop; ip_family is "IPv4" or "IPv6".
+//
+//	kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family}
+//	kubeproxy_sync_proxy_rules_ipvs_requests_total{ip_family}
+//	kubeproxy_sync_proxy_rules_ipvs_request_failures_total{ip_family}
+//	kubeproxy_sync_proxy_rules_ipvs_resyncs_total{ip_family}
+//	kubeproxy_sync_proxy_rules_ipvs_repairs_total{ip_family}
+//	kubeproxy_sync_proxy_rules_ipvs_virtual_servers{ip_family}
+//	kubeproxy_sync_proxy_rules_ipvs_draining_endpoints{ip_family}
+//
+// The first is the one of kube-proxy's mode nftables: its mode ipvs has the counterpart of mode iptables, because it has
+// iptables beside IPVS, and nothing else of its own. Requests are those to IPVS and those for addresses on the dummy
+// interface. A resync is a Sync that compared with everything that the kernel has: the first one, one after a failure,
+// and those of the program's period; repairs are those of the tables of nftables. An endpoint drains in each of its
+// virtual servers, and counts as often.
+//
 // # Kernels
 //
 // Linux 5.13 or later with nf_tables as for package nft, and the modules ip_vs, the scheduler's (ip_vs_rr ...) and

@@ -24,6 +24,7 @@ type family struct {
 	options   *Options
 	dataplane dp.Interface
 	filter    *filter
+	metrics   *familyMetrics
 	config    *config
 	sticky    string // scheduler of virtual servers by mark with session affinity
 
@@ -32,7 +33,8 @@ type family struct {
 	elementOwner map[element]*port
 	servers      map[dp.ServerKey]*server
 	dirty        map[*server]bool
-	draining     map[*server]bool
+	draining     map[*server]int // endpoints that drain
+	allDraining  int             // the sum of these
 	markOwners   map[uint32]model.PortName
 
 	// hostAddrs are the host's own addresses: they are not put on the dummy interface.
@@ -49,10 +51,14 @@ type family struct {
 	known      bool      // the kernel has been read, and nothing has failed since
 }
 
-func newFamily(f model.Family, o *Options, d dp.Interface, filter *filter) *family {
-	return &family{key: f, options: o, dataplane: d, filter: filter,
+// newFamily returns a family. d is nil if the kernel has no IPVS.
+func newFamily(f model.Family, o *Options, d dp.Interface, filter *filter, m *familyMetrics) *family {
+	if d != nil {
+		d = &countedRequests{d, m}
+	}
+	return &family{key: f, options: o, dataplane: d, filter: filter, metrics: m,
 		ports: map[model.PortName]*port{}, owner: map[*server]*port{}, elementOwner: map[element]*port{},
-		servers: map[dp.ServerKey]*server{}, dirty: map[*server]bool{}, draining: map[*server]bool{},
+		servers: map[dp.ServerKey]*server{}, dirty: map[*server]bool{}, draining: map[*server]int{},
 		markOwners: map[uint32]model.PortName{}, hostAddrs: map[netip.Addr]bool{},
 		foreign: map[dp.ServerKey]dp.Server{}, taken: map[dp.ServerKey]model.PortName{},
 		users: map[netip.Addr]int{}, counted: map[*server]bool{}, bound: map[netip.Addr]bool{},
@@ -81,6 +87,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, n
 		}
 	}
 	if full {
+		f.metrics.resyncs.Inc()
 		f.known = false
 		if err := f.read(ctx); err != nil {
 			return err
@@ -242,6 +249,7 @@ func (f *family) guard(a netip.Addr) {
 // commit makes the kernel what it is to be. Whatever serves new connections comes first, then the packet filter sends
 // them there, then what is no longer needed goes; an address is on the dummy interface only while the filter guards it.
 func (f *family) commit(ctx context.Context, now time.Time) error {
+	defer f.report()
 	var errs failures
 	var grown []*server
 	for _, s := range f.dirtyServers() {
@@ -257,7 +265,7 @@ func (f *family) commit(ctx context.Context, now time.Time) error {
 			f.guard(a)
 		}
 	}
-	if err := f.filter.commit(ctx, false); err != nil {
+	if err := f.commitFilter(ctx, false); err != nil {
 		return errors.Join(err, errs.err())
 	}
 	errs.add(f.addAddresses(ctx))
@@ -265,8 +273,23 @@ func (f *family) commit(ctx context.Context, now time.Time) error {
 		errs.add(f.shrink(ctx, s, now))
 	}
 	errs.add(f.removeAddresses(ctx))
-	errs.add(f.filter.commit(ctx, true))
+	errs.add(f.commitFilter(ctx, true))
 	return errs.err()
+}
+
+// commitFilter makes the packet filter what it is to be.
+func (f *family) commitFilter(ctx context.Context, final bool) error {
+	err := f.filter.commit(ctx, final)
+	if err != nil {
+		f.metrics.filterFailures.Inc()
+	}
+	return err
+}
+
+// report tells how many virtual servers there are, and how many endpoints that drain.
+func (f *family) report() {
+	f.metrics.servers.Set(float64(len(f.servers)))
+	f.metrics.draining.Set(float64(f.allDraining))
 }
 
 func (f *family) dirtyServers() []*server {
@@ -286,8 +309,10 @@ func (f *family) shrink(ctx context.Context, s *server, now time.Time) error {
 // settle notes what has become of a virtual server.
 func (f *family) settle(s *server) {
 	f.count(s)
+	f.allDraining -= f.draining[s]
 	if s.exists && len(s.draining) > 0 {
-		f.draining[s] = true
+		f.draining[s] = len(s.draining)
+		f.allDraining += len(s.draining)
 	} else {
 		delete(f.draining, s)
 	}
@@ -367,13 +392,14 @@ func (f *family) conflicts() error {
 
 // drain ends what connections have ended of.
 func (f *family) drain(ctx context.Context, now time.Time) error {
+	defer f.report()
 	var errs failures
 	for _, s := range slices.SortedFunc(maps.Keys(f.draining), func(a, b *server) int { return a.key.Compare(b.key) }) {
 		errs.add(s.drain(ctx, f.dataplane, now, f.options.DrainTimeout))
 		f.settle(s)
 	}
 	errs.add(f.removeAddresses(ctx))
-	errs.add(f.filter.commit(ctx, true))
+	errs.add(f.commitFilter(ctx, true))
 	return errs.err()
 }
 
@@ -402,7 +428,12 @@ func (f *family) cleanUp(ctx context.Context) error {
 		}
 	}
 	errs.add(f.filter.cleanUp(ctx))
-	return errs.err()
+	if err := errs.err(); err != nil {
+		return err
+	}
+	f.metrics.servers.Set(0)
+	f.metrics.draining.Set(0)
+	return nil
 }
 
 // failures collects errors, but no more than anyone would read.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
@@ -72,6 +74,9 @@ type Options struct {
 	Sysctls sysctl.Root
 	// OnProblem is told what is not served and why, once, from within Sync. It is logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
+	// Metrics, if given, gets the metrics until Close; see the package documentation for the list. For several backends
+	// give each a label of its own: prometheus.WrapRegistererWith.
+	Metrics prometheus.Registerer
 }
 
 // tableName is what nft can read back, and schedulerName what can be part of a module's name.

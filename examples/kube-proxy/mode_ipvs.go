@@ -49,6 +49,7 @@ func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machin
 		NFTables:          m.nftables,
 		Sysctls:           m.root,
 		OnProblem:         o.onProblem,
+		Metrics:           o.metrics,
 	}, nil
 }
 
