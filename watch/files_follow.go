@@ -63,7 +63,8 @@ func (w *follower) close() {
 
 // arm is to be called before the files are read, so that no change after that is missed. It watches a directory, because
 // files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a symbolic
-// link led to another directory before, it watches the new one.
+// link led to another directory before, it watches the new one. That the directory itself is renamed Windows does not
+// tell: there it takes until the next look.
 func (w *follower) arm() {
 	if w.path == "" {
 		return

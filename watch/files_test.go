@@ -389,13 +389,20 @@ func symlink(t *testing.T, to, at string) {
 		}
 		t.Fatal(err)
 	}
+	if _, err := os.Lstat(at); err != nil && runtime.GOOS == "windows" {
+		t.Skip("a symbolic link was made, and is not there, as under Wine 8: ", err)
+	}
 }
 
 func TestFilesWaitForAPathToAppearAndSurviveItsLoss(t *testing.T) {
 	noLeaks(t)
 	path := filepath.Join(t.TempDir(), "cluster")
+	f := newFilesAt(t, path)
+	if runtime.GOOS == "windows" {
+		f.poll = 10 * time.Millisecond // it does not tell that a directory that is watched is renamed
+	}
 	r := newRealTimeRecorder(t)
-	stop, logs := startLogged(t, newFilesAt(t, path), "", r)
+	stop, logs := startLogged(t, f, "", r)
 	for !strings.Contains(logs(), "Cannot read the cluster's files") {
 		runtime.Gosched()
 	}
