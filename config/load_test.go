@@ -25,6 +25,7 @@ const (
 )
 
 func TestAFullFileInVersionV1alpha1(t *testing.T) {
+	needModesOfLinux(t)
 	data, err := os.ReadFile("testdata/full-v1alpha1.yaml")
 	require.NoError(t, err)
 	c, warnings, err := config.Load(data)
@@ -199,11 +200,11 @@ func TestLoadWarns(t *testing.T) {
 			[]config.Warning{{"Mode", "unknown field; it is ignored"}},
 		},
 		"of a field that is there twice, with its line": {
-			v1alpha2Header + "mode: iptables\nsyncPeriod: 10s\nmode: nftables\n",
-			[]config.Warning{{"mode", "line 5: duplicate field; the last one counts"}},
+			v1alpha2Header + "hostnameOverride: a\nsyncPeriod: 10s\nhostnameOverride: b\n",
+			[]config.Warning{{"hostnameOverride", "line 5: duplicate field; the last one counts"}},
 		},
 		"of documents that are not read": {
-			"# a comment\n---\n" + v1alpha2Header + "mode: nftables\n---\nkind: Other\n",
+			"# a comment\n---\n" + v1alpha2Header + "hostnameOverride: a\n---\nkind: Other\n",
 			[]config.Warning{{"", "the file has more than one document; only the first one is read"}},
 		},
 		"of nothing when there are only comments around": {
@@ -211,9 +212,9 @@ func TestLoadWarns(t *testing.T) {
 			nil,
 		},
 		"of everything at once": {
-			v1alpha1Header + "portRange: 1-2\nmode: iptables\nmode: ipvs\nx: 1\n",
+			v1alpha1Header + "portRange: 1-2\nhostnameOverride: a\nhostnameOverride: b\nx: 1\n",
 			[]config.Warning{
-				{"mode", "line 5: duplicate field; the last one counts"},
+				{"hostnameOverride", "line 5: duplicate field; the last one counts"},
 				{"x", "unknown field; it is ignored"},
 				{"portRange", `"1-2" is not kept: no proxy has used it since mode userspace went`},
 			},
@@ -229,9 +230,9 @@ func TestLoadWarns(t *testing.T) {
 }
 
 func TestTheLastDuplicateCounts(t *testing.T) {
-	c, _, err := config.Load([]byte(v1alpha2Header + "mode: iptables\nmode: nftables\n"))
+	c, _, err := config.Load([]byte(v1alpha2Header + "hostnameOverride: a\nhostnameOverride: b\n"))
 	require.NoError(t, err)
-	assert.Equal(t, v1alpha2.ProxyModeNFTables, c.Mode)
+	assert.Equal(t, "b", c.HostnameOverride)
 }
 
 func TestLoadFails(t *testing.T) {
@@ -268,6 +269,22 @@ func TestLoadFails(t *testing.T) {
 				`linux.masqueradeAll: "yes": must be of type bool` + "\n" +
 				`mode: ["nftables"]: must be of type string` + "\n" +
 				`nodeIPOverride: "10.0.0.1": must be of type list`},
+		"on values that are wrong, by the names of v1alpha2": {
+			v1alpha2Header + "linux: {oomScoreAdj: -2000, conntrack: {min: -1}}\n",
+			"invalid configuration: linux.oomScoreAdj: Invalid value: -2000: must be from -1000 to 1000\n" +
+				"linux.conntrack.min: Invalid value: -1: must be 0 or more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _, err := config.Load([]byte(tc.file))
+			require.EqualError(t, err, tc.want)
+			assert.Nil(t, c)
+		})
+	}
+}
+
+func TestLoadFailsInAModeOfLinux(t *testing.T) {
+	needModesOfLinux(t)
+	for name, tc := range map[string]struct{ file, want string }{
 		"on values that are wrong, by the names of v1alpha1": {
 			v1alpha1Header + "mode: ipvs\nbindAddress: x\nclusterCIDR: 10.0.0.0/8,y\noomScoreAdj: -2000\niptables: {masqueradeBit: 32}\n" +
 				"ipvs: {syncPeriod: 1s, minSyncPeriod: 2s}\nconntrack: {min: -1}\n",
@@ -281,10 +298,6 @@ func TestLoadFails(t *testing.T) {
 		"on periods that are wrong, in the section of the mode": {
 			v1alpha1Header + "mode: nftables\nnftables: {syncPeriod: -1s}\n",
 			`invalid configuration: nftables.syncPeriod: Invalid value: "-1s": must be more than 0`},
-		"on values that are wrong, by the names of v1alpha2": {
-			v1alpha2Header + "linux: {oomScoreAdj: -2000, conntrack: {min: -1}}\n",
-			"invalid configuration: linux.oomScoreAdj: Invalid value: -2000: must be from -1000 to 1000\n" +
-				"linux.conntrack.min: Invalid value: -1: must be 0 or more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, _, err := config.Load([]byte(tc.file))
@@ -304,12 +317,12 @@ func TestWarningsComeBesideAnError(t *testing.T) {
 }
 
 func TestLoadTakesJSON(t *testing.T) {
-	data, err := json.Marshal(map[string]any{"apiVersion": v1alpha2.APIVersion, "kind": v1alpha2.Kind, "mode": "nftables"})
+	data, err := json.Marshal(map[string]any{"apiVersion": v1alpha2.APIVersion, "kind": v1alpha2.Kind, "hostnameOverride": "a"})
 	require.NoError(t, err)
 	c, warnings, err := config.Load(data)
 	require.NoError(t, err)
 	assert.Empty(t, warnings)
-	assert.Equal(t, v1alpha2.ProxyModeNFTables, c.Mode)
+	assert.Equal(t, "a", c.HostnameOverride)
 }
 
 func TestWriteReportsWhatGoesWrong(t *testing.T) {
