@@ -61,7 +61,8 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 	require.NoError(t, err)
 	defer b.Close()
 	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})
-	d.Set(web().NodePort(nodePort).Build(), udpEndpoint("127.0.0.1:1"))
+	d.Set(fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(nodePort).Build(),
+		tcpEndpoint("127.0.0.1:1"))
 	d.Sync()
 	served := func() bool {
 		return slices.ContainsFunc(b.Listeners(), func(l userspace.Listener) bool {

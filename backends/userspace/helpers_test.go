@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,9 @@ func (l *laptop) who(t testing.TB) string {
 func echo(t testing.TB, prefix string) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil && runtime.GOOS == "windows" {
+		t.Skip("there is no UDP here: Wine 8 lacks a request that Go makes for each such socket: ", err)
+	}
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {

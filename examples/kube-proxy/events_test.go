@@ -36,6 +36,7 @@ func recording(t *testing.T) (*events, <-chan *eventsv1.Event) {
 // A service that loses an address to another one is told so by an Event, in every mode (S59).
 func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 	e, written := recording(t)
+	t.Setenv(networkVariable, hnsNetwork)
 	for _, m := range modes {
 		t.Run(string(m.name), func(t *testing.T) {
 			r := newRig(t)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +53,17 @@ var kubeProxyFlags = map[string]string{
 // brainFlags are the flags that kube-proxy does not have.
 var brainFlags = []string{"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure"}
 
+// kubeProxyFlagsOfWindows are those that kube-proxy has there besides.
+var kubeProxyFlagsOfWindows = map[string]string{
+	"enable-dsr": "false", "forward-healthcheck-vip": "false", "network-name": "", "root-hnsendpoint-name": "cbr0",
+	"source-vip": "", "windows-service": "false",
+}
+
 func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
+	want := maps.Clone(kubeProxyFlags)
+	if runtime.GOOS == "windows" {
+		maps.Copy(want, kubeProxyFlagsOfWindows)
+	}
 	f, err := parseFlags(nil, &bytes.Buffer{})
 	require.NoError(t, err)
 	got := map[string]string{}
@@ -61,7 +73,7 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 		assert.Contains(t, besideFile, name, "a configuration file cannot say it")
 		delete(got, name)
 	}
-	assert.Equal(t, kubeProxyFlags, got)
+	assert.Equal(t, want, got)
 }
 
 // fromArgs returns the settings that flags come to, and the warnings.
@@ -109,6 +121,7 @@ func TestFlagsBecomeTheConfiguration(t *testing.T) {
 		"conntrack": {[]string{"--conntrack-max-per-core=0", "--conntrack-udp-timeout=9s"}, func(s S) any { return []any{*s.Linux.Conntrack.MaxPerCore, s.Linux.Conntrack.UDPTimeout.Duration} }, []any{int32(0), 9 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			needModeOf(t, tc.args)
 			s, _, err := fromArgs(t, tc.args...)
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, tc.got(s))
@@ -146,6 +159,7 @@ func TestArgumentsThatAreEmptyAreIgnored(t *testing.T) {
 }
 
 func TestFlagsWithoutEffectAreNamed(t *testing.T) {
+	needModesOfLinux(t)
 	for arg, want := range map[string]string{
 		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but without effect: it is for mode ipvs",
 		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but without effect: it is for mode iptables",
@@ -243,6 +257,7 @@ func TestWriteConfigTo(t *testing.T) {
 		"from a file": {"--config=" + writeFile(t, kubeadmFile), "--hostname-override=n2"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			needModeOf(t, args)
 			path := filepath.Join(t.TempDir(), "written.yaml")
 			r := newRig(t)
 			require.NoError(t, r.run(append(args, "--write-config-to="+path)...))

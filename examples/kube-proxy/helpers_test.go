@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
+	hnsdataplane "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
@@ -51,6 +53,7 @@ type rig struct {
 	nft      *notifyingFake
 	iptables [2]*notifyingIPTables // IPv4, IPv6
 	ipvs     *ipvsdataplane.Fake
+	hns      *hnsdataplane.Fake
 	bound    *listeners
 
 	hostAddresses nodeaddr.Fake
@@ -69,6 +72,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		nft:      &notifyingFake{Fake: dataplane.NewFake(), applied: make(chan struct{}, 1)},
 		iptables: newIPTables(),
 		ipvs:     ipvsdataplane.NewFake(),
+		hns:      hnsdataplane.NewFake(),
 		bound:    &listeners{found: make(chan struct{}, 100), byAsked: map[string]string{}},
 	}
 	for name, value := range map[string]string{
@@ -112,7 +116,12 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		ipvs:     r.ipvs,
 		flows:    &conntrack.Fake{},
 		host:     &r.hostAddresses,
+
+		hns:       r.hns,
+		hnsRecord: filepath.Join(r.root, "state", "record"),
 	}
+	r.hns.SetNetwork(hnsdataplane.Network{Name: hnsNetwork, Type: "L2Bridge"}, false)
+	r.hns.AddEndpoint(hnsNetwork, hnsdataplane.Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
 	return r
 }
 

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
+	"path"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 
@@ -35,7 +38,8 @@ type manifest struct {
 	daemons appsv1.DaemonSet
 }
 
-// The manifest for Windows nodes has no unknown fields, and asks for what HNS needs.
+// The manifest for Windows nodes has no unknown fields, fits together with manifest.yaml and with the program, and asks for
+// what HNS needs.
 func TestTheManifestForWindows(t *testing.T) {
 	data, err := os.ReadFile("manifest-windows.yaml")
 	require.NoError(t, err)
@@ -45,20 +49,57 @@ func TestTheManifestForWindows(t *testing.T) {
 	var d appsv1.DaemonSet
 	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[0]), &c))
 	require.NoError(t, yaml.UnmarshalStrict([]byte(documents[1]), &d))
-	var k v1alpha2.KubeProxyConfiguration
-	require.NoError(t, yaml.UnmarshalStrict([]byte(c.Data["config.yaml"]), &k))
-	assert.Equal(t, v1alpha2.ProxyModeKernelspace, k.Mode)
-	assert.Equal(t, "cbr0", k.Winkernel.NetworkName)
 	pod := d.Spec.Template.Spec
 	assert.True(t, pod.HostNetwork && *pod.SecurityContext.WindowsOptions.HostProcess)
 	assert.Equal(t, map[string]string{"kubernetes.io/os": "windows"}, pod.NodeSelector)
 	assert.Equal(t, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels)
+	account := readManifest(t).account
+	assert.Equal(t, []string{account.Name, account.Namespace, account.Namespace},
+		[]string{pod.ServiceAccountName, d.Namespace, c.Namespace})
+
+	var k v1alpha2.KubeProxyConfiguration
+	require.NoError(t, yaml.UnmarshalStrict([]byte(c.Data["config.yaml"]), &k))
+	assert.Equal(t, v1alpha2.ProxyModeKernelspace, k.Mode)
+	assert.Equal(t, "cbr0", k.Winkernel.NetworkName)
 	require.Len(t, pod.Volumes, 1)
+	require.Len(t, pod.Containers, 1)
 	assert.Equal(t, c.Name, pod.Volumes[0].ConfigMap.Name)
+	proxy := pod.Containers[0]
+	assert.Equal(t, pod.Volumes[0].Name, proxy.VolumeMounts[0].Name)
+	variables := map[string]bool{}
+	for _, v := range proxy.Env {
+		variables[v.Name] = true
+	}
+	assert.True(t, variables["KUBERNETES_SERVICE_HOST"] && variables["KUBERNETES_SERVICE_PORT"])
+
+	var args []string
+	file := writeFile(t, c.Data["config.yaml"])
+	for _, arg := range proxy.Args {
+		if variables["NODE_NAME"] {
+			arg = strings.ReplaceAll(arg, "$(NODE_NAME)", "n1")
+		}
+		args = append(args, strings.ReplaceAll(arg, path.Join(proxy.VolumeMounts[0].MountPath, "config.yaml"), file))
+	}
+	f, err := parseFlags(args, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, file, f.configFile)
+	assert.Equal(t, "n1", f.hostnameOverride)
+	if goruntime.GOOS == "windows" { // elsewhere there is no such mode
+		_, warnings, err := fromArgs(t, args...)
+		require.NoError(t, err)
+		assert.Empty(t, warnings)
+	}
+	v1alpha2.SetDefaults(&k)
+	_, port, err := net.SplitHostPort(k.HealthzBindAddress)
+	require.NoError(t, err)
+	for path, probe := range map[string]*corev1.Probe{"/healthz": proxy.ReadinessProbe, "/livez": proxy.LivenessProbe} {
+		assert.Equal(t, path+" "+port, probe.HTTPGet.Path+" "+probe.HTTPGet.Port.String())
+	}
 }
 
 // The manifest behind a brain has no unknown fields. It grants nothing, not even a token; the rest is manifest.yaml's.
 func TestTheManifestBehindABrain(t *testing.T) {
+	needModesOfLinux(t)
 	data, err := os.ReadFile("manifest-brain.yaml")
 	require.NoError(t, err)
 	var m manifest
@@ -124,6 +165,7 @@ func readManifest(t *testing.T) *manifest {
 }
 
 func TestTheManifestFitsTogether(t *testing.T) {
+	needModesOfLinux(t)
 	m := readManifest(t)
 	assert.Equal(t, m.role.Name, m.binding.RoleRef.Name)
 	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: m.account.Namespace}}, m.binding.Subjects)
@@ -196,7 +238,7 @@ func TestTheClusterRoleIsExactlyWhatIsAskedFor(t *testing.T) {
 		watching = append(watching, r.watches(resource))
 	}
 	stop := r.start(t, arguments...)
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	for _, w := range watching {
 		<-w
 	}

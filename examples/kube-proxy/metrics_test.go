@@ -10,6 +10,7 @@ import (
 )
 
 func TestTheMetricsOfTheModeAreServed(t *testing.T) {
+	needModesOfLinux(t)
 	for mode, tc := range map[string]struct {
 		inForce func(*rig, *testing.T)
 		metrics []string

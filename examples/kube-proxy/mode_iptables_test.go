@@ -71,6 +71,7 @@ func (r *rig) addUpstreamChains(t *testing.T) {
 }
 
 func TestWithoutAModeItIsIPTables(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	stop := r.start(t, "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16", "--iptables-masquerade-bit=5")
 	r.waitForIPTables(t, r.iptables[0], contains("--to-destination 10.244.1.5:"))
@@ -90,6 +91,7 @@ func TestWithoutAModeItIsIPTables(t *testing.T) {
 }
 
 func TestWithoutIPTablesOfAFamily(t *testing.T) {
+	needModesOfLinux(t)
 	rigWith := func(d *notifyingIPTables) *rig {
 		r := newRig(t, cluster()...)
 		r.machine.iptables = []dataplane.Interface{d}
@@ -119,6 +121,7 @@ func TestWithoutIPTablesOfAFamily(t *testing.T) {
 }
 
 func TestASwitchOfModesRemovesWhatTheOthersLeft(t *testing.T) {
+	needModesOfLinux(t)
 	for _, tc := range []struct {
 		name, from, to string
 	}{

@@ -16,6 +16,7 @@ import (
 )
 
 func TestModeIPVSServesAndSetsParameters(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	beside := dataplane.TableKey{Family: model.IPv4, Name: "kube-proxy-lib-ipvs"}
 	stop := r.start(t, "--proxy-mode=ipvs", "--cluster-cidr=10.244.0.0/16", "--ipvs-scheduler=wrr", "--ipvs-strict-arp",
@@ -52,6 +53,7 @@ func TestTheSectionIPVSCounts(t *testing.T) {
 }
 
 func TestASchedulerThatIsNotThereEndsTheStart(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	assert.ErrorContains(t, r.run("--proxy-mode=ipvs", "--ipvs-scheduler=sed"), "modprobe ip_vs_sed")
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -11,18 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/windows/svc"
-
-	hnsdataplane "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 )
 
 // The whole program on Windows, with a model of HNS and a cluster without an API server.
 func TestModeKernelspaceServes(t *testing.T) {
 	r := newRig(t, cluster()...)
-	fake := hnsdataplane.NewFake()
-	fake.SetNetwork(hnsdataplane.Network{Name: "cbr0", Type: "L2Bridge"}, false)
-	fake.AddEndpoint("cbr0", hnsdataplane.Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
+	fake := r.hns
 	empty := fake.Dump()
-	r.machine.hns, r.machine.hnsRecord, r.machine.flows = fake, t.TempDir()+"/state/record", noFlows{}
+	r.machine.flows = noFlows{}
 	stop := r.start(t, "--network-name=cbr0", "--cluster-cidr=10.244.0.0/16")
 	require.Eventually(t, func() bool { return strings.Contains(fake.Dump(), "load balancer 10.96.0.10:80/TCP -> 8080") },
 		10*time.Second, time.Millisecond)
@@ -37,7 +32,7 @@ func TestModeKernelspaceServes(t *testing.T) {
 
 func TestTheProgramRunsAsAServiceIfItIsAskedTo(t *testing.T) {
 	r := newRig(t, cluster()...)
-	r.machine.hns, r.machine.flows = hnsdataplane.NewFake(), noFlows{}
+	r.machine.flows = noFlows{}
 	called := errors.New("called")
 	r.machine.asService = func(context.Context, func(context.Context) error) error { return called }
 	assert.ErrorIs(t, r.run("--windows-service", "--network-name=cbr0"), called)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -40,10 +41,8 @@ func cluster() []runtime.Object {
 	}
 }
 
-// arguments are those that tests usually start the program with: without pauses.
-var arguments = []string{"--proxy-mode=nftables", "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16"}
-
 func TestObjectsBecomeRulesThatStayInTheEnd(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	watching := r.watches("endpointslices")
 	stop := r.start(t, arguments...)
@@ -83,6 +82,7 @@ func TestObjectsBecomeRulesThatStayInTheEnd(t *testing.T) {
 }
 
 func TestTheConfiguredValuesReachTheBackend(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	r.start(t, "--config="+writeFile(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha2
 kind: KubeProxyConfiguration
@@ -102,6 +102,7 @@ detectLocalMode: NodeCIDR
 }
 
 func TestWithoutIPv6InTheKernelThereIsIPv4Only(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
 	require.NoError(t, err)
@@ -119,6 +120,7 @@ func TestWithoutIPv6InTheKernelThereIsIPv4Only(t *testing.T) {
 }
 
 func TestAnotherModeIsAClearError(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	assert.ErrorContains(t, r.run("--proxy-mode=kernelspace"), "kernelspace")
 	assert.Empty(t, r.client.Actions(), "nothing was started")
@@ -128,6 +130,7 @@ func TestAnotherModeIsAClearError(t *testing.T) {
 const routeLocalnet = "proc/sys/net/ipv4/conf/all/route_localnet"
 
 func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
+	needModesOfLinux(t)
 	for name, tc := range map[string]struct {
 		args     []string
 		localnet string
@@ -156,6 +159,7 @@ func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
 }
 
 func TestWhatCannotBeSet(t *testing.T) {
+	needModesOfLinux(t)
 	const noTimeout = "net/netfilter/nf_conntrack_udp_timeout"
 	rigWith := func() *rig {
 		r := newRig(t, cluster()...)
@@ -180,6 +184,7 @@ func TestWhatCannotBeSet(t *testing.T) {
 }
 
 func TestAStartThatFailsLeavesTheMachineAsItWas(t *testing.T) {
+	needModesOfLinux(t)
 	noClient := errors.New("no such kubeconfig")
 	for name, tc := range map[string]struct {
 		args   []string
@@ -218,6 +223,7 @@ func (r *rig) addUpstreamTable(t *testing.T) dataplane.TableKey {
 }
 
 func TestCleanUpRemovesOursAlone(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	stop := r.start(t, arguments...)
 	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
@@ -232,6 +238,7 @@ func TestCleanUpRemovesOursAlone(t *testing.T) {
 }
 
 func TestWhatKubeProxyLeftGoesOnceOurRulesAreInForce(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	upstream := r.addUpstreamTable(t)
 	var tooEarly bool
@@ -261,7 +268,7 @@ func get(t *testing.T, url string) (int, string) {
 func TestWhatIsServed(t *testing.T) {
 	r := newRig(t, cluster()...)
 	stop := r.start(t, append(arguments, "--profiling")...)
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	health, metrics := r.url(t, "0.0.0.0:10256"), r.url(t, "127.0.0.1:10249")
 
 	for _, path := range []string{"/healthz", "/livez"} {
@@ -278,7 +285,7 @@ func TestWhatIsServed(t *testing.T) {
 	_, body := get(t, metrics+"/healthz")
 	assert.Equal(t, "ok", body)
 	_, body = get(t, metrics+"/proxyMode")
-	assert.Equal(t, "nftables", body)
+	assert.Equal(t, nameOfOwnMode(), body)
 	// The rules were in force before that was measured.
 	require.Eventually(t, func() bool {
 		_, body = get(t, metrics+"/metrics")
@@ -291,7 +298,7 @@ func TestWhatIsServed(t *testing.T) {
 	var configz map[string]struct{ APIVersion, Mode, ClusterCIDR string }
 	require.NoError(t, json.Unmarshal([]byte(body), &configz))
 	assert.Equal(t, "kubeproxy.config.k8s.io/v1alpha1", configz["kubeproxy.config.k8s.io"].APIVersion)
-	assert.Equal(t, "nftables", configz["kubeproxy.config.k8s.io"].Mode)
+	assert.Equal(t, nameOfOwnMode(), configz["kubeproxy.config.k8s.io"].Mode)
 	assert.Equal(t, "10.244.0.0/16", configz["kubeproxy.config.k8s.io"].ClusterCIDR)
 	code, _ = get(t, metrics+"/debug/pprof/cmdline")
 	assert.Equal(t, http.StatusOK, code)
@@ -301,7 +308,7 @@ func TestWhatIsServed(t *testing.T) {
 func TestANodeThatIsAboutToGoIsNotEligible(t *testing.T) {
 	r := newRig(t, append(cluster()[1:], kube.Node("n1").InternalIP("192.0.2.1").Taint("ToBeDeletedByClusterAutoscaler").Build())...)
 	r.start(t, arguments...)
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	code, _ := get(t, r.url(t, "0.0.0.0:10256")+"/healthz")
 	assert.Equal(t, http.StatusServiceUnavailable, code)
 	code, _ = get(t, r.url(t, "0.0.0.0:10256")+"/livez")
@@ -313,7 +320,7 @@ func TestProfilesAreServedOnRequestOnly(t *testing.T) {
 	r.start(t, append(arguments, "--healthz-port=0")...)
 	code, _ := get(t, r.url(t, "127.0.0.1:10249")+"/debug/pprof/cmdline")
 	assert.Equal(t, http.StatusNotFound, code)
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	r.bound.mu.Lock()
 	defer r.bound.mu.Unlock()
 	assert.NotContains(t, r.bound.byAsked, "0.0.0.0:10256", "port 0 turns the server off")
@@ -339,13 +346,13 @@ func TestAnAddressThatIsTaken(t *testing.T) {
 	t.Run("does so while it waits for the node, too", func(t *testing.T) {
 		r := rigWith()
 		require.NoError(t, r.client.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
-		err := r.run("--proxy-mode=nftables", "--detect-local-mode=NodeCIDR", "--bind-address-hard-fail")
+		err := r.run(append(ownMode(), "--detect-local-mode=NodeCIDR", "--bind-address-hard-fail")...)
 		assert.ErrorIs(t, err, taken)
 	})
 	t.Run("is logged otherwise", func(t *testing.T) {
 		r := rigWith()
 		stop := r.start(t, arguments...)
-		r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+		r.waitServed(t)
 		r.url(t, "0.0.0.0:10256")
 		require.NoError(t, stop())
 		assert.Contains(t, r.logged(), "metrics server on 127.0.0.1:10249: it is taken")
@@ -394,8 +401,15 @@ func TestEventsAreWritten(t *testing.T) {
 		return true, event, nil
 	})
 	r.start(t, append(arguments, "--nodeport-addresses=0.0.0.0/0,::/0")...)
+	want := map[string]string{
+		"Starting":                        "Node n1 n1 Normal StartKubeProxy kube-proxy",
+		"FailedToStartServiceHealthcheck": "Service lb  Warning Listen kube-proxy",
+	}
+	if goruntime.GOOS == "windows" {
+		want["UnsupportedByHNS"] = "Service lb  Warning Sync kube-proxy" // the policy is the same for all sources
+	}
 	got := map[string]string{}
-	for len(got) < 2 {
+	for len(got) < len(want) {
 		select {
 		case e := <-written:
 			got[e.Reason] = e.Regarding.Kind + " " + e.Regarding.Name + " " + string(e.Regarding.UID) + " " + e.Type + " " + e.Action + " " + e.ReportingController
@@ -403,10 +417,7 @@ func TestEventsAreWritten(t *testing.T) {
 			t.Fatal("events are missing: ", got, r.logged())
 		}
 	}
-	assert.Equal(t, map[string]string{
-		"Starting":                        "Node n1 n1 Normal StartKubeProxy kube-proxy",
-		"FailedToStartServiceHealthcheck": "Service lb  Warning Listen kube-proxy",
-	}, got)
+	assert.Equal(t, want, got)
 }
 
 func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
@@ -414,6 +425,7 @@ func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
 		ExternalLocal().HealthCheckNodePort(30999).Build()
 	slice := kube.EndpointSlice("default/lb").Port("http", 8080).Endpoint("10.244.1.7").OnNode("n1").Build()
 	t.Run("the node's own by default", func(t *testing.T) {
+		needModesOfLinux(t) // that is mode nftables' default
 		r := newRig(t, append(cluster(), service, slice)...)
 		r.start(t, arguments...)
 		code, body := get(t, r.url(t, "192.0.2.1:30999"))
@@ -445,30 +457,33 @@ func TestItEndsWhileItWaitsForTheNode(t *testing.T) {
 	<-listed
 	assert.NoError(t, stop())
 	assert.Zero(t, r.nft.Applied())
+	assert.Zero(t, r.hns.NumLoadBalancers())
 }
 
 // A liveness probe must not end a program that waits for the node.
 func TestItIsAliveWhileItWaitsForTheNode(t *testing.T) {
 	r := newRig(t, cluster()[1:]...)
-	stop := r.start(t, "--proxy-mode=nftables", "--iptables-min-sync-period=0", "--detect-local-mode=NodeCIDR")
+	stop := r.start(t, append(ownMode(), "--iptables-min-sync-period=0", "--detect-local-mode=NodeCIDR")...)
 	health := r.url(t, "0.0.0.0:10256")
 	code, _ := get(t, health+"/livez")
 	assert.Equal(t, http.StatusOK, code)
 	code, _ = get(t, health+"/healthz")
 	assert.Equal(t, http.StatusServiceUnavailable, code, "no traffic for a node that is not known")
 	_, body := get(t, r.url(t, "127.0.0.1:10249")+"/proxyMode")
-	assert.Equal(t, "nftables", body)
+	assert.Equal(t, nameOfOwnMode(), body)
 	assert.Zero(t, r.nft.Applied())
+	assert.Zero(t, r.hns.NumLoadBalancers())
 
 	_, err := r.client.CoreV1().Nodes().Create(t.Context(), cluster()[0].(*corev1.Node), metav1.CreateOptions{})
 	require.NoError(t, err)
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	code, _ = get(t, health+"/healthz")
 	assert.Equal(t, http.StatusOK, code)
 	require.NoError(t, stop())
 }
 
 func TestABackendThatCannotStartIsAnError(t *testing.T) {
+	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	r.nftables = noNFTables{r.nft}
 	err := r.run(arguments...)

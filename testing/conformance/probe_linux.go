@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -74,6 +75,21 @@ type patience struct {
 
 var defaultPatience = patience{
 	answer: 10 * time.Second, quiet: 100 * time.Millisecond, repair: 30 * time.Second, shrink: 45 * time.Second,
+}
+
+// patienceHere is the default one, or where KPL_PATIENCE is set one that waits so many times as long for answers: for
+// emulated machines, as those of testing/vm are. Only what goes wrong takes longer then.
+func patienceHere() (patience, error) {
+	p := defaultPatience
+	if value := os.Getenv("KPL_PATIENCE"); value != "" {
+		factor, err := strconv.Atoi(value)
+		if err != nil || factor < 1 {
+			return p, fmt.Errorf("KPL_PATIENCE=%s is not a number above 0", value)
+		}
+		p.answer *= time.Duration(factor)
+		p.repair *= time.Duration(factor)
+	}
+	return p, nil
 }
 
 // connection is a client's side of a connection.

@@ -36,11 +36,15 @@ type session struct {
 
 // newSession builds the network for a backend, in IP families that the machine has.
 func newSession(f Factory, families []model.Family) (*session, error) {
+	p, err := patienceHere()
+	if err != nil {
+		return nil, err
+	}
 	n, err := newNetwork(families)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{n: n, factory: f, patience: defaultPatience, id: strings.ToLower(rand.Text()[:12]), waived: &waivers{}}
+	s := &session{n: n, factory: f, patience: p, id: strings.ToLower(rand.Text()[:12]), waived: &waivers{}}
 	if s.host, err = n.node.thread(); err != nil {
 		n.close()
 		return nil, fmt.Errorf("thread in the node's namespace: %w", err)
