@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +56,15 @@ func newBrain(t *testing.T, objects ...runtime.Object) *testBrain {
 	dir, err := os.MkdirTemp("", "kpl") // t.TempDir's names are too long for sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	target := "unix://" + filepath.Join(dir, "brain.sock")
+	socket := filepath.Join(dir, "brain.sock")
+	if goruntime.GOOS == "windows" {
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Skip("there are no Unix sockets here, as under Wine 8: ", err)
+		}
+		require.NoError(t, l.Close())
+	}
+	target := "unix://" + socket
 	return &testBrain{objects: objects, changes: make(chan watch.Change), target: target}
 }
 
@@ -91,6 +100,7 @@ func newBrainRig(t *testing.T) *rig {
 
 // In all modes the state can come from a brain, and then nothing is asked of an API server.
 func TestTheStateComesFromABrain(t *testing.T) {
+	needModesOfLinux(t)
 	for mode, dump := range map[string]func(*rig) string{
 		"nftables": func(r *rig) string { return r.nft.Dump(tableIPv4) },
 		"iptables": func(r *rig) string { return r.iptables[0].Dump() },
@@ -129,7 +139,7 @@ func TestHealthSaysSinceWhenThereIsNoBrain(t *testing.T) {
 	assert.Zero(t, r.nft.Applied())
 
 	stop := b.start(t, remote.ServeOptions{})
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	disconnected := func(want bool) func() bool {
 		return func() bool {
 			code, body := get(t, health+"/healthz")
@@ -139,13 +149,14 @@ func TestHealthSaysSinceWhenThereIsNoBrain(t *testing.T) {
 	require.Eventually(t, disconnected(false), time.Minute, time.Millisecond)
 	stop()
 	require.Eventually(t, disconnected(true), time.Minute, time.Millisecond)
-	assert.Contains(t, r.nft.Dump(tableIPv4), "10.244.1.5")
+	r.waitServed(t)
 	b.start(t, remote.ServeOptions{})
 	require.Eventually(t, disconnected(false), time.Minute, time.Millisecond)
 }
 
 // The IPs of the node decide which families are served, as they do with an API server; they may come late.
 func TestTheBrainKnowsTheNodesIPs(t *testing.T) {
+	needModesOfLinux(t)
 	b := newBrain(t, cluster()[1:]...)
 	b.start(t, remote.ServeOptions{})
 	r := newBrainRig(t)
@@ -181,7 +192,7 @@ func TestABrainOverTLS(t *testing.T) {
 	}
 	require.Eventually(t, refused, time.Minute, time.Millisecond)
 	ca.Client(t, "node", "system:node:n1")
-	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
+	r.waitServed(t)
 	require.NoError(t, stop())
 }
 
