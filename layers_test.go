@@ -70,8 +70,8 @@ var layers = []struct {
 	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
 	// IPVS filters and masquerades by nftables.
 	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/sysctl",
-		module + "/backends/frontend", module + "/backends/nft/dataplane", "k8s.io/klog/v2", "golang.org/x/sys/",
-		"github.com/moby/ipvs", "github.com/vishvananda/"}},
+		module + "/backends/internal/", module + "/backends/frontend", module + "/backends/nft/dataplane", "k8s.io/klog/v2",
+		"golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/", "github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/frontend", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
 	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/backends/frontend",
