@@ -114,7 +114,7 @@ func TestAServiceHasItsEndpointsInThePodsRange(t *testing.T) {
 	seen := map[string]bool{}
 	for _, i := range []int{0, 1, largest - 1} {
 		assert.True(t, serviceCIDR().Contains(vip(i)))
-		for _, e := range slice(i).Endpoints {
+		for _, e := range slice(i, endpointsPerService).Endpoints {
 			assert.False(t, seen[e.Addresses[0]], "two endpoints have one address")
 			seen[e.Addresses[0]] = true
 		}

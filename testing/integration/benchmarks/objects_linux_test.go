@@ -1,6 +1,7 @@
 package benchmarks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -42,6 +43,7 @@ func vip(service int) netip.Addr { return address("10.96.1.0", service) }
 // objects are the Services and EndpointSlices in the API server. Services are numbered.
 type objects struct {
 	client  kubernetes.Interface
+	size    int                          // of a slice, in endpoints; 0: endpointsPerService
 	slices  []*discoveryv1.EndpointSlice // as the API server last returned them
 	changes int                          // how many endpoints have been replaced
 }
@@ -67,7 +69,8 @@ func (o *objects) grow(b *testing.B, services int) {
 		if _, err = o.client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		o.slices[i], err = o.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(i), metav1.CreateOptions{})
+		made := slice(i, cmp.Or(o.size, endpointsPerService))
+		o.slices[i], err = o.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, made, metav1.CreateOptions{})
 		return err
 	}))
 }
@@ -100,7 +103,7 @@ func service(i int) *corev1.Service {
 }
 
 // slice is as the controller of EndpointSlices writes it.
-func slice(i int) *discoveryv1.EndpointSlice {
+func slice(i, size int) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name(i) + "-x7k2p",
@@ -115,8 +118,8 @@ func slice(i int) *discoveryv1.EndpointSlice {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](podPort), Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}
-	for j := range endpointsPerService {
-		n := i*endpointsPerService + j
+	for j := range size {
+		n := i*size + j
 		s.Endpoints = append(s.Endpoints, endpoint(i, n, address("10.128.0.0", n)))
 	}
 	return s

@@ -37,16 +37,21 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build builds the program, once, as users would.
-var build = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(buildFolder, "kube-proxy")
-	cmd := exec.Command("go", "build", "-o", path, "./examples/kube-proxy")
+// build and buildBrain build examples/kube-proxy and examples/brain, once, as users would.
+var (
+	build      = sync.OnceValues(func() (string, error) { return buildExample("kube-proxy") })
+	buildBrain = sync.OnceValues(func() (string, error) { return buildExample("brain") })
+)
+
+func buildExample(name string) (string, error) {
+	path := filepath.Join(buildFolder, name)
+	cmd := exec.Command("go", "build", "-o", path, "./examples/"+name)
 	cmd.Dir, cmd.Env = "../../..", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
-})
+}
 
 // program is a running child process.
 type program struct {
@@ -69,6 +74,13 @@ func (l *lab) start(args ...string) *program {
 func mustBuild(t *testing.T) (path string) {
 	t.Helper()
 	path, err := build()
+	require.NoError(t, err)
+	return path
+}
+
+func mustBuildBrain(t *testing.T) (path string) {
+	t.Helper()
+	path, err := buildBrain()
 	require.NoError(t, err)
 	return path
 }
