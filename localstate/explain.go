@@ -37,13 +37,15 @@ type PortExplanation struct {
 
 // EndpointExplanation is about one endpoint of one port: an entry of a slice.
 type EndpointExplanation struct {
-	Target        netip.AddrPort     `json:"target"`
-	EndpointSlice string             `json:"endpointSlice"`
-	Node          string             `json:"node,omitempty"`
-	Ready         bool               `json:"ready"`
-	Serving       bool               `json:"serving"`
-	Terminating   bool               `json:"terminating"`
-	Sets          model.EndpointSets `json:"sets"`
+	Target        netip.AddrPort `json:"target"`
+	EndpointSlice string         `json:"endpointSlice"`
+	Node          string         `json:"node,omitempty"`
+	// TargetRef is the object behind the endpoint, with Options.EndpointDetails.
+	TargetRef   model.TargetRef    `json:"targetRef,omitzero"`
+	Ready       bool               `json:"ready"`
+	Serving     bool               `json:"serving"`
+	Terminating bool               `json:"terminating"`
+	Sets        model.EndpointSets `json:"sets"`
 	// Reason is why it is in these sets and in no other.
 	Reason Reason `json:"reason"`
 	// Text is the reason in words.
@@ -145,7 +147,7 @@ func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family
 		value := c.model(e.Port, sets)
 		reason, text := x.explain(c, sets)
 		e.Endpoints = append(e.Endpoints, EndpointExplanation{
-			Target: c.target, EndpointSlice: c.slice.name, Node: value.Node,
+			Target: c.target, EndpointSlice: c.slice.name, Node: value.Node, TargetRef: value.Details.Get().TargetRef,
 			Ready: value.Ready, Serving: value.Serving, Terminating: value.Terminating,
 			Sets: sets, Reason: reason, Text: text,
 		})

@@ -1,6 +1,7 @@
 // Command mock is the example to read first: a service proxy whose dataplane is a table that it prints.
 //
 //	mock                                       plays a script of changes to a small cluster; no cluster is needed
+//	mock --page                                the same over and over, and shows it in a browser
 //	mock --once                                prints the routing table of that cluster, and ends
 //	mock --file DIR --node-name NODE           takes Kubernetes objects from files, and follows them
 //	mock --kubeconfig FILE --node-name NODE    takes them from an API server
@@ -14,14 +15,18 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/page"
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
@@ -39,12 +44,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var from source.Flags
 	from.Register(set, "node-1")
 	once := set.Bool("once", false, "print the routing table as it is when everything has been listed, and end")
+	showPage := set.Bool("page", false, "serve a page that shows what the proxy does, and play the script until interrupted")
+	address := set.String("page-address", "127.0.0.1:10249", "`address` of the page: a loopback address, for everybody who can reach it may see it")
 	pause := set.Duration("pause", 1500*time.Millisecond, "time between the steps of the script")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
 	if set.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+
+	if *once && *showPage {
+		return errors.New("--once and --page exclude each other")
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -54,20 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	screen := &screen{backend: newBackend(io.Discard), out: &lockedWriter{w: out}, listed: make(chan struct{})}
-	go func() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-screen.listed:
-		}
-		if *once {
-			cancel()
-		} else if play != nil {
-			play(ctx, screen, *pause)
-			cancel()
-		}
-	}()
-	return kubeproxy.Run(ctx, kubeproxy.Options{
+	opts := kubeproxy.Options{
 		Source: src,
 		Sink:   screen,
 		State: localstate.Options{
@@ -75,7 +73,57 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""}, // tell local pods by the node's podCIDRs
 		},
 		MinInterval: -1, // show every change as it comes
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	if *showPage {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *address)
+		if err != nil {
+			return fmt.Errorf("--page: %w; choose another address with --page-address", err)
+		}
+		fmt.Fprintf(screen.out, "The page is at http://%v/\n\n", listener.Addr())
+		opts.Health = health.New(health.Options{})
+		p := page.New(page.Options{Health: opts.Health})
+		opts.Sink = p.Sink(&described{screen: screen})
+		opts.State.EndpointDetails = true // the names of pods
+		runner, err := kubeproxy.New(ctx, opts)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		p.SetExplainer(runner)
+		wg.Go(func() {
+			if err := servePage(ctx, p, listener); err != nil {
+				fmt.Fprintln(screen.out, err)
+				cancel()
+			}
+		})
+		wg.Go(func() {
+			for play != nil && wait(ctx, screen.listed) {
+				play(ctx, screen, *pause)
+			}
+		})
+		return runner.Run(ctx)
+	}
+	wg.Go(func() {
+		if wait(ctx, screen.listed) && (play != nil || *once) {
+			if !*once {
+				play(ctx, screen, *pause)
+			}
+			cancel()
+		}
 	})
+	return kubeproxy.Run(ctx, opts)
+}
+
+// wait waits for something, and tells whether it came before ctx ended.
+func wait(ctx context.Context, what <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-what:
+		return ctx.Err() == nil
+	}
 }
 
 // choose returns the source that the flags name or, if they name none, the embedded cluster and what plays its script.

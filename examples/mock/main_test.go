@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -10,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"sigs.k8s.io/kube-proxy-lib/page"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -52,10 +58,40 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"two sources":             {[]string{"--file", "cluster", "--kubeconfig", "x"}, "exclude each other"},
 		"a file that is not":      {[]string{"--file", "nowhere"}, "nowhere"},
 		"a kubeconfig that isn't": {[]string{"--kubeconfig", "nowhere"}, "kubeconfig nowhere"},
+		"a page for a moment":     {[]string{"--page", "--once"}, "--once and --page exclude each other"},
+		"an address that is none": {[]string{"--page", "--page-address", "nowhere"}, "--page-address"},
 		"an unknown flag":         {[]string{"--twice"}, "-twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.ErrorContains(t, run(t.Context(), tc.args, &bytes.Buffer{}), tc.want)
 		})
 	}
+}
+
+// With --page the script is played again and again, and the page shows it, with what the backend made of a service.
+func TestThePage(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, []string{"--page", "--page-address", "127.0.0.1:0", "--pause", "1ms"}, w)
+		w.Close()
+	}()
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan())
+	_, url, ok := strings.Cut(lines.Text(), "The page is at ")
+	require.True(t, ok, lines.Text())
+	for lines.Scan() && !strings.Contains(lines.Text(), "once more from the beginning") {
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url + "api/service?namespace=kube-system&name=kube-dns")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	var shown page.Service
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&shown))
+	assert.Contains(t, shown.Rules, "10.96.0.10:53/UDP")
+	assert.Contains(t, shown.Pictures[0].Groups[0].Endpoints[0].Pod, "kube-system/coredns-", "the pods have names")
+	cancel()
+	assert.NoError(t, <-ended)
 }

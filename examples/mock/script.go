@@ -24,6 +24,7 @@ type script struct {
 	files   *watch.Files
 	cluster fstest.MapFS
 	steps   []string
+	played  bool // once or more often
 }
 
 func newScript() (*script, error) {
@@ -67,7 +68,7 @@ func (s *script) apply(folder string) error {
 	return nil
 }
 
-// play plays all steps, and at the end shows the table again.
+// play plays all steps, from the cluster as it was at first, and at the end shows the table again.
 func (s *script) play(ctx context.Context, screen *screen, pause time.Duration) {
 	wait := func() bool {
 		select {
@@ -78,6 +79,16 @@ func (s *script) play(ctx context.Context, screen *screen, pause time.Duration) 
 		}
 	}
 	fmt.Fprintln(screen.out)
+	if s.played {
+		s.cluster = fstest.MapFS{}
+		if err := s.apply("cluster"); err != nil {
+			fmt.Fprintln(screen.out, "  ", err)
+			return
+		}
+		fmt.Fprintln(screen.out, "0 and once more from the beginning")
+		s.files.SetFS(s.cluster)
+	}
+	s.played = true
 	for _, step := range s.steps {
 		if !wait() {
 			return

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/page"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// described is a sink that can be asked for the rows of a service, while it works: it is a sink.Describer, which the
+// page looks for. The sink's own methods are called from one goroutine, so it is enough that Sync is guarded.
+type described struct {
+	*screen
+	mu sync.Mutex
+}
+
+var _ sink.Describer = (*described)(nil)
+
+// Sync implements sink.Sink.
+func (d *described) Sync(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.screen.Sync(ctx)
+}
+
+// DescribeService implements sink.Describer: it returns the rows of the routing table.
+func (d *described) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	rows := d.table[name]
+	for _, r := range sortedRows(rows) {
+		fmt.Fprintf(w, "%s\tfrom %s:\t%v\n", r.destination, r.from, rows[r])
+	}
+	_ = w.Flush() // a Builder does not fail
+	return b.String(), nil
+}
+
+// servePage serves the page until ctx ends.
+func servePage(ctx context.Context, p *page.Page, listener net.Listener) error {
+	server := &http.Server{
+		Handler: p, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("page: %w", err)
+	}
+	return nil
+}

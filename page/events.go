@@ -1,0 +1,76 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+const (
+	// writeTimeout is how long a browser may take for one message.
+	writeTimeout = 15 * time.Second
+	// heartbeat is the most time between two messages, which also keep the times of the page right.
+	heartbeat = 10 * time.Second
+)
+
+// serveEvents tells a browser what changes, until it goes. Each message is the difference to what the same browser was
+// told before, made when it can be sent: however slow a browser is, there is never more than one message under way, and
+// nothing is queued for it.
+func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if !p.enter() {
+		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.MaxBrowsers), http.StatusServiceUnavailable)
+		return
+	}
+	defer p.leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var before *view
+	for {
+		now := p.view()
+		text, err := json.Marshal(p.message(before, &now))
+		if err != nil {
+			return // all of it can be encoded
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // where that can be done
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
+			return
+		}
+		if err := out.Flush(); err != nil {
+			return
+		}
+		before = &now
+		timer.Reset(p.opts.MinInterval)
+		select {
+		case <-r.Context().Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(heartbeat)
+		select {
+		case <-r.Context().Done():
+			return
+		case <-now.updated:
+		case <-timer.C:
+		}
+	}
+}
+
+// enter admits a browser, if there are not too many.
+func (p *Page) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.browsers >= p.opts.MaxBrowsers {
+		return false
+	}
+	p.browsers++
+	return true
+}
+
+func (p *Page) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.browsers--
+}

@@ -1,0 +1,155 @@
+package page
+
+import (
+	"embed"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+)
+
+// assets are what a browser loads; there is nothing else.
+//
+//go:embed assets
+var assets embed.FS
+
+// contentSecurityPolicy lets a browser run and load what is embedded, from the origin of the page, and nothing else: no
+// inline script or style, no eval, and no text that is made into HTML.
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// routes returns the handler.
+func (p *Page) routes() http.Handler {
+	mux := http.NewServeMux()
+	for path, file := range map[string]struct{ name, contentType string }{
+		"GET /{$}":      {"index.html", "text/html; charset=utf-8"},
+		"GET /page.js":  {"page.js", "text/javascript; charset=utf-8"},
+		"GET /page.css": {"page.css", "text/css; charset=utf-8"},
+		"GET /icon.svg": {"icon.svg", "image/svg+xml"},
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			text, err := assets.ReadFile("assets/" + file.name)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", file.contentType)
+			w.Header().Set("Cache-Control", "no-cache")
+			_, _ = w.Write(text) // who asked has gone
+		})
+	}
+	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) {
+		v := p.view()
+		writeJSON(w, p.state(&v, 0))
+	})
+	mux.HandleFunc("GET /api/services", p.serveServices)
+	mux.HandleFunc("GET /api/service", p.serveService)
+	mux.HandleFunc("GET /api/flow", p.serveFlow)
+	mux.HandleFunc("GET /api/events", p.serveEvents)
+	return p.guard(mux)
+}
+
+// guard refuses what no person who looks at the page asks for, and tells browsers to be strict.
+func (p *Page) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentSecurityPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		switch {
+		case !p.mayAskFor(r.Host):
+			http.Error(w, "this page is not served under the name "+strconv.Quote(r.Host)+
+				": ask for its IP address, for localhost, or for one of page.Options.Hosts", http.StatusForbidden)
+		case fromElsewhere(r):
+			http.Error(w, "this page answers no other site", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// mayAskFor tells whether a browser may know the page by a name. Any address will do: another site can have its own name
+// lead to the proxy, but not an address.
+func (p *Page) mayAskFor(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") ||
+		slices.ContainsFunc(p.opts.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
+}
+
+// fromElsewhere tells whether a browser asks on behalf of another origin. That somebody follows a link, or types the
+// address, is all right.
+func fromElsewhere(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+	default:
+		return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+	}
+	origin := r.Header.Get("Origin") // of browsers that do not know Sec-Fetch-Site
+	return origin != "" && origin != "http://"+r.Host && origin != "https://"+r.Host
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n')) // who asked has gone
+}
+
+func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
+	number := func(name string) int {
+		n, _ := strconv.Atoi(r.FormValue(name)) // 0 is the default
+		return n
+	}
+	v := p.view()
+	writeJSON(w, v.services(newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"), number("limit"))))
+}
+
+func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
+	name := model.ServiceName{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
+	v := p.view()
+	s := v.service(r.Context(), name)
+	if s == nil {
+		http.Error(w, "service "+strconv.Quote(name.String())+" is not known", http.StatusNotFound)
+		return
+	}
+	writeJSON(w, s)
+}
+
+func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
+	v := p.view()
+	if v.sync == nil {
+		http.Error(w, "nothing has been applied yet", http.StatusServiceUnavailable)
+		return
+	}
+	o, err := oracle.New(oracle.OfSnapshot(v.snapshot), p.opts.Config())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	answer, err := o.Ask(r.FormValue("q"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, answer)
+}

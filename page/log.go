@@ -1,0 +1,152 @@
+package page
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Event is something that happened.
+type Event struct {
+	// Number counts the events, from 1.
+	Number  uint64            `json:"number"`
+	At      time.Time         `json:"at"`
+	Kind    EventKind         `json:"kind"`
+	Service model.ServiceName `json:"service,omitzero"`
+	Text    string            `json:"text"`
+}
+
+// EventKind is what sort of event it is.
+type EventKind string
+
+const (
+	KindListed EventKind = "listed" // the first Sync
+	KindCame   EventKind = "came"   // a service
+	KindWent   EventKind = "went"   // a service
+	KindChange EventKind = "change" // of a service, or of its endpoints
+	KindNode   EventKind = "node"   // the node changed
+	KindError  EventKind = "error"  // a Sync failed
+)
+
+// log holds the last events.
+type log struct {
+	number uint64
+	ring   []Event
+}
+
+const (
+	maxEvents     = 200 // that are remembered
+	maxPerSync    = 50  // of one Sync that are told one by one
+	maxTold       = 3   // endpoints that an event names
+	maxErrorBytes = 2000
+)
+
+func (l *log) add(e Event) {
+	l.number++
+	e.Number = l.number
+	if len(l.ring) < maxEvents {
+		l.ring = append(l.ring, e)
+		return
+	}
+	l.ring[(l.number-1)%maxEvents] = e
+}
+
+// events returns them, the latest first.
+func (l *log) events() []Event {
+	list := make([]Event, 0, len(l.ring))
+	for i := range uint64(len(l.ring)) {
+		list = append(list, l.ring[(l.number-1-i)%maxEvents])
+	}
+	return list
+}
+
+func (l *log) listed(at time.Time, s *sink.Snapshot) {
+	l.add(Event{At: at.UTC(), Kind: KindListed,
+		Text: fmt.Sprintf("%d services with %d endpoints listed", s.NumServices(), s.NumEndpoints())})
+}
+
+// changes notes what differs between two snapshots.
+func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
+	at = at.UTC()
+	if !after.Node().Equal(before.Node()) && after.Node() != nil {
+		l.add(Event{At: at, Kind: KindNode, Text: after.Node().String()})
+	}
+	n := 0
+	for c := range after.ChangesSince(before) {
+		if n++; n > maxPerSync {
+			continue
+		}
+		e := Event{At: at, Service: c.Name, Kind: KindChange}
+		switch {
+		case c.Old == nil:
+			e.Kind, e.Text = KindCame, fmt.Sprintf("came, with %s", count(len(c.New.Endpoints), "endpoint"))
+		case c.New == nil:
+			e.Kind, e.Text = KindWent, "went"
+		default:
+			e.Text = changeText(&c)
+		}
+		l.add(e)
+	}
+	if n > maxPerSync {
+		l.add(Event{At: at, Kind: KindChange, Text: fmt.Sprintf("and %d more services", n-maxPerSync)})
+	}
+}
+
+// changeText says what is different about a service.
+func changeText(c *sink.Change) string {
+	var parts []string
+	if c.ServiceChanged() {
+		parts = append(parts, "the service itself changed")
+	}
+	var came, went, changed []string
+	nCame, nWent, nChanged := 0, 0, 0
+	note := func(list *[]string, n *int, e *model.Endpoint) {
+		if *n++; *n <= maxTold {
+			*list = append(*list, fmt.Sprintf("%v/%v", e.Target, e.Port.Protocol))
+		}
+	}
+	for before, after := range c.Endpoints() {
+		switch {
+		case before == nil:
+			note(&came, &nCame, after)
+		case after == nil:
+			note(&went, &nWent, before)
+		default:
+			note(&changed, &nChanged, after)
+		}
+	}
+	for _, g := range []struct {
+		n    int
+		verb string
+		list []string
+	}{{nCame, "came", came}, {nWent, "went", went}, {nChanged, "changed", changed}} {
+		if g.n == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s %s: %s", count(g.n, "endpoint"), g.verb, strings.Join(g.list, ", "))
+		if g.n > len(g.list) {
+			text += " ..."
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// count returns "1 endpoint" or "3 endpoints".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// shorten cuts a text that could be of any length.
+func shorten(s string) string {
+	if len(s) <= maxErrorBytes {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxErrorBytes], "") + " ..."
+}

@@ -1,0 +1,104 @@
+package page
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Options of a [Page]. The zero value is usable.
+type Options struct {
+	// Health is that of the proxy: when changes came and were applied.
+	Health *health.Proxy
+	// Config returns how the backend and its node are set up, as far as answers about packets depend on it. Nil: the
+	// zero [oracle.Config].
+	Config func() oracle.Config
+	// Hosts are names, besides localhost, by which browsers may ask for the page.
+	Hosts []string
+	// MaxBrowsers bounds how many browsers may follow the page at a time. Default 32.
+	MaxBrowsers int
+	// MinInterval is the least time between two messages to a browser. Default 500 ms.
+	MinInterval time.Duration
+}
+
+// Explainer says why endpoints are or are not used. A kubeproxy.Runner is one.
+type Explainer interface {
+	Explain(model.ServiceName) (*localstate.Explanation, bool)
+}
+
+// Page is an http.Handler that shows what a proxy does. Its methods may be called from any goroutine.
+type Page struct {
+	opts    Options
+	handler http.Handler
+
+	mu        sync.Mutex // guards the rest, and is never held while something waits
+	explainer Explainer
+	backend   sink.Sink
+	snapshot  *sink.Snapshot // of the last Sync
+	sync      *syncResult    // nil before the first one
+	failing   map[model.ServiceName][]string
+	log       log
+	updated   chan struct{} // closed at the next Sync
+	browsers  int
+}
+
+// syncResult is how the last Sync went.
+type syncResult struct {
+	At       time.Time `json:"at"`
+	Duration string    `json:"duration"`
+	Error    string    `json:"error,omitempty"`
+}
+
+const (
+	defaultMaxBrowsers = 32
+	defaultMinInterval = 500 * time.Millisecond
+)
+
+// New returns a page that shows nothing yet.
+func New(opts Options) *Page {
+	if opts.MaxBrowsers <= 0 {
+		opts.MaxBrowsers = defaultMaxBrowsers
+	}
+	if opts.MinInterval <= 0 {
+		opts.MinInterval = defaultMinInterval
+	}
+	if opts.Config == nil {
+		opts.Config = func() oracle.Config { return oracle.Config{} }
+	}
+	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{})}
+	p.handler = p.routes()
+	return p
+}
+
+// ServeHTTP implements http.Handler. Mount it with http.StripPrefix, and a path that ends in a slash.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.ServeHTTP(w, r) }
+
+// SetExplainer has the page say why endpoints are not used.
+func (p *Page) SetExplainer(e Explainer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.explainer = e
+}
+
+// view is what the page shows at a moment.
+type view struct {
+	snapshot  *sink.Snapshot
+	explainer Explainer
+	backend   sink.Sink
+	sync      *syncResult
+	failing   map[model.ServiceName][]string // never written to
+	events    []Event                        // never written to
+	updated   <-chan struct{}
+}
+
+func (p *Page) view() view {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return view{p.snapshot, p.explainer, p.backend, p.sync, p.failing, p.log.events(), p.updated}
+}

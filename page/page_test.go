@@ -1,0 +1,305 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+const cluster, local = model.ClusterSet, model.LocalSet
+
+func TestTheSinkPassesEverythingOn(t *testing.T) {
+	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return New(Options{}).Sink(next) }))
+	failure := errors.New("refused")
+	s := New(Options{}).Sink(&backend{err: failure})
+	assert.ErrorIs(t, s.Sync(t.Context()), failure)
+}
+
+func TestServicesAreFound(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	web, dns := service("web", 1, true), service("dns", 2, false)
+	dns.Ports[0].Port, dns.Name.Namespace = 53, "system"
+	web.ExternalIPs = []netip.Addr{netip.MustParseAddr("2001:db8::80")}
+	for _, s := range []*model.Service{web, dns, service("empty", 3, false)} {
+		r.sink.SetService(s)
+	}
+	r.sink.SetEndpoint(endpoint(web, "10.244.1.5:8080", cluster|local))
+	r.sink.SetEndpoint(endpoint(web, "10.244.2.5:8080", cluster))
+	r.sink.SetEndpoint(endpoint(dns, "10.244.2.9:53", cluster))
+	r.apply()
+	for query, want := range map[string]string{
+		"":            "shop/empty shop/web system/dns",
+		"web":         "shop/web",
+		"SHOP":        "shop/empty shop/web",
+		"shop/w":      "shop/web",
+		"shop em":     "shop/empty",
+		"10.96.":      "shop/empty shop/web system/dns",
+		"10.96.0.2":   "system/dns",
+		"2001:db8::8": "shop/web",
+		"10.244.2":    "shop/web system/dns",
+		"53":          "system/dns",
+		"30001":       "shop/web",
+		"99999":       "",
+		"none":        "",
+		"shop system": "",
+		"<script>":    "",
+	} {
+		got := get[Services](r, "/api/services", "q", query)
+		var names []string
+		for _, s := range got.Services {
+			names = append(names, s.Name.String())
+		}
+		assert.Equal(t, want, strings.Join(names, " "), query)
+		assert.Equal(t, len(names), got.Total, query)
+	}
+
+	got := get[Services](r, "/api/services", "offset", "1", "limit", "1")
+	assert.Equal(t, 3, got.Total)
+	require.Len(t, got.Services, 1)
+	assert.Equal(t, Summary{Name: web.Name, Type: model.ServiceTypeNodePort, ClusterIPs: web.ClusterIPs, Ports: []string{"80/TCP"},
+		Endpoints: 2, Status: StatusOK}, got.Services[0])
+	assert.Empty(t, get[Services](r, "/api/services", "offset", "5").Services)
+	assert.Len(t, get[Services](r, "/api/services", "offset", "-5", "limit", "x").Services, 3)
+}
+
+func TestProblemsAreFound(t *testing.T) {
+	b := &backend{}
+	r := newRig(t, b, Options{})
+	fine, empty, nobodyHere, failing := service("fine", 1, true), service("empty", 2, false), service("remote", 3, true), service("wrong", 4, false)
+	for _, s := range []*model.Service{fine, empty, nobodyHere, failing} {
+		r.sink.SetService(s)
+	}
+	for _, s := range []*model.Service{fine, failing} {
+		r.sink.SetEndpoint(endpoint(s, "10.244.1.5:8080", cluster|local))
+	}
+	r.sink.SetEndpoint(endpoint(nobodyHere, "10.244.2.5:8080", cluster))
+	b.err = &sink.PortError{Port: failing.PortName(failing.Ports[0]), Family: model.IPv4, Err: errors.New("no room")}
+	require.Error(t, r.sink.Sync(t.Context()))
+	got := get[Services](r, "/api/services", "problems", "true")
+	problems := map[string]string{}
+	for _, s := range got.Services {
+		problems[s.Name.Name] = string(s.Status) + ": " + s.Problem
+	}
+	assert.Equal(t, map[string]string{
+		"empty":  "empty: traffic to the cluster IP is rejected",
+		"remote": "empty: traffic from outside is dropped",
+		"wrong":  "failing: service port shop/wrong:http/TCP (IPv4): no room",
+	}, problems)
+	assert.Equal(t, 3, got.Total)
+	assert.Equal(t, 1, get[State](r, "/api/state").Failing)
+
+	b.err = nil
+	r.apply()
+	assert.Equal(t, 2, get[Services](r, "/api/services", "problems", "true").Total)
+}
+
+// explainer says the same of every service.
+type explainer struct{ explanation *localstate.Explanation }
+
+func (e explainer) Explain(model.ServiceName) (*localstate.Explanation, bool) {
+	return e.explanation, e.explanation != nil
+}
+
+func TestAServiceIsDrawn(t *testing.T) {
+	b := &backend{rules: "add rule"}
+	r := newRig(t, b, Options{})
+	web := service("web", 1, true)
+	r.sink.SetService(web)
+	here := endpoint(web, "10.244.1.5:8080", cluster|local)
+	here.Details = model.NewDetails(model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-1"}})
+	r.sink.SetEndpoint(here)
+	r.sink.SetEndpoint(endpoint(web, "10.244.2.5:8080", cluster))
+	r.apply()
+	r.SetExplainer(explainer{&localstate.Explanation{UnmatchedPorts: []string{`"x" 1/TCP in slice s`}, Ports: []localstate.PortExplanation{{
+		Port: here.Port, Family: "IPv4", Topology: "none: no hints", Endpoints: []localstate.EndpointExplanation{
+			{Target: here.Target, Sets: cluster | local, Text: "ready, of course"},
+			{Target: netip.MustParseAddrPort("10.244.1.6:8080"), Node: "n1", Text: "not ready", Reason: localstate.ReasonNotReady,
+				TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-2"}},
+		},
+	}}}})
+
+	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	assert.Equal(t, "add rule", got.Rules)
+	assert.Equal(t, []string{`port "x" 1/TCP in slice s matches no port of the service`}, got.Notes)
+	require.Len(t, got.Pictures, 1, "the service has no IPv6")
+	p := got.Pictures[0]
+	assert.Equal(t, "none: no hints", p.Topology)
+	var groups, ways []string
+	for _, g := range p.Groups {
+		for _, e := range g.Endpoints {
+			groups = append(groups, fmt.Sprintf("%s: %v %s %s %v %s", g.Title, e.Target, e.Pod, e.Node, e.Local, e.Why))
+		}
+	}
+	assert.Equal(t, []string{
+		"on this node: for all traffic: 10.244.1.5:8080 shop/web-1 n1 true ready, of course",
+		"for traffic that may leave this node: 10.244.2.5:8080  n2 false ready",
+		"not used: 10.244.1.6:8080 shop/web-2 n1 true not ready",
+	}, groups)
+	for _, w := range p.Ways {
+		ways = append(ways, fmt.Sprintf("%s to %s %v: %s, %s (%s): %v%s", w.From, w.Kind, w.To, w.Policy, w.Source, w.Rule, w.Groups, w.Empty))
+	}
+	assert.Equal(t, []string{
+		"anyone to cluster IP [10.96.0.1:80/TCP]: any endpoint, masqueraded unless local pod (S28): [0 1]",
+		"outside to node port [192.0.2.1:30001/TCP]: endpoints on this node only, source address kept (S27): [0]",
+		"pods of this node to node port [192.0.2.1:30001/TCP]: any endpoint, source address kept (S27): [0 1]",
+		"this node to node port [192.0.2.1:30001/TCP]: any endpoint, source masqueraded (S27): [0 1]",
+	}, ways)
+
+	// Traffic that finds nobody is said to be dropped or rejected, and a backend that cannot tell is shown to fail.
+	b.rules = ""
+	r.sink.DeleteEndpoint(here.Key())
+	r.apply()
+	got = get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	assert.Equal(t, "dropped", got.Pictures[0].Ways[1].Empty)
+	assert.Equal(t, "no rules of shop/web", got.RulesError)
+}
+
+func TestAddressesAreGatheredWhereTheyAreTreatedAlike(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	s := service("web", 1, false)
+	s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8::1")}
+	for i := range 9 {
+		s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
+	}
+	s.Ports[0].RoutesIPv4 = model.NewRoutes(model.RoutePolicy{ClusterIP: true, ExternalAddresses: true})
+	ways := func() (list []string) {
+		r.sink.SetService(s)
+		r.apply()
+		for _, w := range get[Service](r, "/api/service", "namespace", "shop", "name", "web").Pictures[0].Ways {
+			list = append(list, fmt.Sprintf("%s: %s %d+%d", w.From, w.Kind, len(w.To), w.MoreTo))
+		}
+		return list
+	}
+	assert.Equal(t, []string{"anyone: cluster IP 1+0", "anyone: load-balancer VIP, external IP 6+4"}, ways())
+	restricted := *s
+	restricted.LoadBalancerSourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	s = &restricted
+	assert.Equal(t, []string{"anyone: cluster IP 1+0", "anyone: load-balancer VIP, for 1 source range only 1+0", "anyone: external IP 6+3"}, ways())
+}
+
+func TestServicesThatAreNot(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	r.apply()
+	assert.Equal(t, http.StatusNotFound, r.request("/api/service?namespace=shop&name=web").Code)
+	r.SetExplainer(explainer{&localstate.Explanation{Skipped: "type ExternalName"}})
+	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	assert.Nil(t, got.Service)
+	assert.Equal(t, []string{"skipped: type ExternalName"}, got.Notes)
+}
+
+// However big a service is, its answer is not.
+func TestAnswersAreBounded(t *testing.T) {
+	b := &backend{rules: strings.Repeat("x", maxRulesBytes+1), err: errors.New(strings.Repeat("e", 100_000))}
+	r := newRig(t, b, Options{})
+	s := service("web", 1, false)
+	r.sink.SetService(s)
+	for i := range 10_000 {
+		r.sink.SetEndpoint(endpoint(s, fmt.Sprintf("10.%d.%d.1:80", i>>8, i&255), cluster))
+	}
+	require.Error(t, r.sink.Sync(t.Context()))
+	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	require.Len(t, got.Pictures[0].Groups, 1)
+	assert.Len(t, got.Pictures[0].Groups[0].Endpoints, maxEndpointsShown)
+	assert.Equal(t, 10_000-maxEndpointsShown, got.Pictures[0].Groups[0].More)
+	assert.Less(t, len(got.Rules), maxRulesBytes+100)
+	assert.Less(t, r.request("/api/service?namespace=shop&name=web").Body.Len(), maxRulesBytes+100_000)
+	assert.Less(t, len(get[State](r, "/api/state").Events[0].Text), 3000)
+}
+
+func TestThePageAnswersQuestionsAboutPackets(t *testing.T) {
+	var config oracle.Config
+	r := newRig(t, nil, Options{Config: func() oracle.Config { return config }})
+	assert.Equal(t, http.StatusServiceUnavailable, r.request("/api/flow?q=x").Code, "nothing is known yet")
+	web := service("web", 1, true)
+	r.sink.SetService(web)
+	r.sink.SetEndpoint(endpoint(web, "10.244.1.5:8080", cluster|local))
+	r.apply()
+	const question = "outside 203.0.113.7 -> 192.0.2.1:30001"
+	got := get[oracle.Answer](r, "/api/flow", "q", question)
+	assert.Equal(t, oracle.Deliver, got.Outcome.Verdict)
+	config.NodePortCIDRs = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	assert.Equal(t, oracle.NotOurs, get[oracle.Answer](r, "/api/flow", "q", question).Outcome.Verdict)
+	w := r.request("/api/flow?q=nonsense")
+	assert.Equal(t, http.StatusBadRequest, w.Code)
+	assert.Contains(t, w.Body.String(), "not of the form")
+}
+
+func TestStateSaysHowTheProxyDoes(t *testing.T) {
+	h := health.New(health.Options{})
+	b := &backend{}
+	r := newRig(t, b, Options{Health: h})
+	assert.Equal(t, "listing", get[State](r, "/api/state").Phase)
+	h.SetPhase(health.Serving)
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.FixedZone("", 3600))
+	h.Queued(model.IPv4, at)
+	h.Flushed(model.IPv4)
+	web := service("web", 1, false)
+	r.sink.SetService(web)
+	r.apply()
+	b.repairs = []sink.Repair{{At: at, Family: model.IPv6, Err: errors.New("busy")}, {At: at, Family: model.IPv4}}
+	r.sink.SetEndpoint(endpoint(web, "10.244.1.5:8080", cluster))
+	r.sink.SetEndpoint(endpoint(web, "10.244.1.6:8080", cluster))
+	b.err = &sink.FamilyError{Family: model.IPv4, Err: errors.New("no memory")}
+	require.Error(t, r.sink.Sync(t.Context()))
+	require.Error(t, r.sink.Sync(t.Context())) // the same error again is no news
+	b.err = nil
+	r.sink.DeleteEndpoint(endpoint(web, "10.244.1.5:8080", cluster).Key())
+	r.sink.SetService(service("new", 2, false))
+	r.apply()
+	r.sink.DeleteService(web.Name)
+	r.apply()
+
+	s := get[State](r, "/api/state")
+	assert.Equal(t, "serving", s.Phase)
+	assert.Equal(t, []Family{{Family: "IPv4", LastQueued: at.UTC(), OldestPending: at.UTC(), Healthy: true}}, s.Families)
+	assert.Equal(t, &Repairs{Total: 7, Last: []Repair{{At: at.UTC(), Family: "IPv6", Error: "busy"}, {At: at.UTC(), Family: "IPv4"}}}, s.Repairs)
+	assert.Equal(t, "n1", s.Node.Name)
+	assert.Equal(t, 1, s.Services)
+	assert.Empty(t, s.Sync.Error)
+	var events []string
+	for i, e := range s.Events {
+		assert.EqualValues(t, len(s.Events)-i, e.Number)
+		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s", strings.TrimPrefix(e.Service.String(), "/"), e.Text)))
+	}
+	assert.Equal(t, []string{
+		"shop/web went",
+		"shop/web 1 endpoint went: 10.244.1.5:8080/TCP",
+		"shop/new came, with 0 endpoints",
+		"IPv4: no memory",
+		"shop/web 2 endpoints came: 10.244.1.5:8080/TCP, 10.244.1.6:8080/TCP",
+		"1 services with 0 endpoints listed",
+	}, events)
+}
+
+func TestTheLogIsBounded(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	r.apply()
+	for wave := range 10 {
+		for i := range 100 {
+			r.sink.SetService(service(fmt.Sprintf("s%d-%d", wave, i), i, false))
+		}
+		r.apply()
+	}
+	s := get[State](r, "/api/state")
+	assert.Len(t, s.Events, maxEventsSent)
+	assert.Equal(t, "and 50 more services", s.Events[0].Text)
+	v := r.view()
+	assert.Len(t, v.events, maxEvents)
+	for i := range v.events[1:] {
+		require.Equal(t, v.events[i].Number-1, v.events[i+1].Number)
+	}
+}

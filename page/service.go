@@ -1,0 +1,317 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Service is what api/service returns.
+type Service struct {
+	Revision uint64            `json:"revision"`
+	Name     model.ServiceName `json:"name"`
+	// Service is the service as the backend was told, nil if it was told of none with this name.
+	Service *model.Service `json:"service"`
+	Summary *Summary       `json:"summary,omitempty"`
+	// Pictures are the ways of its traffic, for each port and family.
+	Pictures []Picture `json:"pictures"`
+	// Notes are what else is to be known of it: why it is skipped, ports that match nothing, addresses that are none.
+	Notes []string `json:"notes,omitempty"`
+	// Rules are what the backend made of it, and RulesError why that is not known; both are empty if the backend is not
+	// a [sink.Describer].
+	Rules      string `json:"rules,omitempty"`
+	RulesError string `json:"rulesError,omitempty"`
+}
+
+// Picture is the ways of the traffic to one port in one family.
+type Picture struct {
+	Port     model.PortName `json:"port"`
+	Family   string         `json:"family"`
+	Topology string         `json:"topology,omitempty"`
+	Ways     []Way          `json:"ways"`
+	// Groups are the endpoints, by the sets that they are in. Those that get no traffic come last.
+	Groups []Group `json:"groups"`
+}
+
+// Way is a kind of traffic.
+type Way struct {
+	From string `json:"from"`
+	// To are the first addresses, as "10.96.0.10:53/UDP", and MoreTo is how many there are besides. Kind is what they
+	// are.
+	To     []string `json:"to"`
+	MoreTo int      `json:"moreTo,omitempty"`
+	Kind   string   `json:"kind"`
+	// Policy is where the traffic may go, Source what becomes of its source address, Rule the rule that says so.
+	Policy string `json:"policy"`
+	Source string `json:"source"`
+	Rule   string `json:"rule"`
+	// Groups are the indices of the groups that it reaches. If there are none, Empty says what becomes of it.
+	Groups []int  `json:"groups"`
+	Empty  string `json:"empty,omitempty"`
+}
+
+// Group is endpoints that are in the same sets.
+type Group struct {
+	Title string `json:"title"`
+	Used  bool   `json:"used"`
+	// Endpoints are the first ones, and More is how many there are besides.
+	Endpoints []Endpoint `json:"endpoints"`
+	More      int        `json:"more,omitempty"`
+
+	sets model.EndpointSets
+}
+
+// Endpoint is an endpoint in a picture.
+type Endpoint struct {
+	Target netip.AddrPort `json:"target"`
+	Pod    string         `json:"pod,omitempty"`
+	Node   string         `json:"node,omitempty"`
+	Local  bool           `json:"local"`
+	// Why says why it is used or not.
+	Why string `json:"why,omitempty"`
+}
+
+const (
+	maxEndpointsShown = 200 // of a group
+	maxAddressesShown = 6   // of a way
+	maxNotes          = 50
+	maxRulesBytes     = 256 << 10
+)
+
+// service returns what is known of a service, or nil if nothing is.
+func (v *view) service(ctx context.Context, name model.ServiceName) *Service {
+	out := &Service{Revision: v.snapshot.Revision(), Name: name, Pictures: []Picture{}}
+	var explanation *localstate.Explanation
+	if v.explainer != nil {
+		explanation, _ = v.explainer.Explain(name)
+	}
+	entry := v.snapshot.Service(name)
+	if entry == nil && explanation == nil {
+		return nil
+	}
+	if explanation != nil {
+		out.Notes = notesOf(explanation)
+	}
+	if entry == nil {
+		return out
+	}
+	summary := v.summary(entry)
+	out.Service, out.Summary = entry.Service, &summary
+	for _, port := range entry.Service.Ports {
+		for _, f := range model.Families() {
+			if port.Routes(f) != (model.Routes{}) {
+				out.Pictures = append(out.Pictures, v.picture(entry, port, f, explanation))
+			}
+		}
+	}
+	if d, ok := v.backend.(sink.Describer); ok {
+		rules, err := d.DescribeService(ctx, name)
+		if err != nil {
+			out.RulesError = err.Error()
+		}
+		if len(rules) > maxRulesBytes {
+			rules = rules[:maxRulesBytes] + "\n... and more\n"
+		}
+		out.Rules = rules
+	}
+	return out
+}
+
+func notesOf(e *localstate.Explanation) (notes []string) {
+	if e.Skipped != "" {
+		notes = append(notes, "skipped: "+e.Skipped)
+	}
+	for _, p := range e.UnmatchedPorts {
+		notes = append(notes, "port "+p+" matches no port of the service")
+	}
+	for _, a := range e.InvalidAddresses {
+		notes = append(notes, fmt.Sprintf("%q is not an IP address of its slice's family", a))
+	}
+	if more := len(notes) - maxNotes; more > 0 {
+		notes = append(notes[:maxNotes], fmt.Sprintf("and %d more", more))
+	}
+	return notes
+}
+
+// picture draws one port in one family.
+func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Family, x *localstate.Explanation) Picture {
+	p := Picture{Port: e.Service.PortName(port), Family: f.String(), Ways: []Way{}}
+	why := map[netip.AddrPort]string{}
+	var known []localstate.EndpointExplanation
+	if x != nil {
+		for i := range x.Ports {
+			if x.Ports[i].Port == p.Port && x.Ports[i].Family == p.Family {
+				p.Topology, known = x.Ports[i].Topology, x.Ports[i].Endpoints
+			}
+		}
+	}
+	for i := range known {
+		if known[i].Reason != localstate.ReasonDuplicate {
+			why[known[i].Target] = known[i].Text
+		}
+	}
+
+	routes := port.Routes(f)
+	groups := newGroups(routes.Sets())
+	for _, ep := range e.PortEndpoints(port.Name, port.Protocol) {
+		if ep.Family() != f {
+			continue
+		}
+		groups.add(ep.Sets&routes.Sets(), endpointOf(ep, why[ep.Target]))
+		delete(why, ep.Target)
+	}
+	for i := range known {
+		// What the backend was not told of, because nothing is sent there.
+		if text, ok := why[known[i].Target]; ok && known[i].Sets == 0 {
+			k := &known[i]
+			groups.add(0, Endpoint{Target: k.Target, Node: k.Node, Pod: podName(k.TargetRef), Why: text,
+				Local: v.snapshot.Node() != nil && k.Node != "" && k.Node == v.snapshot.Node().Name})
+			delete(why, k.Target)
+		}
+	}
+	p.Groups = groups.list()
+	p.addWays(e.Service, port, f, v.snapshot.Node())
+	return p
+}
+
+func endpointOf(ep *model.Endpoint, why string) Endpoint {
+	switch {
+	case why != "":
+	case ep.Draining():
+		why = "serving while it terminates"
+	case ep.Sets == 0:
+		why = "not used on this node"
+	case ep.Ready:
+		why = "ready"
+	}
+	return Endpoint{Target: ep.Target, Pod: podName(ep.Details.Get().TargetRef), Node: ep.Node, Local: ep.Local, Why: why}
+}
+
+func podName(ref model.TargetRef) string {
+	if ref.Kind != "Pod" {
+		return ""
+	}
+	return ref.Namespace + "/" + ref.Name
+}
+
+// groups collects endpoints by their sets.
+type groups map[model.EndpointSets]*Group
+
+// newGroups returns the groups that there can be, for a port whose routes use these sets.
+func newGroups(used model.EndpointSets) groups {
+	both, onlyCluster := "on this node: for all traffic", "for traffic that may leave this node"
+	if used != model.ClusterSet|model.LocalSet {
+		both, onlyCluster = "in use", "in use"
+	}
+	g := groups{}
+	for sets, title := range map[model.EndpointSets]string{
+		model.ClusterSet | model.LocalSet: both,
+		model.ClusterSet:                  onlyCluster,
+		model.LocalSet:                    "on this node: for traffic that must stay here",
+		0:                                 "not used",
+	} {
+		g[sets] = &Group{Title: title, Used: sets != 0, sets: sets, Endpoints: []Endpoint{}}
+	}
+	return g
+}
+
+func (g groups) add(sets model.EndpointSets, e Endpoint) {
+	group := g[sets]
+	if len(group.Endpoints) < maxEndpointsShown {
+		group.Endpoints = append(group.Endpoints, e)
+	} else {
+		group.More++
+	}
+}
+
+func (g groups) list() []Group {
+	list := []Group{}
+	for _, sets := range []model.EndpointSets{model.ClusterSet | model.LocalSet, model.LocalSet, model.ClusterSet, 0} {
+		if len(g[sets].Endpoints) > 0 {
+			list = append(list, *g[sets])
+		}
+	}
+	return list
+}
+
+// addWays adds the ways by which the port is reached.
+func (p *Picture) addWays(s *model.Service, port model.ServicePort, f model.Family, node *model.Node) {
+	routes := port.Routes(f)
+	at := func(list []netip.Addr, number uint16) (texts []string) {
+		for _, a := range list {
+			if model.FamilyOf(a) == f && number != 0 {
+				texts = append(texts, fmt.Sprintf("%v/%v", netip.AddrPortFrom(a, number), port.Protocol))
+			}
+		}
+		return texts
+	}
+	if to := at(s.ClusterIPs, port.Port); len(to) > 0 && routes.ClusterIP.Endpoints != 0 {
+		p.add("anyone", to, "cluster IP", routes.ClusterIP, "S28")
+	}
+	external := func(to []string, kind string, only []netip.Prefix) {
+		if len(to) == 0 || routes.External.Endpoints == 0 {
+			return
+		}
+		if len(only) > 0 {
+			kind += fmt.Sprintf(", for %s only", count(len(only), "source range"))
+		}
+		if routes.ExternalFromPod == routes.External && routes.ExternalFromNode == routes.External {
+			p.add("anyone", to, kind, routes.External, "S27")
+			return
+		}
+		p.add("outside", to, kind, routes.External, "S27")
+		p.add("pods of this node", to, kind, routes.ExternalFromPod, "S27")
+		p.add("this node", to, kind, routes.ExternalFromNode, "S27")
+	}
+	vips, ranges := at(s.LoadBalancerIPs, port.Port), s.SourceRanges(f)
+	var to []string
+	var kinds []string
+	also := func(kind string, list []string) {
+		if len(list) > 0 {
+			to, kinds = append(to, list...), append(kinds, kind)
+		}
+	}
+	if len(ranges) > 0 { // which restrict VIPs, and nothing else (S26)
+		external(vips, "load-balancer VIP", ranges)
+	} else {
+		also("load-balancer VIP", vips)
+	}
+	also("external IP", at(s.ExternalIPs, port.Port))
+	if node != nil {
+		also("node port", at(node.IPs, port.NodePort))
+	}
+	external(to, strings.Join(kinds, ", "), nil)
+}
+
+func (p *Picture) add(from string, to []string, kind string, r model.Route, rule string) {
+	w := Way{From: from, To: to, Kind: kind, Rule: rule, Groups: []int{}, Policy: "any endpoint"}
+	if r.Endpoints == model.LocalSet {
+		w.Policy = "endpoints on this node only"
+	}
+	switch r.Masquerade {
+	case model.MasqueradeAlways:
+		w.Source = "source masqueraded"
+	case model.MasqueradeUnlessLocalPod:
+		w.Source = "masqueraded unless local pod"
+	default:
+		w.Source = "source address kept"
+	}
+	if w.MoreTo = max(len(to)-maxAddressesShown, 0); w.MoreTo > 0 {
+		w.To = slices.Clip(to[:maxAddressesShown])
+	}
+	for i := range p.Groups {
+		if p.Groups[i].sets.Has(r.Endpoints) {
+			w.Groups = append(w.Groups, i)
+		}
+	}
+	if len(w.Groups) == 0 {
+		w.Empty = verb(r.Empty)
+	}
+	p.Ways = append(p.Ways, w)
+}

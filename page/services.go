@@ -1,0 +1,213 @@
+package page
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Services is what api/services returns: a part of the services that match.
+type Services struct {
+	Revision uint64 `json:"revision"`
+	// Total is how many match; Offset is how many of them are before the first one in Services.
+	Total    int       `json:"total"`
+	Offset   int       `json:"offset"`
+	Services []Summary `json:"services"`
+}
+
+// Summary is a service in a list.
+type Summary struct {
+	Name       model.ServiceName `json:"name"`
+	Type       model.ServiceType `json:"type,omitempty"`
+	ClusterIPs []netip.Addr      `json:"clusterIPs"`
+	// Ports are the first ones, as "80/TCP"; MorePorts is how many there are besides.
+	Ports     []string `json:"ports"`
+	MorePorts int      `json:"morePorts,omitempty"`
+	// Endpoints is how many endpoints get traffic, of the port and family that has most.
+	Endpoints int    `json:"endpoints"`
+	Status    Status `json:"status"`
+	// Problem says what is wrong, if anything is.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Status says how a service does.
+type Status string
+
+const (
+	StatusOK      Status = "ok"
+	StatusEmpty   Status = "empty"   // traffic of some kind is rejected or dropped, because nobody is there to take it
+	StatusFailing Status = "failing" // the backend could not apply it
+)
+
+const (
+	defaultLimit, maxLimit = 100, 1000
+	maxPortsListed         = 4
+)
+
+// query says which services are asked for.
+type query struct {
+	words         []string
+	problems      bool
+	offset, limit int
+}
+
+func newQuery(text string, problems bool, offset, limit int) query {
+	if limit <= 0 {
+		limit = defaultLimit
+	}
+	return query{strings.Fields(strings.ToLower(text)), problems, max(offset, 0), min(limit, maxLimit)}
+}
+
+// services returns the services that a query is about.
+func (v *view) services(q query) *Services {
+	out := &Services{Revision: v.snapshot.Revision(), Offset: q.offset, Services: []Summary{}}
+	if len(q.words) == 0 && !q.problems {
+		out.Total = v.snapshot.NumServices()
+	}
+	n := 0
+	for e := range v.snapshot.Services() {
+		if !q.matches(e) || q.problems && v.summary(e).Status == StatusOK {
+			continue
+		}
+		if n++; n > q.offset && len(out.Services) < q.limit {
+			out.Services = append(out.Services, v.summary(e))
+		}
+		if out.Total > 0 && len(out.Services) == q.limit {
+			return out
+		}
+	}
+	out.Total = n
+	return out
+}
+
+// matches tells whether every word is found in the service.
+func (q *query) matches(e *sink.ServiceEntry) bool {
+	for _, w := range q.words {
+		if !matches(e, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches tells whether a word is part of a name, begins an address, or is a port.
+func matches(e *sink.ServiceEntry, word string) bool {
+	s := e.Service
+	if strings.Contains(strings.ToLower(s.Name.String()), word) {
+		return true
+	}
+	if strings.Trim(word, "0123456789") == "" {
+		n, err := strconv.ParseUint(word, 10, 16)
+		for i := range s.Ports {
+			if err == nil && (s.Ports[i].Port == uint16(n) || s.Ports[i].NodePort == uint16(n)) {
+				return true
+			}
+		}
+	}
+	if !strings.ContainsAny(word, ".:") {
+		return false
+	}
+	for _, list := range [][]netip.Addr{s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs} {
+		for _, a := range list {
+			if strings.HasPrefix(a.String(), word) {
+				return true
+			}
+		}
+	}
+	var buffer [64]byte
+	for _, ep := range e.Endpoints {
+		if strings.HasPrefix(string(ep.Target.Addr().AppendTo(buffer[:0])), word) {
+			return true
+		}
+	}
+	return false
+}
+
+// summary returns a service as it is listed.
+func (v *view) summary(e *sink.ServiceEntry) Summary {
+	s := e.Service
+	out := Summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: StatusOK}
+	if out.ClusterIPs == nil {
+		out.ClusterIPs = []netip.Addr{}
+	}
+	for i, p := range s.Ports {
+		if i < maxPortsListed {
+			out.Ports = append(out.Ports, strconv.Itoa(int(p.Port))+"/"+p.Protocol.String())
+		}
+		counts := countEndpoints(e, &p)
+		for f := range counts {
+			out.Endpoints = max(out.Endpoints, counts[f].used)
+			if out.Problem == "" {
+				out.Problem = counts[f].problem(p.Routes(model.Families()[f]))
+			}
+		}
+	}
+	out.MorePorts = max(len(s.Ports)-maxPortsListed, 0)
+	if out.Problem != "" {
+		out.Status = StatusEmpty
+	}
+	if failing := v.failing[s.Name]; len(failing) > 0 {
+		out.Status, out.Problem = StatusFailing, shorten(strings.Join(failing, "; "))
+	}
+	return out
+}
+
+// counts are how many endpoints of a port and family are in which set.
+type counts struct{ used, cluster, local int }
+
+// countEndpoints counts those of a port, for both families.
+func countEndpoints(e *sink.ServiceEntry, p *model.ServicePort) (n [2]counts) {
+	for _, ep := range e.PortEndpoints(p.Name, p.Protocol) {
+		c := &n[0]
+		if ep.Family() == model.IPv6 {
+			c = &n[1]
+		}
+		if ep.Sets != 0 {
+			c.used++
+		}
+		if ep.Sets.Has(model.ClusterSet) {
+			c.cluster++
+		}
+		if ep.Sets.Has(model.LocalSet) {
+			c.local++
+		}
+	}
+	return n
+}
+
+// problem says whose traffic finds no endpoint, "" if all does.
+func (c *counts) problem(r model.Routes) string {
+	for _, way := range []struct {
+		traffic string
+		route   model.Route
+	}{
+		{"traffic to the cluster IP", r.ClusterIP},
+		{"traffic from outside", r.External},
+		{"external traffic from pods of this node", r.ExternalFromPod},
+		{"external traffic from the node", r.ExternalFromNode},
+	} {
+		if way.route.Endpoints != 0 && c.of(way.route.Endpoints) == 0 {
+			return way.traffic + " is " + verb(way.route.Empty)
+		}
+	}
+	return ""
+}
+
+// of returns how many there are in a set.
+func (c *counts) of(set model.EndpointSets) int {
+	if set == model.LocalSet {
+		return c.local
+	}
+	return c.cluster
+}
+
+// verb says what becomes of a packet that finds no endpoint.
+func verb(v model.Verdict) string {
+	if v == model.Drop {
+		return "dropped"
+	}
+	return "rejected"
+}

@@ -1,0 +1,123 @@
+package page
+
+import (
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// State is what api/state returns, and what each message of api/events says.
+type State struct {
+	Revision  uint64      `json:"revision"`
+	Node      *model.Node `json:"node"`
+	Services  int         `json:"services"`
+	Endpoints int         `json:"endpoints"`
+	// Phase says how far the proxy has come; see [health.Phase]. It is "" without Options.Health.
+	Phase    string   `json:"phase,omitempty"`
+	Families []Family `json:"families"`
+	// Sync is how the last one went, nil before the first one.
+	Sync *syncResult `json:"sync"`
+	// Failing is how many services the backend could not apply.
+	Failing int      `json:"failing"`
+	Repairs *Repairs `json:"repairs,omitempty"`
+	// Events are the last ones, the latest first; in a message those that are new.
+	Events []Event `json:"events"`
+
+	// The rest is in messages alone. Changed are services that differ from the message before; All means that there
+	// are too many to name, or that it is the first message. Listed means that some came or went.
+	Changed []model.ServiceName `json:"changed,omitempty"`
+	All     bool                `json:"all,omitempty"`
+	Listed  bool                `json:"listed,omitempty"`
+}
+
+// Family is how the proxy does in one IP family.
+type Family struct {
+	Family string `json:"family"`
+	// When the latest change came, when the oldest came that is not applied yet, and when changes were last applied;
+	// absent if never, or if there is none.
+	LastQueued    time.Time `json:"lastQueued,omitzero"`
+	OldestPending time.Time `json:"oldestPending,omitzero"`
+	LastApplied   time.Time `json:"lastApplied,omitzero"`
+	Healthy       bool      `json:"healthy"`
+}
+
+// Repairs is how often something was repaired that others had changed.
+type Repairs struct {
+	Total int `json:"total"`
+	// Last are the last ones, the latest first.
+	Last []Repair `json:"last"`
+}
+
+// Repair is one of them, or an attempt that failed.
+type Repair struct {
+	At     time.Time `json:"at"`
+	Family string    `json:"family"`
+	Error  string    `json:"error,omitempty"`
+}
+
+const (
+	maxChangedNamed = 100
+	maxEventsSent   = 100
+)
+
+// state returns the state with the events after a number.
+func (p *Page) state(v *view, after uint64) *State {
+	s := &State{
+		Revision: v.snapshot.Revision(), Node: v.snapshot.Node(), Services: v.snapshot.NumServices(),
+		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: len(v.failing), Families: []Family{}, Events: []Event{},
+	}
+	if h := p.opts.Health; h != nil {
+		s.Phase = h.Phase().String()
+		for _, f := range model.Families() {
+			if d := h.Family(f); d != (health.Family{Healthy: true}) {
+				s.Families = append(s.Families, Family{f.String(), d.LastQueued.UTC(), d.OldestPending.UTC(), d.LastApplied.UTC(), d.Healthy})
+			}
+		}
+	}
+	for _, e := range v.events {
+		if e.Number > after && len(s.Events) < maxEventsSent {
+			s.Events = append(s.Events, e)
+		}
+	}
+	if r, ok := v.backend.(sink.Repairer); ok {
+		last, total := r.Repairs()
+		s.Repairs = &Repairs{Total: total, Last: []Repair{}}
+		for _, one := range last {
+			out := Repair{At: one.At.UTC(), Family: one.Family.String()}
+			if one.Err != nil {
+				out.Error = shorten(one.Err.Error())
+			}
+			s.Repairs.Last = append(s.Repairs.Last, out)
+		}
+	}
+	return s
+}
+
+// message returns what is new since an earlier view, nil if there was none.
+func (p *Page) message(before, now *view) *State {
+	if before == nil {
+		s := p.state(now, 0)
+		s.All, s.Listed = true, true
+		return s
+	}
+	after := uint64(0)
+	if len(before.events) > 0 {
+		after = before.events[0].Number
+	}
+	s := p.state(now, after)
+	for c := range now.snapshot.ChangesSince(before.snapshot) {
+		s.Listed = s.Listed || c.Old == nil || c.New == nil
+		if len(s.Changed) == maxChangedNamed {
+			s.All = true
+			if s.Listed {
+				break
+			}
+			continue
+		}
+		s.Changed = append(s.Changed, c.Name)
+	}
+	s.All = s.All || len(before.failing) > 0 || len(now.failing) > 0
+	return s
+}
