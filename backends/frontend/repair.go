@@ -2,9 +2,12 @@ package frontend
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // RepairOptions say when [Table.Repair] looks at the dataplane, and what it does then.
@@ -111,6 +114,9 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 	if err == nil && !look.Repaired {
 		return
 	}
+	if ctx.Err() == nil {
+		t.repairs.add(sink.Repair{At: now, Family: l.family.family, Err: err})
+	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Could not repair what somebody else changed", "family", l.family.family,
 			"retryIn", l.pause)
@@ -120,4 +126,30 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 		l.notBefore = again
 	}
 	l.busy, l.pause = now, min(2*l.pause, o.MaxPause)
+}
+
+// maxRepairs is how many repairs are remembered.
+const maxRepairs = 20
+
+// repairs are the last ones. They have a lock of their own, so that nobody who asks waits for a Sync.
+type repairs struct {
+	mu    sync.Mutex
+	last  []sink.Repair // the latest first
+	total int
+}
+
+func (r *repairs) add(one sink.Repair) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if one.Err == nil {
+		r.total++
+	}
+	r.last = append([]sink.Repair{one}, r.last[:min(len(r.last), maxRepairs-1)]...)
+}
+
+// Repairs implements [sink.Repairer], for all that [Table.Repair] has done.
+func (t *Table) Repairs() (last []sink.Repair, total int) {
+	t.repairs.mu.Lock()
+	defer t.repairs.mu.Unlock()
+	return t.repairs.last, t.repairs.total // add makes a new list
 }

@@ -68,6 +68,8 @@ type Table struct {
 	// What the next Sync is to trust no memory of.
 	resyncAll, resyncFailed bool
 
+	repairs repairs
+
 	mu       sync.Mutex // guards the rest
 	families []*family
 	services map[model.ServiceName]*service
@@ -88,6 +90,7 @@ var (
 	_ sink.NodeSetter      = (*Table)(nil)
 	_ sink.Resyncer        = (*Table)(nil)
 	_ sink.FailureResyncer = (*Table)(nil)
+	_ sink.Repairer        = (*Table)(nil)
 )
 
 // New returns a table without services.
@@ -187,6 +190,25 @@ func (t *Table) accept(f *family) {
 	for s := range f.accept() {
 		if s.removeUnused() {
 			delete(t.services, s.name)
+		}
+	}
+}
+
+// View calls show for each port of a service, family by family, as new, while no Sync changes them: for a backend that is
+// a [sink.Describer]. It may be called from any goroutine, but not from Apply.
+func (t *Table) View(name model.ServiceName, show func(c *Changes, p *PortChange)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.services[name]
+	if s == nil {
+		return
+	}
+	ports := slices.SortedFunc(slices.Values(s.ports), func(a, b *port) int { return a.current.Name.Compare(b.current.Name) })
+	for _, f := range t.families {
+		for _, p := range ports {
+			if p.family == f && p.exists {
+				show(&Changes{table: t, family: f}, &PortChange{After: &p.current, port: p})
+			}
 		}
 	}
 }

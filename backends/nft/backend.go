@@ -31,6 +31,8 @@ var (
 	_ sink.Sink       = (*Backend)(nil)
 	_ sink.NodeSetter = (*Backend)(nil)
 	_ sink.Resyncer   = (*Backend)(nil)
+	_ sink.Describer  = (*Backend)(nil)
+	_ sink.Repairer   = (*Backend)(nil)
 )
 
 // New returns a backend, after it has found out that the kernel can do what it needs. It changes nothing until the

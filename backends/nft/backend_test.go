@@ -275,6 +275,11 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 			require.NotEmpty(t, r.applied, "there was something to repair")
 			require.Equal(t, before, r.dumps())
 		}
+		last, total := r.backend.Repairs()
+		assert.Equal(t, 3, total)
+		assert.Len(t, last, 3)
+		assert.Equal(t, model.IPv4, last[0].Family)
+		assert.True(t, last[0].At.After(last[2].At), "the latest is the first")
 	})
 }
 
@@ -298,6 +303,11 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, before, r.dumps())
 		assert.Equal(t, 4, tries)
+		last, total := r.backend.Repairs()
+		assert.Equal(t, 1, total, "attempts that fail are none")
+		assert.Len(t, last, 4)
+		assert.NoError(t, last[0].Err)
+		assert.ErrorContains(t, last[1].Err, "made to fail")
 	})
 }
 

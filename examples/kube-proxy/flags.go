@@ -26,6 +26,7 @@ type flags struct {
 	master, hostnameOverride  string
 	cleanup, initOnly         bool
 	version                   versionValue
+	page                      bool
 	server                    brain.Flags
 
 	// These have no field of their own.
@@ -100,6 +101,8 @@ func (f *flags) addServing() {
 	f.set.Var(ipPortValue{&c.MetricsBindAddress}, "metrics-bind-address", "`IP:port` to serve metrics on; empty: not at all")
 	f.set.BoolVar(&c.BindAddressHardFail, "bind-address-hard-fail", c.BindAddressHardFail, "end if one of these two addresses cannot be bound")
 	f.set.BoolVar(&c.EnableProfiling, "profiling", c.EnableProfiling, "serve /debug/pprof with the metrics")
+	f.set.BoolVar(&f.page, "page", false, "serve a page that shows what this program does, at /page/ with the metrics, which "+
+		"have to be on a loopback address then")
 	f.set.Int32Var(&f.healthzPort, "healthz-port", 10256, "the port of --healthz-bind-address if that has none; 0: do not serve (deprecated)")
 	f.set.Int32Var(&f.metricsPort, "metrics-port", 10249, "the port of --metrics-bind-address if that has none; 0: do not serve (deprecated)")
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestTheFlagsAreKubeProxysWithItsDefaults(t *testing.T) {
 	require.NoError(t, err)
 	got := map[string]string{}
 	f.set.VisitAll(func(flag *pflag.Flag) { got[flag.Name] = flag.DefValue })
-	for _, name := range brainFlags {
+	for _, name := range append(slices.Clone(brainFlags), "page") {
 		assert.Contains(t, got, name)
 		assert.Contains(t, besideFile, name, "a configuration file cannot say it")
 		delete(got, name)
@@ -282,6 +283,7 @@ func TestWhatWriteConfigToCannotWriteIsNamed(t *testing.T) {
 	all := map[string]string{
 		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,
 		"--metrics-port=0": "metricsBindAddress" + off, "--metrics-bind-address=": "metricsBindAddress" + off,
+		"--page":               "--page: is not kept: it is a flag beside a configuration file, too",
 		"--master=https://a:1": `--master: \"https://a:1\" is not kept: it is a flag beside a configuration file, too`,
 	}
 	for arg, want := range all {

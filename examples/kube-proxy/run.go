@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/page"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/watch"
@@ -83,6 +85,7 @@ type proxy struct {
 	events   *events
 	health   *health.Proxy
 	registry *prometheus.Registry
+	page     *page.Page // nil: none is asked for
 }
 
 // runProxy runs a proxy until asked ends or something fails that cannot be mended. All that it started has ended when it returns.
@@ -124,7 +127,12 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 
 	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
 	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
-	servers, err := newServers(s, m, p.health, p.registry)
+	if s.page {
+		if p.page, err = p.newPage(); err != nil {
+			return err
+		}
+	}
+	servers, err := newServers(s, m, p.health, p.registry, p.page)
 	if err != nil {
 		return err
 	}
@@ -160,7 +168,8 @@ func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 	if err != nil {
 		return opts, err
 	}
-	opts.Source, err = watch.NewClientset(p.client, watch.ClientsetOptions{})
+	opts.State.EndpointDetails = p.settings.page // the names of pods
+	opts.Source, err = watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.settings.page})
 	return opts, err
 }
 
@@ -217,7 +226,11 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	if err != nil {
 		return err
 	}
-	flows := conntrack.Wrap(ctx, backend, conntrack.Options{
+	var rules sink.Sink = backend
+	if p.page != nil {
+		rules = p.page.Sink(backend)
+	}
+	flows := conntrack.Wrap(ctx, rules, conntrack.Options{
 		Table: p.machine.flows, Families: families, Addresses: addresses.Addresses,
 	})
 	p.registry.MustRegister(flows)
@@ -233,6 +246,9 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	if runner, err = kubeproxy.New(ctx, opts); err != nil {
 		return err
 	}
+	if p.page != nil && opts.Feed == nil { // who works out the state elsewhere explains it there
+		p.page.SetExplainer(runner)
+	}
 	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
 	p.events.started()
 	err = runner.Run(ctx)
@@ -240,6 +256,26 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	services.Close()
 	flows.Wait()
 	return err // the rules stay
+}
+
+// newPage returns the page, which answers questions about packets by the configuration and the host's addresses.
+func (p *proxy) newPage() (*page.Page, error) {
+	choice, err := config.NodePortAddresses(p.KubeProxyConfiguration)
+	if err != nil {
+		return nil, err
+	}
+	return page.New(page.Options{Health: p.health, Config: func() oracle.Config {
+		c := oracle.Config{
+			NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary, LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
+		}
+		host, err := p.machine.host.Addresses()
+		for _, a := range host {
+			if err == nil && !a.Addr.IsLoopback() { // otherwise the node's own will do
+				c.HostAddresses = append(c.HostAddresses, a.Addr)
+			}
+		}
+		return c
+	}}), nil
 }
 
 func logWarnings(ctx context.Context, warnings []config.Warning) {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/page"
 )
 
 // healthzHandler is what is served on healthzBindAddress (S39a).
@@ -28,9 +29,9 @@ func healthzHandler(p *health.Proxy) http.Handler {
 	return mux
 }
 
-// metricsHandler is what is served on metricsBindAddress (S39a). What /configz shows is of version v1alpha1, so that
+// metricsHandler is what is served on metricsBindAddress (S39a), with the page if there is one. What /configz shows is of version v1alpha1, so that
 // programs that read that of kube-proxy understand it.
-func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer) (http.Handler, error) {
+func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer, p *page.Page) (http.Handler, error) {
 	old, _ := config.ToV1alpha1(c)
 	configz, err := json.Marshal(map[string]any{v1alpha2.GroupName: old})
 	if err != nil {
@@ -41,6 +42,9 @@ func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer) (
 	mux.Handle("/healthz", text("text/plain; charset=utf-8", "ok"))
 	mux.Handle("/proxyMode", text("text/plain; charset=utf-8", string(c.Mode)))
 	mux.Handle("/configz", text("application/json", string(configz)))
+	if p != nil {
+		mux.Handle("/page/", http.StripPrefix("/page", p))
+	}
 	if c.EnableProfiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -70,8 +74,8 @@ type server struct {
 }
 
 // newServers returns the servers that the settings ask for.
-func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gatherer) ([]*server, error) {
-	metrics, err := metricsHandler(s.KubeProxyConfiguration, g)
+func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gatherer, p *page.Page) ([]*server, error) {
+	metrics, err := metricsHandler(s.KubeProxyConfiguration, g, p)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -31,15 +32,17 @@ type settings struct {
 	server brain.Flags
 	// noHealthz and noMetrics: nothing is served there. A configuration file cannot say that; flags can.
 	noHealthz, noMetrics bool
+	// page: package page is served with the metrics. It has no field.
+	page bool
 }
 
 // besideFile are the flags that count when there is a configuration file, too. So do those for logging.
 var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
-	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure"}
+	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "page"}
 
 // settings returns the settings, and what somebody should know of them.
 func (f *flags) settings() (*settings, []config.Warning, error) {
-	s := &settings{master: f.master, server: f.server}
+	s := &settings{master: f.master, server: f.server, page: f.page}
 	if err := s.server.Check(); err != nil {
 		return nil, nil, err
 	}
@@ -55,6 +58,9 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := s.checkPage(); err != nil {
+		return nil, nil, err
+	}
 	if f.hostnameOverride != "" {
 		name := strings.ToLower(strings.TrimSpace(f.hostnameOverride))
 		if name == "" {
@@ -64,6 +70,15 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 	}
 	warnings = append(warnings, withoutEffect(s.KubeProxyConfiguration)...)
 	return s, append(warnings, s.withoutEffectBesideServer()...), nil
+}
+
+// checkPage sees to it that the page is served to this machine alone: it shows all services to everybody who can reach it.
+func (s *settings) checkPage() error {
+	address, err := netip.ParseAddrPort(s.MetricsBindAddress)
+	if s.page && (s.noMetrics || err != nil || !address.Addr().Unmap().IsLoopback()) {
+		return fmt.Errorf("--page: the metrics have to be served on a loopback address, not on %q", s.MetricsBindAddress)
+	}
+	return nil
 }
 
 // fromFile reads the configuration file.
@@ -203,6 +218,7 @@ func (s *settings) notInAFile() []config.Warning {
 	add(s.noHealthz, "healthzBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
 	add(s.noMetrics, "metricsBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
 	add(s.master != "", "--master", fmt.Sprintf("%q is not kept: it is a flag beside a configuration file, too", s.master))
+	add(s.page, "--page", "is not kept: it is a flag beside a configuration file, too")
 	add(s.server.Given(), "--server", "is not kept: it is a flag beside a configuration file, too")
 	return w
 }

@@ -1,0 +1,30 @@
+package nft
+
+import (
+	"context"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// DescribeService implements [sink.Describer]: it returns what a service has in the tables, as commands for nft - its
+// elements, and the chains that they point at, which it may share with others. It is what the backend applies, worked
+// out anew and not read from the kernel; it waits for a Sync that is under way.
+func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	var text strings.Builder
+	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
+		f := b.family(c.Family())
+		if f.table == nil || f.table.config == nil {
+			return // nothing has been applied yet
+		}
+		// An empty table whose sets have the names of those in the kernel: everything is to be added.
+		base := newTable()
+		base.there, base.sets = true, f.table.sets
+		p := newPlan(base, f.table.config)
+		p.changePort(pc)
+		first, _ := p.transactions(f.key)
+		text.WriteString(first.Text())
+	})
+	return text.String(), nil
+}
