@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// chunkSize is how many bytes of a message, before compression, are enough. gRPC keeps a buffer for each connection
-	// of the size of the largest message up to 16 KB: those of a full state are a quarter of that.
+	// chunkSize is how many bytes of a message, before compression, are enough. gRPC keeps a buffer for each
+	// connection of the size of the largest message up to 16 KB: those of a full state are a quarter of that.
 	chunkSize     = 1 << 16
 	compressAbove = 1 << 13
 )
 
-// batches are the encoded differences to the current version of a class: each is encoded once, by the first session that
-// needs it, while the others wait for it and not for each other.
+// batches are the encoded differences to the current version of a class: each is encoded once, by the first session
+// that needs it, while the others wait for it and not for each other.
 type batches struct {
 	mu sync.Mutex
 	by map[*version]*batch
@@ -36,8 +36,8 @@ type batches struct {
 type batch struct {
 	once   sync.Once
 	chunks [][]byte
-	// whole is the one message of a client that has the older version, and whose own state is the same in both; nil if it
-	// takes more than one.
+	// whole is the one message of a client that has the older version, and whose own state is the same in both; nil
+	// if it takes more than one.
 	whole frame
 }
 
@@ -166,8 +166,8 @@ func (w *chunkWriter) ownChanges(before, now map[model.ServiceName]*localstate.N
 	}
 }
 
-// frame is an Update that is encoded already, in pieces: in protobuf the pieces of a message, one after the other, are the
-// message. Most of it is shared with other clients and not copied.
+// frame is an Update that is encoded already, in pieces: in protobuf the pieces of a message, one after the other,
+// are the message. Most of it is shared with other clients and not copied.
 type frame [][]byte
 
 // codec sends frames as they are, and other messages as protobuf does.

@@ -167,8 +167,8 @@ func (c *class) install(update classUpdate) {
 	c.current, c.batches = update.version, newBatches()
 }
 
-// concerned are the sessions of the class that have to be sent something: all, or those of the nodes for which what they
-// have of their own changed. all are the Server's sessions, by node.
+// concerned are the sessions of the class that have to be sent something: all, or those of the nodes for which what
+// they have of their own changed. all are the Server's sessions, by node.
 func (c *class) concerned(all map[string]map[*session]struct{}, update classUpdate) iter.Seq[*session] {
 	if update.version != nil {
 		return maps.Keys(c.sessions)
@@ -213,7 +213,8 @@ func (c *class) updateOwn(names []model.ServiceName, revision uint64) map[string
 	return own
 }
 
-func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName, part *localstate.NodePart) {
+func note(news map[string]map[model.ServiceName]*localstate.NodePart, node string, name model.ServiceName,
+	part *localstate.NodePart) {
 	if news[node] == nil {
 		news[node] = map[model.ServiceName]*localstate.NodePart{}
 	}
@@ -248,8 +249,8 @@ func (c *class) forgetNodes() {
 	c.empty = 0
 }
 
-// find returns the version that a client says it has: by its digest or, for a client without one, by its revision, which
-// has to be of this server.
+// find returns the version that a client says it has: by its digest or, for a client without one, by its revision,
+// which has to be of this server.
 func (c *class) find(has func(*version) bool) *version {
 	if has(c.current) {
 		return c.current

@@ -199,6 +199,8 @@ type conversation struct {
 	complete bool // a batch of this stream has been taken
 	waits    bool // it has been logged that none comes
 	acked    ack
+	unzip    *gzip.Reader // used again and again, as unzipped
+	unzipped bytes.Buffer
 }
 
 // take takes a message.
@@ -235,7 +237,7 @@ func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
 		return fmt.Errorf("a batch of an unknown kind: %v", u.Kind)
 	}
 	if len(u.Compressed) > 0 {
-		inner, err := decompress(u.Compressed)
+		inner, err := c.decompress(u.Compressed)
 		if err != nil {
 			return fmt.Errorf("malformed message: %w", err)
 		}
@@ -252,7 +254,7 @@ func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
 // end takes a batch that is complete.
 func (c *conversation) end(ctx context.Context, revision uint64) error {
 	batch := c.batch
-	c.batch = nil
+	c.batch, c.unzip, c.unzipped = nil, nil, bytes.Buffer{}
 	var err error
 	idle := false
 	c.handler.Update(func() {
@@ -344,20 +346,22 @@ func (c *conversation) answer(wanted []uint32) error {
 	return err
 }
 
-func decompress(b []byte) (*remotev1.Update, error) {
-	r, err := gzip.NewReader(bytes.NewReader(b))
-	if err != nil {
+func (c *conversation) decompress(b []byte) (*remotev1.Update, error) {
+	if c.unzip == nil {
+		c.unzip = &gzip.Reader{}
+	}
+	if err := c.unzip.Reset(bytes.NewReader(b)); err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxUpdate+1))
-	if err != nil {
+	c.unzipped.Reset() // what is decoded from it is copied
+	if _, err := c.unzipped.ReadFrom(io.LimitReader(c.unzip, maxUpdate+1)); err != nil {
 		return nil, err
 	}
-	if len(text) > maxUpdate {
+	if c.unzipped.Len() > maxUpdate {
 		return nil, fmt.Errorf("more than %d bytes are compressed in a message", maxUpdate)
 	}
 	var u remotev1.Update
-	if err := proto.Unmarshal(text, &u); err != nil {
+	if err := proto.Unmarshal(c.unzipped.Bytes(), &u); err != nil {
 		return nil, err
 	}
 	return &u, nil

@@ -15,14 +15,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// digestVersion is that of the digests that this package computes. It changes with anything that is hashed: peers with
-// different versions do not compare.
+// digestVersion is that of the digests that this package computes. It changes with anything that is hashed: peers
+// with different versions do not compare.
 const digestVersion = 1
 
-// digest is a sum, modulo 2^128, of hashes of all that a state says: of every service, endpoint, node and part, each the
-// first 16 bytes of the SHA-256 of its fields, strings and lists with their lengths before them. It says what a state
-// means, not how a replica came to it or encoded it, and costs what changes. It guards against accidents: somebody who may
-// make endless numbers of objects could find two states with one digest, and gains a stale state of a resumed client.
+// digest is a sum, modulo 2^128, of hashes of all that a state says: of every service, endpoint, node and part, each
+// the first 16 bytes of the SHA-256 of its fields, strings and lists with their lengths before them. It says what a
+// state means, not how a replica came to it or encoded it, and costs what changes. It guards against accidents:
+// somebody who may make endless numbers of objects could find two states with one digest, and gains a stale state of
+// a resumed client.
 type digest struct{ hi, lo uint64 }
 
 func (d digest) add(o digest) digest {
@@ -147,9 +148,12 @@ func digestMessage(shared, own digest) *remotev1.Digest {
 	return &remotev1.Digest{Version: digestVersion, Shared: shared.bytes(), Own: own.bytes()}
 }
 
-// fields are what is hashed, one after the other. No field can be taken for another: each has a fixed place, and a length
-// where that varies.
+// fields are what is hashed, one after the other. No field can be taken for another: each has a fixed place, and a
+// length where that varies.
 type fields struct{ b []byte }
+
+// typicalFields is room for what most values have, so that it does not grow.
+const typicalFields = 512
 
 func (f *fields) uint(n uint64) { f.b = binary.AppendUvarint(f.b, n) }
 
@@ -211,7 +215,7 @@ func (f *fields) sum(kind string) digest {
 }
 
 func serviceDigest(s *model.Service) digest {
-	var f fields
+	f := fields{make([]byte, 0, typicalFields)}
 	f.name(s.Name)
 	f.text(s.UID)
 	if !s.Created.IsZero() {
@@ -276,13 +280,13 @@ func (f *fields) endpoint(e *model.Endpoint) {
 }
 
 func endpointDigest(e *model.Endpoint) digest {
-	var f fields
+	f := fields{make([]byte, 0, typicalFields)}
 	f.endpoint(e)
 	return f.sum("endpoint")
 }
 
 func partDigest(name model.ServiceName, p *localstate.NodePart) digest {
-	var f fields
+	f := fields{make([]byte, 0, typicalFields)}
 	f.name(name)
 	f.uint(uint64(p.LocalEndpoints[0]))
 	f.uint(uint64(p.LocalEndpoints[1]))
@@ -300,7 +304,7 @@ func partDigest(name model.ServiceName, p *localstate.NodePart) digest {
 }
 
 func nodeDigest(n *model.Node) digest {
-	var f fields
+	f := fields{make([]byte, 0, typicalFields)}
 	f.text(n.Name)
 	f.text(n.Zone)
 	f.addrs(n.IPs)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fleetSize is how large a fleet the benchmarks have: a small one, so that running every benchmark once takes seconds; or
-// with KPL_BENCH_FULL=1 that of the goals, which needs 20,000 file descriptors, 4 GB and minutes.
+// fleetSize is how large a fleet the benchmarks have: a small one, so that running every benchmark once takes
+// seconds; or with KPL_BENCH_FULL=1 that of the goals, which needs 20,000 file descriptors, 4 GB and minutes.
 type fleetSize struct {
 	fleetSpec
 	clients int
@@ -42,8 +42,9 @@ func (s fleetSize) goal(b *testing.B, value float64, unit string, most float64) 
 	}
 }
 
-// BenchmarkFleet is a fleet of clients over mTLS on loopback, in three zones, and a server in a process of its own. CPU
-// time and memory are the server's. Run it with -benchtime 1x: its parts share the fleet, in the order in which they are.
+// BenchmarkFleet is a fleet of clients over mTLS on loopback, in three zones, and a server in a process of its own.
+// CPU time and memory are the server's. Run it with -benchtime 1x: its parts share the fleet, in the order in which
+// they are.
 func BenchmarkFleet(b *testing.B) {
 	size := benchmarkSize()
 	ca := newAuthority(b)

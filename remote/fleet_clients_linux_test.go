@@ -23,8 +23,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// fleet is the clients of the benchmarks. They speak the protocol and keep no state: what a node holds is what its own
-// machine has room for, and thousands are to have room here.
+// fleet is the clients of the benchmarks. They speak the protocol and keep no state: what a node holds is what its
+// own machine has room for, and thousands are to have room here.
 type fleet struct {
 	clients []*fleetClient
 	changes int          // that have been made of the cluster

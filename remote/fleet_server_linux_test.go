@@ -25,9 +25,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// The server of the fleet benchmarks is a process of its own, the test binary started again, so that its memory and CPU
-// time can be told apart from those of its clients. It reads one JSON value for each command from its standard input, and
-// writes one for each answer.
+// The server of the fleet benchmarks is a process of its own, the test binary started again, so that its memory and
+// CPU time can be told apart from those of its clients. It reads one JSON value for each command from its standard
+// input, and writes one for each answer.
 
 const fleetServerEnv = "KPL_REMOTE_FLEET_SERVER"
 
@@ -53,11 +53,12 @@ const (
 
 // fleetUsage is the answer, empty for changes.
 type fleetUsage struct {
-	Address            string // in the first answer
-	CPU                time.Duration
-	RSS, Heap, Stacks  int64
-	Goroutines, Behind int
-	Batches            map[string]int // by kind
+	Address           string // in the first answer
+	CPU               time.Duration
+	RSS, Heap, Stacks int64
+	Goroutines        int
+	Clients, Behind   int
+	Batches           map[string]int // by kind
 }
 
 var fleetZones = []string{"zone-a", "zone-b", "zone-c"}
@@ -82,8 +83,8 @@ func (s fleetSpec) slice(service, generation int) metav1.Object {
 	return b.Build()
 }
 
-// hintedSlice is that of a service whose endpoints are each for one zone, in which they are. Its first one, which is for
-// the first zone, goes by generation.
+// hintedSlice is that of a service whose endpoints are each for one zone, in which they are. Its first one, which is
+// for the first zone, goes by generation.
 func (s fleetSpec) hintedSlice(generation int) metav1.Object {
 	b := kube.EndpointSlice("team-0/hinted").Port("http", 8080)
 	for e := range 3 * len(fleetZones) {
@@ -135,7 +136,8 @@ func runFleetServer() error {
 	if err != nil {
 		return err
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{spec.Cert}, PrivateKey: key}}, ClientCAs: x509.NewCertPool()}
+	config := &tls.Config{ClientCAs: x509.NewCertPool(),
+		Certificates: []tls.Certificate{{Certificate: [][]byte{spec.Cert}, PrivateKey: key}}}
 	config.ClientCAs.AddCert(ca)
 
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
@@ -196,7 +198,9 @@ func readUsage(s *Server) (u fleetUsage) {
 		kilobytes, _ := strconv.Atoi(string(bytes.Fields(rest)[0]))
 		u.RSS = int64(kilobytes) << 10
 	}
-	for _, c := range s.Clients() {
+	clients := s.Clients()
+	u.Clients = len(clients)
+	for _, c := range clients {
 		if !c.BehindSince.IsZero() || c.Revision == 0 {
 			u.Behind++
 		}

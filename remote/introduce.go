@@ -74,8 +74,8 @@ func (c *session) sendResumed(view nodeView) error {
 // maxTurn is how long a client keeps others from their turn, should it be slow to take what it is sent.
 const maxTurn = 10 * time.Second
 
-// turn waits until the client may be sent a full state. First come, first served: channels are so. If that takes too long
-// the client is told to come again, and release is nil.
+// turn waits until the client may be sent a full state. First come, first served: channels are so. If that takes too
+// long the client is told to come again, and release is nil.
 func (c *session) turn(view nodeView) (release func(), err error) {
 	timer := time.NewTimer(c.server.opts.MaxWait)
 	defer timer.Stop()

@@ -67,9 +67,9 @@ func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
 	return classes, s.synced
 }
 
-// makeClass makes a class, unless it is there or another session makes it. Sessions that have joined it are woken when it
-// is made. Its first state is worked out with neither lock held: that takes time, and what changes meanwhile waits in
-// the class.
+// makeClass makes a class, unless it is there or another session makes it. Sessions that have joined it are woken
+// when it is made. Its first state is worked out with neither lock held: that takes time, and what changes meanwhile
+// waits in the class.
 func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
 	c, err := s.beginClass(key)
 	if c == nil {

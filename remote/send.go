@@ -7,7 +7,8 @@ import (
 )
 
 func (c *session) sendHeartbeat() error {
-	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, HeartbeatMillis: uint32(c.server.opts.Heartbeat.Milliseconds())}
+	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT,
+		HeartbeatMillis: uint32(c.server.opts.Heartbeat.Milliseconds())}
 	c.mu.Lock()
 	has := c.has
 	if c.busy {

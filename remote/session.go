@@ -47,8 +47,8 @@ func (v *nodeView) same(o nodeView) bool {
 	return v.version == o.version && v.own == o.own && (v.node == o.node || v.node.Equal(o.node))
 }
 
-// session is one client. It holds pointers to what it has been sent, and no queue: what it is sent next is the difference
-// from there to whatever is the newest by then.
+// session is one client. It holds pointers to what it has been sent, and no queue: what it is sent next is the
+// difference from there to whatever is the newest by then.
 type session struct {
 	server *Server
 	node   string
@@ -88,8 +88,8 @@ func (c *session) signal() {
 	}
 }
 
-// announce says that there is something new. A session whose client has a batch in flight is not woken: it looks when that
-// is acknowledged.
+// announce says that there is something new. A session whose client has a batch in flight is not woken: it looks when
+// that is acknowledged.
 func (c *session) announce() {
 	c.mu.Lock()
 	c.news = true
@@ -219,8 +219,8 @@ func (c *session) leaveClass() {
 	c.class = nil
 }
 
-// newest returns what the node should have now, and the batches to it; or false while that cannot be told, and the session
-// is woken when it can. It moves the session to the class that its node is in.
+// newest returns what the node should have now, and the batches to it; or false while that cannot be told, and the
+// session is woken when it can. It moves the session to the class that its node is in.
 func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	s := c.server
 	s.mu.Lock()

@@ -23,7 +23,8 @@ var classB = localstate.Class{Zone: "b"}
 // idle is a client of a server that is let in, has what is the newest, and whose session does not run.
 func (r *replica) idle(t *testing.T, node string) *session {
 	t.Helper()
-	s := &session{server: r.Server, node: node, ctx: t.Context(), end: func(error) {}, wake: make(chan struct{}, 1), news: true}
+	s := &session{server: r.Server, node: node, ctx: t.Context(), end: func(error) {}, wake: make(chan struct{}, 1),
+		news: true}
 	require.NoError(t, r.join(s, nodeOptions{}))
 	t.Cleanup(func() { r.leave(s) })
 	require.True(t, s.takeNews())
@@ -89,8 +90,8 @@ func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
 	assert.True(t, s.takeNews())
 }
 
-// While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for the
-// class is sent its first state and what changed meanwhile.
+// While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for
+// the class is sent its first state and what changed meanwhile.
 func TestANewClassHoldsUpNobody(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))

@@ -1,0 +1,89 @@
+package remote
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/klog/v2"
+
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// recorded is a stream that keeps the messages of a server.
+type recorded struct {
+	stream
+	messages [][]byte
+}
+
+func (r *recorded) SendMsg(m any) error {
+	var message []byte
+	for _, piece := range m.(frame) {
+		message = append(message, piece...)
+	}
+	r.messages = append(r.messages, message)
+	return nil
+}
+
+// BenchmarkFirstState is a node's first state: what the server does for the first client of a class, and for another
+// one, and what each client does from the messages to the end of its sink's Sync, which does nothing itself.
+func BenchmarkFirstState(b *testing.B) {
+	size := benchmarkSize()
+	server, err := NewServer(quiet(b), ServerOptions{Source: newCluster()})
+	require.NoError(b, err)
+	for _, o := range size.objects() {
+		serverHandler{server}.Update(watch.Change{Object: o})
+	}
+	serverHandler{server}.Synced()
+	r := &replica{Server: server}
+	reset := func(b *testing.B, fresh bool) [][]byte {
+		stream := &recorded{}
+		s := &session{server: server, node: fleetNode(0), stream: stream, ctx: b.Context(), wake: make(chan struct{}, 1)}
+		require.NoError(b, r.join(s, nodeOptions{}))
+		defer r.leave(s)
+		view, batches, _, err := s.newest()
+		require.NoError(b, err)
+		if fresh {
+			batches = newBatches()
+		}
+		require.NoError(b, s.send(remotev1.Kind_RESET, server.difference(batches, nil, view.version), nodeView{}, view, true))
+		return stream.messages
+	}
+	messages := reset(b, false)
+	for name, fresh := range map[string]bool{"Encode": true, "EncodeAgain": false} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				reset(b, fresh)
+			}
+		})
+	}
+	b.Run("Client", func(b *testing.B) {
+		bytes := 0
+		for _, m := range messages {
+			bytes += len(m)
+		}
+		var cpu time.Duration
+		n := 0
+		for b.Loop() {
+			n++
+			start := processCPU()
+			target := sink.NewFullState(nil)
+			feed, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: target, State: stateN1})
+			require.NoError(b, err)
+			c := &conversation{dialer: &dialer{client: feed, handler: noHandler{}, log: klog.FromContext(quiet(b))}}
+			for _, m := range messages {
+				var u remotev1.Update
+				require.NoError(b, proto.Unmarshal(m, &u))
+				require.NoError(b, c.take(b.Context(), &u))
+			}
+			require.True(b, feed.Flush(target).Any())
+			require.NoError(b, target.Sync(b.Context()))
+			cpu += processCPU() - start
+		}
+		size.goal(b, float64(bytes), "bytes", 1<<20)
+		size.goal(b, float64(cpu.Microseconds())/1000/float64(n), "cpu-ms", 150)
+	})
+}
