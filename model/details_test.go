@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestEndpointsWithTheSameDetailsAreIdentical: the promise that endpoints compare with == holds with details, too, however
-// they have been made.
+// TestEndpointsWithTheSameDetailsAreIdentical: the promise that endpoints compare with == holds with details, too,
+// however they have been made.
 func TestEndpointsWithTheSameDetailsAreIdentical(t *testing.T) {
 	a, b := richEndpoint(), richEndpoint()
 	require.True(t, *a == *b)
@@ -33,7 +33,8 @@ func TestDetailsThatSayNothing(t *testing.T) {
 	assert.True(t, model.NewDetails(model.EndpointDetails{}).IsZero())
 	assert.True(t, model.NewDetails(model.EndpointDetails{NodeHints: []string{""}, ZoneHints: []string{}}).IsZero())
 	assert.Equal(t, model.EndpointDetails{}, model.Details{}.Get())
-	text, err := json.Marshal(&model.Endpoint{Port: model.PortName{Protocol: model.TCP}, Target: addrPort("10.0.0.1:80")})
+	text, err := json.Marshal(&model.Endpoint{Port: model.PortName{Protocol: model.TCP},
+		Target: addrPort("10.0.0.1:80")})
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "details")
 
@@ -46,8 +47,10 @@ func TestDetailsThatSayNothing(t *testing.T) {
 }
 
 func TestHintsWithoutANameAreNone(t *testing.T) {
-	d := model.NewDetails(model.EndpointDetails{NodeHints: []string{"", "node-1", "", "node-2", ""}, ZoneHints: []string{"zone-a"}})
-	assert.Equal(t, model.EndpointDetails{NodeHints: []string{"node-1", "node-2"}, ZoneHints: []string{"zone-a"}}, d.Get())
+	d := model.NewDetails(model.EndpointDetails{NodeHints: []string{"", "node-1", "", "node-2", ""},
+		ZoneHints: []string{"zone-a"}})
+	assert.Equal(t, model.EndpointDetails{NodeHints: []string{"node-1", "node-2"}, ZoneHints: []string{"zone-a"}},
+		d.Get())
 }
 
 func TestTargetRefText(t *testing.T) {

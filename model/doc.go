@@ -22,8 +22,9 @@
 // Package localstate keeps to this, and backends may rely on it; who makes values by hand sees to it:
 //
 //   - An endpoint in a set serves, and one in the local set is on this node.
-//   - Where a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would leave
-//     this node nothing are ignored (S22). Then the local set is empty as well, and all routes of the port say Reject.
+//   - Where a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would
+//     leave this node nothing are ignored (S22). Then the local set is empty as well, and all routes of the port say
+//     Reject.
 //   - So an address of a service refuses everybody or nobody. Serving some sources and dropping others does occur.
 //
 // # Making values

@@ -161,7 +161,8 @@ func TestTextOfEnumerations(t *testing.T) {
 		}
 	}
 	for text, unknown := range map[string]texter{
-		"Protocol(7)": model.Protocol(7), "ServiceType(9)": model.ServiceType(9), "TrafficPolicy(2)": model.TrafficPolicy(2), "EndpointSets(0x4)": model.EndpointSets(4),
+		"Protocol(7)": model.Protocol(7), "ServiceType(9)": model.ServiceType(9),
+		"TrafficPolicy(2)": model.TrafficPolicy(2), "EndpointSets(0x4)": model.EndpointSets(4),
 		"Masquerade(3)": model.Masquerade(3), "Verdict(2)": model.Verdict(2),
 	} {
 		assert.Equal(t, text, unknown.String())
@@ -169,7 +170,8 @@ func TestTextOfEnumerations(t *testing.T) {
 		assert.Error(t, err, text)
 	}
 	var unset model.ServiceType
-	for _, v := range []parser{new(model.Protocol), new(model.TrafficPolicy), new(model.EndpointSets), new(model.Masquerade), new(model.Verdict)} {
+	for _, v := range []parser{new(model.Protocol), new(model.TrafficPolicy), new(model.EndpointSets),
+		new(model.Masquerade), new(model.Verdict)} {
 		assert.Error(t, v.UnmarshalText(nil), "%T", v)
 	}
 	require.NoError(t, unset.UnmarshalText(nil))

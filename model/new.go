@@ -9,19 +9,21 @@ import (
 	"time"
 )
 
-// NewService returns a checked copy of a service that somebody built by hand. Nothing of s is kept: the caller may go on
-// using its slices and maps.
+// NewService returns a checked copy of a service that somebody built by hand. Nothing of s is kept: the caller may go
+// on using its slices and maps.
 //
-// The copy is in the form that the fields promise: the creation time is in UTC, without fractions of a second; IPv4-mapped addresses and ranges are IPv4; external and load-balancer
-// IPs and source ranges are sorted, without duplicates; source ranges of a family for which one of them is a /0 are gone,
-// for they restrict nothing (S8). Routes that are wholly zero in a family that has a cluster IP are computed with
-// [NewRoutes] from the policies and addresses of the service, for a node that cannot detect local pods and a port that has
-// endpoints; whoever knows more fills them in.
+// The copy is in the form that the fields promise: the creation time is in UTC, without fractions of a second;
+// IPv4-mapped addresses and ranges are IPv4; external and load-balancer IPs and source ranges are sorted, without
+// duplicates; source ranges of a family for which one of them is a /0 are gone, for they restrict nothing (S8). Routes
+// that are wholly zero in a family that has a cluster IP are computed with [NewRoutes] from the policies and addresses
+// of the service, for a node that cannot detect local pods and a port that has endpoints; whoever knows more fills them
+// in.
 //
-// The error joins everything that is wrong, each with the service's name and the field as it is called in JSON: an empty
-// name, an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no
-// cluster IP where one is needed or two of one family, an external address of another family than the cluster IPs, ports that share a name,
-// number or node port with their protocol, routes that carry no traffic to an address that the port has, and so on.
+// The error joins everything that is wrong, each with the service's name and the field as it is called in JSON: an
+// empty name, an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a
+// zone), no cluster IP where one is needed or two of one family, an external address of another family than the cluster
+// IPs, ports that share a name, number or node port with their protocol, routes that carry no traffic to an address
+// that the port has, and so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)
@@ -51,8 +53,8 @@ func NewService(s Service) (*Service, error) {
 	return result(&s, p)
 }
 
-// NewEndpoint returns a checked copy of an endpoint, with its target unmapped if it is an IPv4-mapped address. The error
-// joins everything that is wrong, each with the endpoint's key and the field.
+// NewEndpoint returns a checked copy of an endpoint, with its target unmapped if it is an IPv4-mapped address. The
+// error joins everything that is wrong, each with the endpoint's key and the field.
 func NewEndpoint(e Endpoint) (*Endpoint, error) {
 	e.Target = netip.AddrPortFrom(e.Target.Addr().Unmap(), e.Target.Port())
 	p := problems{object: "endpoint " + e.Key().String()}
@@ -70,8 +72,8 @@ func NewEndpoint(e Endpoint) (*Endpoint, error) {
 }
 
 // NewNode returns a checked copy of a node. Nothing of n is kept. Addresses and ranges are unmapped, masked and without
-// duplicates; ServiceCIDRs and LocalPods.CIDRs, whose order means nothing, are sorted, IPs and PodCIDRs keep theirs. The
-// error joins everything that is wrong, each with the node's name and the field.
+// duplicates; ServiceCIDRs and LocalPods.CIDRs, whose order means nothing, are sorted, IPs and PodCIDRs keep theirs.
+// The error joins everything that is wrong, each with the node's name and the field.
 func NewNode(n Node) (*Node, error) {
 	p := problems{object: "node " + n.Name}
 	if n.Name == "" {
@@ -285,7 +287,8 @@ func (p *problems) servicePort(field string, s *Service, port *ServicePort) {
 // hasExternalAddress tells whether a port can be reached from outside in a family (S10).
 func (s *Service) hasExternalAddress(p ServicePort, f Family) bool {
 	ofFamily := func(a netip.Addr) bool { return FamilyOf(a) == f }
-	return p.NodePort != 0 || slices.ContainsFunc(s.ExternalIPs, ofFamily) || slices.ContainsFunc(s.LoadBalancerIPs, ofFamily)
+	return p.NodePort != 0 || slices.ContainsFunc(s.ExternalIPs, ofFamily) ||
+		slices.ContainsFunc(s.LoadBalancerIPs, ofFamily)
 }
 
 // routes checks routes that the caller filled in: each has to be understood, and none may be missing.

@@ -37,7 +37,8 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 	}{
 		{"nothing", func(s *model.Service) {}, nil},
 		{"no ports are fine", func(s *model.Service) { s.Ports = nil }, nil},
-		{"no names", func(s *model.Service) { s.Name = model.ServiceName{} }, []string{"name.namespace: is empty", "name.name: is empty"}},
+		{"no names", func(s *model.Service) { s.Name = model.ServiceName{} },
+			[]string{"name.namespace: is empty", "name.name: is empty"}},
 		{"no cluster IP", func(s *model.Service) { s.ClusterIPs = nil }, []string{"clusterIPs: there is none"}},
 		{"a headless service has no cluster IP", func(s *model.Service) {
 			s.ClusterIPs, s.Headless, s.Ports[0].NodePort, s.Ports[2].NodePort = nil, true, 0, 0
@@ -45,47 +46,69 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 		{"a service with an external name has no cluster IP", func(s *model.Service) {
 			s.ClusterIPs, s.Type, s.ExternalName, s.Ports = nil, model.ServiceTypeExternalName, "www.example.com", nil
 		}, nil},
-		{"a headless service with a cluster IP", func(s *model.Service) { s.Headless = true }, []string{"clusterIPs: a headless service has none"}},
+		{"a headless service with a cluster IP", func(s *model.Service) { s.Headless = true },
+			[]string{"clusterIPs: a headless service has none"}},
 		{"an external name with a cluster IP", func(s *model.Service) { s.ExternalName = "www.example.com" },
 			[]string{"clusterIPs: a service with an external name has none"}},
-		{"headless and an external name", func(s *model.Service) { s.ClusterIPs, s.Headless, s.ExternalName = nil, true, "www.example.com" },
+		{"headless and an external name", func(s *model.Service) {
+			s.ClusterIPs, s.Headless, s.ExternalName = nil, true,
+				"www.example.com"
+		},
 			[]string{"headless: a service with an external name is not headless"}},
-		{"an unknown type", func(s *model.Service) { s.Type = 9 }, []string{"type: unknown service type: ServiceType(9)"}},
-		{"an invalid cluster IP", func(s *model.Service) { s.ClusterIPs[1] = netip.Addr{} }, []string{"clusterIPs[1]: is not an address"}},
-		{"cluster IPs that no host has", func(s *model.Service) { s.ClusterIPs = addrs("0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1%eth0") },
+		{"an unknown type", func(s *model.Service) { s.Type = 9 },
+			[]string{"type: unknown service type: ServiceType(9)"}},
+		{"an invalid cluster IP", func(s *model.Service) { s.ClusterIPs[1] = netip.Addr{} },
+			[]string{"clusterIPs[1]: is not an address"}},
+		{"cluster IPs that no host has", func(s *model.Service) {
+			s.ClusterIPs = addrs("0.0.0.0", "::", "224.0.0.1", "ff02::1", "fe80::1%eth0")
+		},
 			[]string{
 				"clusterIPs[0]: 0.0.0.0 is not the address of a host", "clusterIPs[1]: :: is not the address of a host",
-				"clusterIPs[2]: 224.0.0.1 is not the address of a host", "clusterIPs[3]: ff02::1 is not the address of a host",
+				"clusterIPs[2]: 224.0.0.1 is not the address of a host",
+				"clusterIPs[3]: ff02::1 is not the address of a host",
 				"clusterIPs[4]: fe80::1%eth0 has a zone",
 			}},
 		{"two cluster IPs of one family", func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "10.0.0.2") },
 			[]string{"clusterIPs: 10.0.0.2 is a second IPv4 address"}},
-		{"two cluster IPs of one family, one in disguise", func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "::ffff:10.0.0.1") },
+		{"two cluster IPs of one family, one in disguise",
+			func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "::ffff:10.0.0.1") },
 			[]string{"clusterIPs: 10.0.0.1 is a second IPv4 address"}},
 		{"external IPs of a family without cluster IP", func(s *model.Service) {
-			s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = addrs("10.0.0.1"), addrs("203.0.113.1", "2001:db8::1"), addrs("2001:db8::2")
-		}, []string{"externalIPs: 2001:db8::1, but there is no IPv6 cluster IP", "loadBalancerIPs: 2001:db8::2, but there is no IPv6 cluster IP"}},
+			s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = addrs("10.0.0.1"), addrs("203.0.113.1", "2001:db8::1"),
+				addrs("2001:db8::2")
+		}, []string{"externalIPs: 2001:db8::1, but there is no IPv6 cluster IP",
+			"loadBalancerIPs: 2001:db8::2, but there is no IPv6 cluster IP"}},
 		{"invalid external addresses", func(s *model.Service) {
 			s.ExternalIPs, s.LoadBalancerIPs = []netip.Addr{{}}, addrs("198.51.100.1", "255.255.255.255", "::")
-		}, []string{"externalIPs[0]: is not an address", "loadBalancerIPs[1]: 255.255.255.255 is not the address of a host", "loadBalancerIPs[2]: :: is not the address of a host"}},
+		}, []string{"externalIPs[0]: is not an address", "loadBalancerIPs[1]: 255.255.255.255 is not the address of " +
+			"a host", "loadBalancerIPs[2]: :: is not the address of a host"}},
 		{"an invalid range", func(s *model.Service) {
-			s.LoadBalancerSourceRanges = []netip.Prefix{prefix("192.0.2.0/24"), netip.PrefixFrom(addr("192.0.2.0"), 33), {}}
-		}, []string{"loadBalancerSourceRanges[1]: is not an address range", "loadBalancerSourceRanges[2]: is not an address range"}},
+			s.LoadBalancerSourceRanges = []netip.Prefix{prefix("192.0.2.0/24"), netip.PrefixFrom(addr("192.0.2.0"), 33),
+				{}}
+		}, []string{"loadBalancerSourceRanges[1]: is not an address range",
+			"loadBalancerSourceRanges[2]: is not an address range"}},
 		{"unknown policies", func(s *model.Service) { s.InternalTrafficPolicy, s.ExternalTrafficPolicy = 2, 3 },
-			[]string{"internalTrafficPolicy: unknown traffic policy: TrafficPolicy(2)", "externalTrafficPolicy: unknown traffic policy: TrafficPolicy(3)"}},
+			[]string{"internalTrafficPolicy: unknown traffic policy: TrafficPolicy(2)",
+				"externalTrafficPolicy: unknown traffic policy: TrafficPolicy(3)"}},
 		{"a negative affinity timeout", func(s *model.Service) { s.SessionAffinityTimeout = -1 },
 			[]string{"sessionAffinityTimeout: -1ns is negative"}},
 		{"an impossible health check", func(s *model.Service) {
 			s.HealthCheck = &model.HealthCheck{LocalEndpointsIPv4: -1, LocalEndpointsIPv6: -2}
 		},
-			[]string{"healthCheck.nodePort: is 0", "healthCheck.localEndpointsIPv4: -1 is negative", "healthCheck.localEndpointsIPv6: -2 is negative"}},
+			[]string{"healthCheck.nodePort: is 0", "healthCheck.localEndpointsIPv4: -1 is negative",
+				"healthCheck.localEndpointsIPv6: -2 is negative"}},
 		{"port 0", func(s *model.Service) { s.Ports[0].Port, s.Ports[1].Port = 0, 0 },
 			[]string{"ports[0].port: is 0", "ports[1].port: is 0"}},
-		{"an unknown protocol", func(s *model.Service) { s.Ports[1].Protocol = 7 }, []string{"ports[1].protocol: unknown protocol: Protocol(7)"}},
-		{"a name twice with one protocol", func(s *model.Service) { s.Ports[1].Name = "http" }, []string{`ports[1].name: "http"/TCP is that of ports[0]`}},
-		{"no name twice with one protocol", func(s *model.Service) { s.Ports[0].Name, s.Ports[1].Name, s.Ports[2].Name = "", "", "" },
+		{"an unknown protocol", func(s *model.Service) { s.Ports[1].Protocol = 7 },
+			[]string{"ports[1].protocol: unknown protocol: Protocol(7)"}},
+		{"a name twice with one protocol", func(s *model.Service) { s.Ports[1].Name = "http" },
+			[]string{`ports[1].name: "http"/TCP is that of ports[0]`}},
+		{"no name twice with one protocol", func(s *model.Service) {
+			s.Ports[0].Name, s.Ports[1].Name, s.Ports[2].Name = "", "", ""
+		},
 			[]string{`ports[1].name: ""/TCP is that of ports[0]`}},
-		{"a number twice with one protocol", func(s *model.Service) { s.Ports[1].Port = 80 }, []string{"ports[1].port: 80/TCP is that of ports[0]"}},
+		{"a number twice with one protocol", func(s *model.Service) { s.Ports[1].Port = 80 },
+			[]string{"ports[1].port: 80/TCP is that of ports[0]"}},
 		{"a node port twice with one protocol", func(s *model.Service) { s.Ports[1].NodePort = 30080 },
 			[]string{"ports[1].nodePort: 30080/TCP is that of ports[0]"}},
 		{"a node port with the number of a port is fine", func(s *model.Service) { s.Ports[1].NodePort = 80 }, nil},
@@ -97,13 +120,15 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 			s.Ports[0].RoutesIPv6 = model.Routes{External: route, ExternalFromPod: route, ExternalFromNode: route}
 		},
 			[]string{"ports[0].routesIPv6.clusterIP: is missing: the port has such addresses"}},
-		{"routes to external addresses are missing", func(s *model.Service) { s.Ports[0].RoutesIPv4 = model.Routes{ClusterIP: route} },
+		{"routes to external addresses are missing",
+			func(s *model.Service) { s.Ports[0].RoutesIPv4 = model.Routes{ClusterIP: route} },
 			[]string{
 				"ports[0].routesIPv4.external: is missing: the port has such addresses",
 				"ports[0].routesIPv4.externalFromPod: is missing: the port has such addresses",
 				"ports[0].routesIPv4.externalFromNode: is missing: the port has such addresses",
 			}},
-		{"routes to external addresses that the port does not have are not needed", func(s *model.Service) { s.Ports[1].RoutesIPv4 = model.Routes{ClusterIP: route} }, nil},
+		{"routes to external addresses that the port does not have are not needed",
+			func(s *model.Service) { s.Ports[1].RoutesIPv4 = model.Routes{ClusterIP: route} }, nil},
 		{"routes that nobody understands", func(s *model.Service) {
 			s.Ports[1].RoutesIPv4 = model.Routes{
 				ClusterIP: model.Route{Endpoints: model.ClusterSet | model.LocalSet},
@@ -141,12 +166,16 @@ func TestNewEndpointNamesWhatIsWrong(t *testing.T) {
 		{"no names", func(e *model.Endpoint) { e.Port.Service = model.ServiceName{} },
 			[]string{"port.service.namespace: is empty", "port.service.name: is empty"}},
 		{"a port without a name is fine", func(e *model.Endpoint) { e.Port.Port = "" }, nil},
-		{"an unknown protocol", func(e *model.Endpoint) { e.Port.Protocol = 0 }, []string{"port.protocol: unknown protocol: Protocol(0)"}},
-		{"no target", func(e *model.Endpoint) { e.Target = netip.AddrPort{} }, []string{"target: is not an address", "target: the port is 0"}},
+		{"an unknown protocol", func(e *model.Endpoint) { e.Port.Protocol = 0 },
+			[]string{"port.protocol: unknown protocol: Protocol(0)"}},
+		{"no target", func(e *model.Endpoint) { e.Target = netip.AddrPort{} },
+			[]string{"target: is not an address", "target: the port is 0"}},
 		{"port 0", func(e *model.Endpoint) { e.Target = addrPort("192.168.0.2:0") }, []string{"target: the port is 0"}},
-		{"a target with a zone", func(e *model.Endpoint) { e.Target = addrPort("[fe80::1%eth0]:80") }, []string{"target: fe80::1%eth0 has a zone"}},
+		{"a target with a zone", func(e *model.Endpoint) { e.Target = addrPort("[fe80::1%eth0]:80") },
+			[]string{"target: fe80::1%eth0 has a zone"}},
 		{"an unknown set", func(e *model.Endpoint) { e.Sets = 5 }, []string{"sets: unknown endpoint set in 0x5"}},
-		{"in the Local set from afar", func(e *model.Endpoint) { e.Local = false }, []string{"sets: in the Local set, but not local"}},
+		{"in the Local set from afar", func(e *model.Endpoint) { e.Local = false },
+			[]string{"sets: in the Local set, but not local"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := *richEndpoint()
@@ -171,11 +200,16 @@ func TestNewNodeNamesWhatIsWrong(t *testing.T) {
 		{"invalid addresses", func(n *model.Node) { n.IPs = []netip.Addr{{}, addr("::")} },
 			[]string{"ips[0]: is not an address", "ips[1]: :: is not the address of a host"}},
 		{"invalid ranges", func(n *model.Node) {
-			n.PodCIDRs, n.ServiceCIDRs, n.LocalPods = []netip.Prefix{{}}, []netip.Prefix{{}}, model.LocalPods{CIDRs: []netip.Prefix{{}}}
-		}, []string{"podCIDRs[0]: is not an address range", "serviceCIDRs[0]: is not an address range", "localPods.cidrs[0]: is not an address range"}},
+			n.PodCIDRs, n.ServiceCIDRs, n.LocalPods = []netip.Prefix{{}}, []netip.Prefix{{}},
+				model.LocalPods{CIDRs: []netip.Prefix{{}}}
+		}, []string{"podCIDRs[0]: is not an address range", "serviceCIDRs[0]: is not an address range",
+			"localPods.cidrs[0]: is not an address range"}},
 		{"local pods by bridge", func(n *model.Node) { n.LocalPods = model.LocalPods{Bridge: "cbr0"} }, nil},
-		{"local pods by interface", func(n *model.Node) { n.LocalPods = model.LocalPods{InterfacePrefix: "veth"} }, nil},
-		{"local pods by two ways", func(n *model.Node) { n.LocalPods = model.LocalPods{Bridge: "cbr0", InterfacePrefix: "veth"} },
+		{"local pods by interface", func(n *model.Node) { n.LocalPods = model.LocalPods{InterfacePrefix: "veth"} },
+			nil},
+		{"local pods by two ways", func(n *model.Node) {
+			n.LocalPods = model.LocalPods{Bridge: "cbr0", InterfacePrefix: "veth"}
+		},
 			[]string{"localPods: only one of cidrs, bridge and interfacePrefix can be set"}},
 		{"local pods by two other ways", func(n *model.Node) { n.LocalPods.Bridge = "cbr0" },
 			[]string{"localPods: only one of cidrs, bridge and interfacePrefix can be set"}},
@@ -215,15 +249,18 @@ func TestNewServicePutsValuesIntoForm(t *testing.T) {
 	s.ClusterIPs = addrs("fd00::1", "::ffff:10.0.0.1")
 	s.ExternalIPs = addrs("2001:db8::7", "203.0.113.10", "203.0.113.9", "::ffff:203.0.113.9", "203.0.113.10")
 	s.LoadBalancerIPs = addrs("198.51.100.2", "198.51.100.1", "198.51.100.2")
-	s.LoadBalancerSourceRanges = prefixes("2001:db8::/32", "192.0.2.200/24", "10.0.0.0/8", "::ffff:192.0.2.0/120", "10.1.0.0/16")
+	s.LoadBalancerSourceRanges = prefixes("2001:db8::/32", "192.0.2.200/24", "10.0.0.0/8", "::ffff:192.0.2.0/120",
+		"10.1.0.0/16")
 	made, err := model.NewService(s)
 	require.NoError(t, err)
 	assert.Equal(t, time.Date(2026, 11, 3, 14, 5, 9, 0, time.UTC), made.Created)
 	assert.Equal(t, addrs("fd00::1", "10.0.0.1"), made.ClusterIPs, "the primary family stays first")
 	assert.Equal(t, addrs("203.0.113.9", "203.0.113.10", "2001:db8::7"), made.ExternalIPs)
 	assert.Equal(t, addrs("198.51.100.1", "198.51.100.2"), made.LoadBalancerIPs)
-	assert.Equal(t, prefixes("10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/24", "2001:db8::/32"), made.LoadBalancerSourceRanges)
-	assert.Equal(t, []string{"http", "dns", "dns"}, []string{made.Ports[0].Name, made.Ports[1].Name, made.Ports[2].Name}, "ports keep their order")
+	assert.Equal(t, prefixes("10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/24", "2001:db8::/32"),
+		made.LoadBalancerSourceRanges)
+	assert.Equal(t, []string{"http", "dns", "dns"},
+		[]string{made.Ports[0].Name, made.Ports[1].Name, made.Ports[2].Name}, "ports keep their order")
 
 	again, err := model.NewService(*made)
 	require.NoError(t, err)
@@ -249,18 +286,21 @@ func TestNewServiceComputesRoutes(t *testing.T) {
 	s := goodService()
 	s.InternalTrafficPolicy, s.ExternalTrafficPolicy = model.TrafficPolicyLocal, model.TrafficPolicyLocal
 	s.Ports = s.Ports[:2] // the first one has a node port, the second has none
-	internal := model.NewRoutes(model.RoutePolicy{Internal: s.InternalTrafficPolicy, External: s.ExternalTrafficPolicy, ClusterIP: true})
+	internal := model.NewRoutes(model.RoutePolicy{Internal: s.InternalTrafficPolicy, External: s.ExternalTrafficPolicy,
+		ClusterIP: true})
 	external := model.NewRoutes(model.RoutePolicy{
 		Internal: s.InternalTrafficPolicy, External: s.ExternalTrafficPolicy, ClusterIP: true, ExternalAddresses: true,
 	})
-	given := model.Routes{ClusterIP: model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeAlways, Empty: model.Drop}}
+	given := model.Routes{ClusterIP: model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeAlways,
+		Empty: model.Drop}}
 
 	for _, c := range []struct {
 		name   string
 		change func(*model.Service)
 		routes [2][2]model.Routes // by port, by family
 	}{
-		{"node ports are in both families", func(s *model.Service) {}, [2][2]model.Routes{{external, external}, {internal, internal}}},
+		{"node ports are in both families", func(s *model.Service) {},
+			[2][2]model.Routes{{external, external}, {internal, internal}}},
 		{"an external IP is in its family", func(s *model.Service) { s.ExternalIPs = addrs("203.0.113.1") },
 			[2][2]model.Routes{{external, external}, {external, internal}}},
 		{"a VIP is in its family", func(s *model.Service) { s.LoadBalancerIPs = addrs("2001:db8::1") },
@@ -306,7 +346,8 @@ func TestNewEndpointUnmapsItsTarget(t *testing.T) {
 	assert.Equal(t, addrPort("192.168.0.2:80"), made.Target)
 }
 
-// Nothing that the caller does with its own slices and maps afterwards is seen, and nothing of the caller's is written to.
+// Nothing that the caller does with its own slices and maps afterwards is seen, and nothing of the caller's is written
+// to.
 func TestConstructorsCopy(t *testing.T) {
 	t.Run("Service", func(t *testing.T) {
 		s := richService()

@@ -71,15 +71,18 @@ func (n *Node) Equal(o *Node) bool {
 		return n == o
 	}
 	return n.Name == o.Name && n.Zone == o.Zone && n.NotEligible == o.NotEligible && n.LocalPods.Equal(o.LocalPods) &&
-		slices.Equal(n.IPs, o.IPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs)
+		slices.Equal(n.IPs, o.IPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) &&
+		slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs)
 }
 
 // String returns a readable form on one line.
 func (n *Node) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "node %s", n.Name)
-	line{&b}.text("zone", n.Zone).text("ips", join(n.IPs)).text("pods", join(n.PodCIDRs)).text("services", join(n.ServiceCIDRs)).
-		text("local-pods", join(n.LocalPods.CIDRs)).text("bridge", n.LocalPods.Bridge).text("interfaces", n.LocalPods.InterfacePrefix).
+	line{&b}.text("zone", n.Zone).text("ips", join(n.IPs)).text("pods", join(n.PodCIDRs)).
+		text("services", join(n.ServiceCIDRs)).
+		text("local-pods", join(n.LocalPods.CIDRs)).text("bridge", n.LocalPods.Bridge).
+		text("interfaces", n.LocalPods.InterfacePrefix).
 		flag("not-eligible", n.NotEligible)
 	return b.String()
 }

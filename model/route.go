@@ -196,10 +196,11 @@ type RoutePolicy struct {
 //	... from such a pod, without detector   Local    local      never       drop (2)
 //	... from the node itself                Local    cluster    always      reject
 //
-// (1) with MasqueradeAll: always; else with a detector: unless the source is a pod of this node; else: never. The traffic
-// policy has no say in it.
+// (1) with MasqueradeAll: always; else with a detector: unless the source is a pod of this node; else: never. The
+// traffic policy has no say in it.
 //
-// (2) reject if no usable endpoint exists anywhere: there is nothing to wait for, so the client had better know at once.
+// (2) reject if no usable endpoint exists anywhere: there is nothing to wait for, so the client had better know at
+// once.
 func NewRoutes(p RoutePolicy) Routes {
 	emptyLocal := Drop
 	if p.NoEndpoints {

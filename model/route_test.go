@@ -41,7 +41,8 @@ var (
 		{local: yes, all: yes, noEndpoints: no, route: "Local, masquerade Always, if empty Drop"},
 		{local: yes, all: yes, noEndpoints: yes, route: "Local, masquerade Always, if empty Reject"},
 		{local: yes, all: no, detector: yes, noEndpoints: no, route: "Local, masquerade UnlessLocalPod, if empty Drop"},
-		{local: yes, all: no, detector: yes, noEndpoints: yes, route: "Local, masquerade UnlessLocalPod, if empty Reject"},
+		{local: yes, all: no, detector: yes, noEndpoints: yes,
+			route: "Local, masquerade UnlessLocalPod, if empty Reject"},
 		{local: yes, all: no, detector: no, noEndpoints: no, route: "Local, masquerade Never, if empty Drop"},
 		{local: yes, all: no, detector: no, noEndpoints: yes, route: "Local, masquerade Never, if empty Reject"},
 	}
@@ -80,7 +81,8 @@ func allPolicies() []model.RoutePolicy {
 	for bits := range 1 << 7 {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
 		p := model.RoutePolicy{
-			ClusterIP: bit(0), ExternalAddresses: bit(1), NoEndpoints: bit(2), DetectsLocalPods: bit(3), MasqueradeAll: bit(4),
+			ClusterIP: bit(0), ExternalAddresses: bit(1), NoEndpoints: bit(2), DetectsLocalPods: bit(3),
+			MasqueradeAll: bit(4),
 		}
 		if bit(5) {
 			p.Internal = model.TrafficPolicyLocal
@@ -106,7 +108,8 @@ func TestNewRoutesIsTheDecisionTable(t *testing.T) {
 		}
 		r := model.NewRoutes(p)
 		assert.Equal(t, want,
-			[4]string{r.ClusterIP.String(), r.External.String(), r.ExternalFromPod.String(), r.ExternalFromNode.String()}, "%+v", p)
+			[4]string{r.ClusterIP.String(), r.External.String(), r.ExternalFromPod.String(),
+				r.ExternalFromNode.String()}, "%+v", p)
 	}
 }
 
@@ -123,7 +126,8 @@ func TestRoutesUseTheSetsOfS10(t *testing.T) {
 
 // The cases that re-implementations get wrong, as far as routes decide them.
 func TestHardCasesOfRoutes(t *testing.T) {
-	loadBalancer := model.RoutePolicy{ClusterIP: true, ExternalAddresses: true, External: model.TrafficPolicyLocal, DetectsLocalPods: true}
+	loadBalancer := model.RoutePolicy{ClusterIP: true, ExternalAddresses: true, External: model.TrafficPolicyLocal,
+		DetectsLocalPods: true}
 	with := func(p model.RoutePolicy, change func(*model.RoutePolicy)) model.Routes {
 		change(&p)
 		return model.NewRoutes(p)
@@ -139,12 +143,14 @@ func TestHardCasesOfRoutes(t *testing.T) {
 		assert.Equal(t, model.ClusterSet, r.Sets())
 		assert.True(t, r.External.IsZero() && r.ExternalFromPod.IsZero() && r.ExternalFromNode.IsZero())
 	})
-	t.Run("case 7: iTP Local without external address has no use for the cluster set, yet drops while there is any endpoint", func(t *testing.T) {
+	t.Run("case 7: iTP Local without external address has no use for the cluster set, yet drops while there is any "+
+		"endpoint", func(t *testing.T) {
 		r := model.NewRoutes(model.RoutePolicy{ClusterIP: true, Internal: model.TrafficPolicyLocal})
 		assert.Equal(t, model.LocalSet, r.Sets())
 		assert.Equal(t, model.Drop, r.ClusterIP.Empty)
 	})
-	t.Run("case 8: terminating endpoints only elsewhere: the cluster IP reaches them, external traffic is dropped, not rejected", func(t *testing.T) {
+	t.Run("case 8: terminating endpoints only elsewhere: the cluster IP reaches them, external traffic is dropped, "+
+		"not rejected", func(t *testing.T) {
 		r := with(loadBalancer, same) // they are usable: NoEndpoints is false
 		assert.Equal(t, model.ClusterSet, r.ClusterIP.Endpoints)
 		assert.Equal(t, model.LocalSet, r.External.Endpoints)
@@ -161,7 +167,8 @@ func TestHardCasesOfRoutes(t *testing.T) {
 	})
 	t.Run("case 11: pod to VIP with eTP Local: all endpoints, no SNAT", func(t *testing.T) {
 		r := with(loadBalancer, same).ExternalFromPod
-		assert.Equal(t, model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeNever, Empty: model.Reject}, r)
+		assert.Equal(t, model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeNever,
+			Empty: model.Reject}, r)
 	})
 	t.Run("case 11: pod to VIP with eTP Local, without a detector: local only", func(t *testing.T) {
 		r := with(loadBalancer, detectorOff)
@@ -171,13 +178,16 @@ func TestHardCasesOfRoutes(t *testing.T) {
 	t.Run("case 12: node to node port with eTP Local: all endpoints, with SNAT", func(t *testing.T) {
 		for _, change := range []func(*model.RoutePolicy){same, detectorOff} {
 			r := with(loadBalancer, change).ExternalFromNode
-			assert.Equal(t, model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeAlways, Empty: model.Reject}, r)
+			assert.Equal(t, model.Route{Endpoints: model.ClusterSet, Masquerade: model.MasqueradeAlways,
+				Empty: model.Reject}, r)
 		}
 	})
-	t.Run("case 13: an external client of a cluster IP with iTP Local gets a local endpoint, still with SNAT", func(t *testing.T) {
-		r := with(loadBalancer, func(p *model.RoutePolicy) { p.Internal = model.TrafficPolicyLocal }).ClusterIP
-		assert.Equal(t, model.Route{Endpoints: model.LocalSet, Masquerade: model.MasqueradeUnlessLocalPod, Empty: model.Drop}, r)
-	})
+	t.Run("case 13: an external client of a cluster IP with iTP Local gets a local endpoint, still with SNAT",
+		func(t *testing.T) {
+			r := with(loadBalancer, func(p *model.RoutePolicy) { p.Internal = model.TrafficPolicyLocal }).ClusterIP
+			assert.Equal(t, model.Route{Endpoints: model.LocalSet, Masquerade: model.MasqueradeUnlessLocalPod,
+				Empty: model.Drop}, r)
+		})
 	t.Run("case 14: masqueradeAll is for cluster IPs: pod to VIP with eTP Local keeps its source", func(t *testing.T) {
 		r := with(loadBalancer, func(p *model.RoutePolicy) { p.MasqueradeAll = true })
 		assert.Equal(t, model.MasqueradeAlways, r.ClusterIP.Masquerade)
@@ -187,12 +197,14 @@ func TestHardCasesOfRoutes(t *testing.T) {
 }
 
 func TestEndpointSetsHas(t *testing.T) {
-	const none, cluster, local, both = model.EndpointSets(0), model.ClusterSet, model.LocalSet, model.ClusterSet | model.LocalSet
+	const none, cluster, local, both = model.EndpointSets(0), model.ClusterSet, model.LocalSet,
+		model.ClusterSet | model.LocalSet
 	for _, c := range []struct {
 		set, x model.EndpointSets
 		has    bool
 	}{
-		{none, none, false}, {none, cluster, false}, {cluster, none, false}, {cluster, cluster, true}, {cluster, local, false},
+		{none, none, false}, {none, cluster, false}, {cluster, none, false}, {cluster, cluster, true},
+		{cluster, local, false},
 		{cluster, both, false}, {both, cluster, true}, {both, local, true}, {both, both, true}, {both, none, false},
 	} {
 		assert.Equal(t, c.has, c.set.Has(c.x), fmt.Sprintf("%v in %v", c.x, c.set))

@@ -208,7 +208,8 @@ func (s *Service) Equal(o *Service) bool {
 		s.InternalTrafficPolicy == o.InternalTrafficPolicy &&
 		s.ExternalTrafficPolicy == o.ExternalTrafficPolicy &&
 		s.SessionAffinityTimeout == o.SessionAffinityTimeout &&
-		(s.HealthCheck == o.HealthCheck || s.HealthCheck != nil && o.HealthCheck != nil && *s.HealthCheck == *o.HealthCheck) &&
+		(s.HealthCheck == o.HealthCheck || s.HealthCheck != nil && o.HealthCheck != nil &&
+			*s.HealthCheck == *o.HealthCheck) &&
 		slices.Equal(s.Ports, o.Ports)
 }
 

@@ -35,7 +35,8 @@ func join[T fmt.Stringer](values []T) string {
 func (s *Service) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "service %v", s.Name)
-	l := line{&b}.flag("headless", s.Headless).text("external-name", s.ExternalName).text("cluster-ips", join(s.ClusterIPs)).text("external-ips", join(s.ExternalIPs)).
+	l := line{&b}.flag("headless", s.Headless).text("external-name", s.ExternalName).
+		text("cluster-ips", join(s.ClusterIPs)).text("external-ips", join(s.ExternalIPs)).
 		text("load-balancer-ips", join(s.LoadBalancerIPs)).text("source-ranges", join(s.LoadBalancerSourceRanges))
 	if s.InternalTrafficPolicy == TrafficPolicyLocal {
 		l.text("internal", "Local")
@@ -47,7 +48,8 @@ func (s *Service) String() string {
 		l.text("affinity", s.SessionAffinityTimeout.String())
 	}
 	if h := s.HealthCheck; h != nil {
-		fmt.Fprintf(&b, " health-check=%d (local endpoints: IPv4 %d, IPv6 %d)", h.NodePort, h.LocalEndpointsIPv4, h.LocalEndpointsIPv6)
+		fmt.Fprintf(&b, " health-check=%d (local endpoints: IPv4 %d, IPv6 %d)", h.NodePort, h.LocalEndpointsIPv4,
+			h.LocalEndpointsIPv6)
 	}
 	for _, p := range s.Ports {
 		b.WriteString("\n  " + p.String())
@@ -112,7 +114,8 @@ func (e *Endpoint) String() string {
 		flag("not-serving", !e.Serving).flag("terminating", e.Terminating)
 	if !e.Details.IsZero() {
 		d := e.Details.Get()
-		line{&b}.text("target", strings.ReplaceAll(d.TargetRef.String(), " ", ":")).text("hostname", d.Hostname).text("zone", d.Zone).
+		line{&b}.text("target", strings.ReplaceAll(d.TargetRef.String(), " ", ":")).text("hostname", d.Hostname).
+			text("zone", d.Zone).
 			text("node-hints", strings.Join(d.NodeHints, ",")).text("zone-hints", strings.Join(d.ZoneHints, ","))
 	}
 	return b.String()

@@ -44,7 +44,8 @@ func (f Family) String() string {
 // ComparePrefixes orders by address, IPv4 first, then by length: what holds another one is before it. It is
 // netip.Prefix.Compare of Go 1.26, for the versions before.
 func ComparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Masked().Addr().Compare(b.Masked().Addr()), cmp.Compare(a.Bits(), b.Bits()), a.Addr().Compare(b.Addr()))
+	return cmp.Or(a.Masked().Addr().Compare(b.Masked().Addr()), cmp.Compare(a.Bits(), b.Bits()),
+		a.Addr().Compare(b.Addr()))
 }
 
 // PrefixesOf returns the prefixes of a family, masked, sorted and without duplicates.
@@ -127,7 +128,8 @@ func (t ServiceType) String() string {
 }
 
 func serviceTypes() []ServiceType {
-	return []ServiceType{ServiceTypeUnknown, ServiceTypeClusterIP, ServiceTypeNodePort, ServiceTypeLoadBalancer, ServiceTypeExternalName}
+	return []ServiceType{ServiceTypeUnknown, ServiceTypeClusterIP, ServiceTypeNodePort, ServiceTypeLoadBalancer,
+		ServiceTypeExternalName}
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -140,7 +142,8 @@ func (t *ServiceType) UnmarshalText(b []byte) error {
 	return parseText(b, t, "service type", serviceTypes()...)
 }
 
-// TrafficPolicy says whether traffic may leave the node for an endpoint. The zero value is Cluster, Kubernetes' default.
+// TrafficPolicy says whether traffic may leave the node for an endpoint. The zero value is Cluster, Kubernetes'
+// default.
 type TrafficPolicy uint8
 
 const (

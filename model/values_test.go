@@ -56,9 +56,11 @@ func richService() *model.Service {
 		SessionAffinityTimeout:   3 * time.Hour,
 		HealthCheck:              &model.HealthCheck{NodePort: 32000, LocalEndpointsIPv4: 2, LocalEndpointsIPv6: 1},
 		Ports: []model.ServicePort{
-			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, AppProtocol: "kubernetes.io/h2c", TargetPort: "http",
+			{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080, AppProtocol: "kubernetes.io/h2c",
+				TargetPort: "http",
 				RoutesIPv4: model.NewRoutes(policy), RoutesIPv6: model.NewRoutes(policy)},
-			{Name: "dns", Protocol: model.UDP, Port: 53, NodePort: 30053, RoutesIPv4: model.NewRoutes(policy), RoutesIPv6: model.NewRoutes(policy)},
+			{Name: "dns", Protocol: model.UDP, Port: 53, NodePort: 30053, RoutesIPv4: model.NewRoutes(policy),
+				RoutesIPv6: model.NewRoutes(policy)},
 		},
 	}
 }
@@ -66,12 +68,15 @@ func richService() *model.Service {
 // richEndpoint returns a new endpoint with something in every field.
 func richEndpoint() *model.Endpoint {
 	return &model.Endpoint{
-		Port:   model.PortName{Service: model.ServiceName{Namespace: "shop", Name: "web"}, Port: "http", Protocol: model.TCP},
+		Port: model.PortName{Service: model.ServiceName{Namespace: "shop", Name: "web"},
+			Port: "http", Protocol: model.TCP},
 		Target: addrPort("[fd00:10::2]:8080"), Node: "node-1", Sets: model.ClusterSet | model.LocalSet,
 		Local: true, Ready: true, Serving: true, Terminating: true,
 		Details: model.NewDetails(model.EndpointDetails{
-			TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "3f0c1a52-91b5-4e0a-8a40-0c5d7d0f6c11"},
-			Hostname:  "web-0", Zone: "zone-a", NodeHints: []string{"node-1", "node-2"}, ZoneHints: []string{"zone-a", "zone-b"},
+			TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-0",
+				UID: "3f0c1a52-91b5-4e0a-8a40-0c5d7d0f6c11"},
+			Hostname: "web-0", Zone: "zone-a", NodeHints: []string{"node-1", "node-2"},
+			ZoneHints: []string{"zone-a", "zone-b"},
 		}),
 	}
 }
@@ -83,8 +88,9 @@ func richNode() *model.Node {
 		IPs:          addrs("192.0.2.10", "2001:db8::10", "192.0.2.11"),
 		PodCIDRs:     prefixes("10.244.1.0/24", "fd00:10:1::/64"),
 		ServiceCIDRs: prefixes("10.0.0.0/16", "fd00::/112"),
-		LocalPods:    model.LocalPods{CIDRs: prefixes("10.244.1.0/24", "fd00:10:1::/64"), Bridge: "cbr0", InterfacePrefix: "veth"},
-		NotEligible:  true,
+		LocalPods: model.LocalPods{CIDRs: prefixes("10.244.1.0/24", "fd00:10:1::/64"),
+			Bridge: "cbr0", InterfacePrefix: "veth"},
+		NotEligible: true,
 	}
 }
 
@@ -94,8 +100,9 @@ type change struct {
 	apply func()
 }
 
-// changes lists every single difference that a value can have: one for each field of each struct in it, for each element of
-// each list, and so on. A field of a type that it does not know fails the test, so that a new field is not forgotten.
+// changes lists every single difference that a value can have: one for each field of each struct in it, for each
+// element of each list, and so on. A field of a type that it does not know fails the test, so that a new field is not
+// forgotten.
 func changes(t *testing.T, v reflect.Value, path string) []change {
 	t.Helper()
 	one := func(to any) []change {
@@ -107,7 +114,8 @@ func changes(t *testing.T, v reflect.Value, path string) []change {
 	case netip.Prefix:
 		return append(one(netip.PrefixFrom(x.Addr(), x.Bits()-1)), one(netip.PrefixFrom(x.Addr().Next(), x.Bits()))...)
 	case netip.AddrPort:
-		return append(one(netip.AddrPortFrom(x.Addr(), x.Port()+1)), one(netip.AddrPortFrom(x.Addr().Next(), x.Port()))...)
+		return append(one(netip.AddrPortFrom(x.Addr(), x.Port()+1)),
+			one(netip.AddrPortFrom(x.Addr().Next(), x.Port()))...)
 	case model.Details:
 		details := x.Get()
 		var all []change
@@ -230,12 +238,14 @@ func TestNoListIsAnEmptyList(t *testing.T) {
 		LoadBalancerIPs: []netip.Addr{}, LoadBalancerSourceRanges: []netip.Prefix{}, Ports: []model.ServicePort{},
 	}))
 	assert.True(t, (&model.Node{}).Equal(&model.Node{
-		IPs: []netip.Addr{}, PodCIDRs: []netip.Prefix{}, ServiceCIDRs: []netip.Prefix{}, LocalPods: model.LocalPods{CIDRs: []netip.Prefix{}},
+		IPs: []netip.Addr{}, PodCIDRs: []netip.Prefix{}, ServiceCIDRs: []netip.Prefix{},
+		LocalPods: model.LocalPods{CIDRs: []netip.Prefix{}},
 	}))
 }
 
 func TestOrder(t *testing.T) {
-	serviceNames := []model.ServiceName{{}, {Name: "b"}, {Namespace: "a", Name: "a"}, {Namespace: "a", Name: "b"}, {Namespace: "b", Name: "a"}}
+	serviceNames := []model.ServiceName{{}, {Name: "b"}, {Namespace: "a", Name: "a"}, {Namespace: "a", Name: "b"},
+		{Namespace: "b", Name: "a"}}
 	ordered(t, serviceNames, model.ServiceName.Compare)
 
 	var ports []model.PortName
@@ -249,10 +259,12 @@ func TestOrder(t *testing.T) {
 	ordered(t, ports, model.PortName.Compare)
 
 	// By address, not by text: 10.0.0.9 before 10.0.0.10, and IPv4 before IPv6 (S18).
-	targets := parseAll(addrPort, []string{"9.0.0.1:80", "10.0.0.9:8080", "10.0.0.10:80", "10.0.0.10:443", "[::2]:80", "[::10]:80", "[2001:db8::]:1"})
+	targets := parseAll(addrPort, []string{"9.0.0.1:80", "10.0.0.9:8080", "10.0.0.10:80", "10.0.0.10:443", "[::2]:80",
+		"[::10]:80", "[2001:db8::]:1"})
 	ordered(t, targets, model.CompareTargets)
 
-	prefixes := parseAll(prefix, []string{"0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/9", "10.0.0.1/32", "10.128.0.0/9", "::/0", "2001:db8::/32"})
+	prefixes := parseAll(prefix, []string{"0.0.0.0/0", "10.0.0.0/8", "10.0.0.0/9", "10.0.0.1/32", "10.128.0.0/9",
+		"::/0", "2001:db8::/32"})
 	ordered(t, prefixes, model.ComparePrefixes)
 
 	var keys []model.EndpointKey
@@ -294,9 +306,11 @@ func TestLookUps(t *testing.T) {
 	assert.Equal(t, "shop/web:dns/UDP", s.PortName(s.Ports[1]).String())
 
 	h := *s.HealthCheck
-	assert.Equal(t, []int{2, 1, 0}, []int{h.LocalEndpoints(model.IPv4), h.LocalEndpoints(model.IPv6), h.LocalEndpoints(0)})
+	assert.Equal(t, []int{2, 1, 0}, []int{h.LocalEndpoints(model.IPv4), h.LocalEndpoints(model.IPv6),
+		h.LocalEndpoints(0)})
 	p := model.ServicePort{RoutesIPv6: s.Ports[0].RoutesIPv6}
-	assert.Equal(t, []model.Routes{{}, p.RoutesIPv6, {}}, []model.Routes{p.Routes(model.IPv4), p.Routes(model.IPv6), p.Routes(0)})
+	assert.Equal(t, []model.Routes{{}, p.RoutesIPv6, {}},
+		[]model.Routes{p.Routes(model.IPv4), p.Routes(model.IPv6), p.Routes(0)})
 
 	e := richEndpoint()
 	assert.Equal(t, model.EndpointKey{Port: e.Port, Target: e.Target}, e.Key())
