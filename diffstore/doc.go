@@ -6,15 +6,15 @@
 //
 // [Store.Get] is called for every key that is wanted, and its leaf is filled; [Store.Done] ends the description and
 // compares; [Store.Created], [Store.Updated], [Store.Changed] (both) and [Store.Deleted] are what is left to do, in key
-// order; [Store.Reset] takes it for done and begins the next wave. There are leaves for text, for values of any type and
-// for what has a JSON form; a type of one's own needs the two methods of [Leaf].
+// order; [Store.Reset] takes it for done and begins the next wave. There are leaves for text, for values of any type
+// and for what has a JSON form; a type of one's own needs the two methods of [Leaf].
 //
 // Values are compared, not hashes of them, so that no change is ever mistaken for none.
 //
 // # When applying fails
 //
-// The store compares with what the dataplane holds, not with what was wanted last. Whoever could not apply an entry says
-// so before Reset, and it is in the next diff, whether its value changes again or not:
+// The store compares with what the dataplane holds, not with what was wanted last. Whoever could not apply an entry
+// says so before Reset, and it is in the next diff, whether its value changes again or not:
 //
 //   - [Store.NotApplied] for one entry whose fate is not known: it may have happened, or half of it.
 //   - [Store.NotAppliedAll] for a whole wave of which that is so.
@@ -39,8 +39,8 @@
 // # Cost
 //
 // A wave that describes everything costs what it describes: a lookup and a comparison for each key, and no allocation
-// for an entry that stays the same. [Store.Amend] begins a wave that costs only what it mentions: all other keys stay as
-// they are.
+// for an entry that stays the same. [Store.Amend] begins a wave that costs only what it mentions: all other keys stay
+// as they are.
 //
 // # What it never does
 //

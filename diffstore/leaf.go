@@ -8,7 +8,8 @@ import (
 	"reflect"
 )
 
-// Leaf is the value of an entry while it is being described and compared. L is the leaf's own type, a pointer as a rule.
+// Leaf is the value of an entry while it is being described and compared. L is the leaf's own type, a pointer as a
+// rule.
 type Leaf[L any] interface {
 	// Reset empties the leaf for a new description. It may keep memory.
 	Reset()
@@ -56,8 +57,8 @@ func (l *BufferLeaf) Reset() { l.buf = l.buf[:0] }
 // Equal implements [Leaf].
 func (l *BufferLeaf) Equal(other *BufferLeaf) bool { return bytes.Equal(l.buf, other.buf) }
 
-// NewAnyStore returns a store of values of any type. equal tells whether applying a or b would come to the same; if it is
-// nil, reflect.DeepEqual does.
+// NewAnyStore returns a store of values of any type. equal tells whether applying a or b would come to the same; if it
+// is nil, reflect.DeepEqual does.
 func NewAnyStore[K cmp.Ordered, V any](equal func(a, b V) bool) *Store[K, *AnyLeaf[V]] {
 	return New[K](func() *AnyLeaf[V] { return &AnyLeaf[V]{equal: equal} })
 }

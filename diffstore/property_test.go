@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/diffstore"
 )
 
-// TestNoChangeIsEverLost runs random waves against a dataplane that fails at random. After every wave the diff has to be
-// exactly what a simple model expects, and whenever a wave was applied without a failure, the dataplane has to be what is
-// wanted.
+// TestNoChangeIsEverLost runs random waves against a dataplane that fails at random. After every wave the diff has to
+// be exactly what a simple model expects, and whenever a wave was applied without a failure, the dataplane has to be
+// what is wanted.
 func TestNoChangeIsEverLost(t *testing.T) {
 	for seed := range uint64(500) {
 		s := newSimulation(t, seed)

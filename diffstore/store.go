@@ -7,8 +7,8 @@ import (
 )
 
 // Store holds what is wanted and what the dataplane holds, by key, and tells the difference. See the package's
-// documentation for how it is used. A Store is made with [New] or with a constructor for a kind of leaf, and is not safe
-// for concurrent use. A floating-point NaN cannot be a key.
+// documentation for how it is used. A Store is made with [New] or with a constructor for a kind of leaf, and is not
+// safe for concurrent use. A floating-point NaN cannot be a key.
 type Store[K cmp.Ordered, L Leaf[L]] struct {
 	newLeaf func() L
 	entries map[K]*Entry[K, L]
@@ -29,8 +29,8 @@ func New[K cmp.Ordered, L Leaf[L]](newLeaf func() L) *Store[K, L] {
 // Get says that a key is wanted, and returns the leaf to describe its value with. The first call for a key in a wave
 // returns an empty leaf, later ones the same leaf with what is in it. The leaf is not to be written to after Done.
 //
-// After Done, Get opens the wave again: there is no diff until Done is called once more. Since some of the diff may have
-// been applied in between, all of it counts as NotApplied.
+// After Done, Get opens the wave again: there is no diff until Done is called once more. Since some of the diff may
+// have been applied in between, all of it counts as NotApplied.
 func (s *Store[K, L]) Get(key K) L {
 	e := s.entry(key)
 	s.open(e)
@@ -43,8 +43,8 @@ func (s *Store[K, L]) Get(key K) L {
 }
 
 // Delete says that a key is not wanted. In a wave that describes everything that takes back a Get; in one that Amend
-// began it is the way to get rid of a key. A key that is not there is not an error. After Done it opens the wave again, as
-// Get does.
+// began it is the way to get rid of a key. A key that is not there is not an error. After Done it opens the wave again,
+// as Get does.
 func (s *Store[K, L]) Delete(key K) {
 	if e := s.entries[key]; e != nil {
 		s.open(e)
@@ -123,8 +123,8 @@ func (s *Store[K, L]) drop(e *Entry[K, L]) {
 	}
 }
 
-// HasChanges tells whether there is anything to do: something to create, to update or to delete. Like the diff itself it
-// is false until Done has been called.
+// HasChanges tells whether there is anything to do: something to create, to update or to delete. Like the diff itself
+// it is false until Done has been called.
 func (s *Store[K, L]) HasChanges() bool { return len(s.diff) > 0 }
 
 // Created returns the entries that are wanted and not there, ordered by key.
@@ -167,9 +167,9 @@ func (s *Store[K, L]) Reset() {
 	s.whole = true
 }
 
-// Amend takes the diff for applied as Reset does, and begins a wave that changes the last one: only the keys that Get and
-// Delete mention are described anew, all others stay as they are, at no cost. What has not been applied is in the diff
-// again, mentioned or not. A wave that has not been ended with Done simply goes on; so does the first one.
+// Amend takes the diff for applied as Reset does, and begins a wave that changes the last one: only the keys that Get
+// and Delete mention are described anew, all others stay as they are, at no cost. What has not been applied is in the
+// diff again, mentioned or not. A wave that has not been ended with Done simply goes on; so does the first one.
 func (s *Store[K, L]) Amend() {
 	if s.done {
 		s.next()
