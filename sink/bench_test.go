@@ -24,7 +24,8 @@ func newCluster(services, endpoints int) cluster {
 		c.services = append(c.services, s)
 		for j := range endpoints {
 			target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), 8080)
-			c.endpoints = append(c.endpoints, endpoint(model.EndpointKey{Port: s.PortName(s.Ports[0]), Target: target}, model.ClusterSet))
+			c.endpoints = append(c.endpoints, endpoint(model.EndpointKey{Port: s.PortName(s.Ports[0]), Target: target},
+				model.ClusterSet))
 		}
 	}
 	return c
@@ -89,7 +90,8 @@ func BenchmarkSnapshot(b *testing.B) {
 // One endpoint of a service that has many is replaced by another, on each of its ports, then Sync with a callback that
 // reads what changed.
 func BenchmarkHugeService(b *testing.B) {
-	for name, size := range map[string]struct{ endpoints, ports int }{"50000": {50_000, 1}, "10000x50ports": {10_000, 50}} {
+	for name, size := range map[string]struct{ endpoints, ports int }{"50000": {50_000, 1},
+		"10000x50ports": {10_000, 50}} {
 		b.Run(name, func(b *testing.B) {
 			var applied *sink.Snapshot
 			changed := 0
@@ -110,7 +112,8 @@ func BenchmarkHugeService(b *testing.B) {
 				return model.EndpointKey{Port: p, Target: netip.AddrPortFrom(target, uint16(8000+port))}
 			}
 			for p := range size.ports {
-				svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprintf("port-%d", p), Protocol: model.TCP, Port: uint16(1000 + p)})
+				svc.Ports = append(svc.Ports, model.ServicePort{Name: fmt.Sprintf("port-%d", p), Protocol: model.TCP,
+					Port: uint16(1000 + p)})
 				for n := range size.endpoints {
 					f.SetEndpoint(endpoint(at(p, n), model.ClusterSet))
 				}

@@ -95,7 +95,8 @@ func TestChangesSinceAnySnapshotAreTheDifference(t *testing.T) {
 			}
 		}
 		check := func(old, new int) {
-			require.Equal(t, difference(texts[old], texts[new]), changes(t, kept[new].ChangesSince(kept[old])), "seed %d: %v since %v", seed, kept[new], kept[old])
+			require.Equal(t, difference(texts[old], texts[new]), changes(t, kept[new].ChangesSince(kept[old])),
+				"seed %d: %v since %v", seed, kept[new], kept[old])
 		}
 		own := len(kept) - 3
 		for i := range own {
@@ -120,11 +121,13 @@ func TestAChangeThatIsTakenBackIsNone(t *testing.T) {
 		return kept[len(kept)-1]
 	}
 	s1 := sync(func() { f.SetService(service("a", 1)) }, func() { f.SetEndpoint(a) })
-	assert.Same(t, s1, sync(func() { f.DeleteEndpoint(a.Key()) }, func() { f.SetEndpoint(httpEndpoint("a", "10.0.0.1:80")) }),
+	assert.Same(t, s1, sync(func() { f.DeleteEndpoint(a.Key()) },
+		func() { f.SetEndpoint(httpEndpoint("a", "10.0.0.1:80")) }),
 		"no snapshot for a wave that changes nothing")
 	assert.Same(t, s1, sync(func() { f.DeleteService(name("a")) }, func() { f.SetService(service("a", 1)) }))
 	assert.Same(t, s1, sync(func() { f.SetEndpoint(b) }, func() { f.DeleteEndpoint(b.Key()) }))
-	assert.Same(t, s1, sync(func() { f.DeleteService(name("b")) }, func() { f.DeleteEndpoint(httpKey("c", "10.0.0.9:80")) }))
+	assert.Same(t, s1, sync(func() { f.DeleteService(name("b")) },
+		func() { f.DeleteEndpoint(httpKey("c", "10.0.0.9:80")) }))
 
 	s2 := sync(func() { f.SetEndpoint(b) }, func() { f.SetService(service("b", 2)) })
 	s3 := sync(func() { f.DeleteEndpoint(b.Key()) })

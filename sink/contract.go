@@ -146,7 +146,8 @@ type position struct {
 }
 
 func (p position) compare(o position) int {
-	return cmp.Or(cmp.Compare(p.phase, o.phase), p.name.Compare(o.name), cmp.Compare(p.step, o.step), p.key.Compare(o.key))
+	return cmp.Or(cmp.Compare(p.phase, o.phase), p.name.Compare(o.name), cmp.Compare(p.step, o.step),
+		p.key.Compare(o.key))
 }
 
 // checkOrder checks the order of a wave, and that no service or endpoint is in it twice.

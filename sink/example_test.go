@@ -90,7 +90,8 @@ func ExampleNewFullState() {
 // One sink gets everything, another one is spared a namespace.
 func ExampleFilter() {
 	var all, some sink.Recorder
-	s := sink.Tee(&all, sink.Filter(&some, sink.Keep{Service: func(s *model.Service) bool { return s.Name.Namespace != "shop" }}))
+	s := sink.Tee(&all, sink.Filter(&some, sink.Keep{
+		Service: func(s *model.Service) bool { return s.Name.Namespace != "shop" }}))
 
 	s.SetService(web())
 	s.SetService(&model.Service{Name: model.ServiceName{Namespace: "kube-system", Name: "dns"}})

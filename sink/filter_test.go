@@ -155,7 +155,9 @@ func FuzzFilter(f *testing.F) {
 		require.Empty(t, r.Violations())
 
 		maps.DeleteFunc(n.services, func(_ model.ServiceName, s *model.Service) bool { return !odd(s) })
-		maps.DeleteFunc(n.endpoints, func(k model.EndpointKey, _ *model.Endpoint) bool { return n.services[k.Port.Service] == nil })
+		maps.DeleteFunc(n.endpoints, func(k model.EndpointKey, _ *model.Endpoint) bool {
+			return n.services[k.Port.Service] == nil
+		})
 		require.Equal(t, n.services, r.Services())
 		require.Equal(t, n.endpoints, r.Endpoints())
 	})
@@ -205,7 +207,8 @@ func TestFilterHidesEndpointsAndAsksAgainOnRequest(t *testing.T) {
 	delete(hidden, "a")
 	f.SetService(service("b", 2))
 	f.Ask()
-	sync(3, a, set+"10.0.0.0:80 sets=Cluster", set+"10.0.0.2:80 sets=Cluster", "SetService ns/b cluster-ips=10.96.0.2; http 80/TCP; dns 53/UDP")
+	sync(3, a, set+"10.0.0.0:80 sets=Cluster", set+"10.0.0.2:80 sets=Cluster",
+		"SetService ns/b cluster-ips=10.96.0.2; http 80/TCP; dns 53/UDP")
 	f.Ask()
 	f.DeleteService(name("b"))
 	sync(3, "DeleteService ns/b")

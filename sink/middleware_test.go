@@ -33,7 +33,10 @@ func TestMiddlewareForwardsTheOptionalCallsToSinksThatHaveThem(t *testing.T) {
 	}{
 		{"Tee", func(s sink.Sink) full { return sink.Tee(s) }},
 		{"Filter", func(s sink.Sink) full { return sink.Filter(s, sink.Keep{Service: odd}) }},
-		{"Rewrite", func(s sink.Sink) full { return sink.Rewrite(s, func(s *model.Service) *model.Service { return s }) }},
+		{"Rewrite", func(s sink.Sink) full {
+			return sink.Rewrite(s,
+				func(s *model.Service) *model.Service { return s })
+		}},
 		{"Count", func(s sink.Sink) full { return sink.Count(s) }},
 		{"Log", func(s sink.Sink) full { return sink.Log(s, klog.Background().V(10)) }},
 	} {
@@ -69,8 +72,10 @@ func TestRewrite(t *testing.T) {
 		rewrite func(*model.Service) *model.Service
 		want    string
 	}{
-		{"as it is", func(s *model.Service) *model.Service { return s }, "SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"},
-		{"nil is as it is", func(s *model.Service) *model.Service { return nil }, "SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"},
+		{"as it is", func(s *model.Service) *model.Service { return s },
+			"SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"},
+		{"nil is as it is", func(s *model.Service) *model.Service { return nil },
+			"SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"},
 		{"another value", func(s *model.Service) *model.Service {
 			c := *s
 			c.SessionAffinityTimeout = time.Minute
@@ -134,8 +139,10 @@ func TestCount(t *testing.T) {
 		if next != nil {
 			failed = 1
 		}
-		assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6, 7, 8, failed}, []uint64{n.SetNode.Load(), n.SetService.Load(), n.DeleteService.Load(),
-			n.SetEndpoint.Load(), n.DeleteEndpoint.Load(), n.ForceResync.Load(), n.Sync.Load(), n.ResyncFailed.Load(), n.FailedSync.Load()})
+		assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6, 7, 8, failed},
+			[]uint64{n.SetNode.Load(), n.SetService.Load(), n.DeleteService.Load(),
+				n.SetEndpoint.Load(), n.DeleteEndpoint.Load(), n.ForceResync.Load(), n.Sync.Load(), n.ResyncFailed.Load(),
+				n.FailedSync.Load()})
 	}
 }
 
@@ -151,7 +158,8 @@ func TestLogWritesEachCallOnOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := func(verbosity int, next sink.Sink) []string {
 			var out bytes.Buffer
-			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&out), textlogger.Verbosity(verbosity)))
+			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&out),
+				textlogger.Verbosity(verbosity)))
 			l := sink.Log(next, logger.V(4))
 			_ = everyCall(l)
 			l.SetNode(nil)

@@ -49,7 +49,8 @@ func TestNilIsNothing(t *testing.T) {
 				s.(sink.Resyncer).ForceResync()
 				s.(sink.FailureResyncer).ResyncFailed()
 				require.NoError(t, s.Sync(t.Context()))
-				if r, ok := next.(*sink.Recorder); ok && name != "FullState" && name != "FullState without a callback" && name != "Recorder" {
+				if r, ok := next.(*sink.Recorder); ok && name != "FullState" &&
+					name != "FullState without a callback" && name != "Recorder" {
 					assert.Len(t, r.Services(), 1)
 					assert.Len(t, r.Endpoints(), 1)
 				}

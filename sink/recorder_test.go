@@ -33,12 +33,14 @@ func TestRecorderKeepsCallsAndWaves(t *testing.T) {
 	lines[6] = "Sync: broken"
 	assert.Equal(t, lines, waves[0].Lines())
 	assert.Equal(t, sink.Call{Op: sink.OpSetService, Name: name("a"), Service: service("a", 1)}, waves[0].Calls[3])
-	assert.Equal(t, sink.Call{Op: sink.OpSetEndpoint, Key: httpKey("a", "10.0.0.1:80"), Endpoint: httpEndpoint("a", "10.0.0.1:80")}, waves[0].Calls[4])
+	assert.Equal(t, sink.Call{Op: sink.OpSetEndpoint, Key: httpKey("a", "10.0.0.1:80"),
+		Endpoint: httpEndpoint("a", "10.0.0.1:80")}, waves[0].Calls[4])
 	assert.Equal(t, []string{"SetNode nil", "SetService nil", "SetEndpoint nil", "Sync"}, waves[1].Lines())
 	assert.Empty(t, r.TakeWaves(), "waves are taken once")
 
 	assert.Equal(t, broken, r.Sync(t.Context()))
-	assert.Equal(t, []string{"SetService ns/not over cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP", "Sync: broken"}, r.TakeLines())
+	assert.Equal(t, []string{"SetService ns/not over cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP", "Sync: broken"},
+		r.TakeLines())
 	assert.NoError(t, r.Sync(t.Context()))
 }
 
@@ -131,7 +133,8 @@ func TestRecorderReportsCallsThatDoNotKeepTheContract(t *testing.T) {
 		{"a port goes before its endpoints",
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetEndpoint(a1) },
 			func(r *sink.Recorder) { r.SetService(onlyDNS) },
-			[]string{"wave 2: SetService ns/a cluster-ips=10.96.0.1; dns 53/UDP: has no port for an endpoint that is still set: ns/a:http/TCP -> 10.0.0.1:80"}},
+			[]string{"wave 2: SetService ns/a cluster-ips=10.96.0.1; dns 53/UDP: has no port for an endpoint that is " +
+				"still set: ns/a:http/TCP -> 10.0.0.1:80"}},
 		{"calls that change nothing",
 			func(r *sink.Recorder) { r.SetService(onlyDNS) },
 			func(r *sink.Recorder) {
@@ -151,26 +154,39 @@ func TestRecorderReportsCallsThatDoNotKeepTheContract(t *testing.T) {
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetEndpoint(a1) },
 			func(r *sink.Recorder) { r.SetEndpoint(httpEndpoint("a", "10.0.0.1:80")) },
 			[]string{"wave 2: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster: changes nothing"}},
-		{"services out of order", func(r *sink.Recorder) { r.SetService(service("b", 1)); r.SetService(service("a", 1)) }, nil,
-			[]string{"wave 1: SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP: comes after SetService ns/b cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"}},
-		{"endpoints out of order", func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetEndpoint(a2); r.SetEndpoint(a1) }, nil,
-			[]string{"wave 1: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster: comes after SetEndpoint ns/a:http/TCP -> 10.0.0.2:80 sets=Cluster"}},
+		{"services out of order", func(r *sink.Recorder) {
+			r.SetService(service("b", 1))
+			r.SetService(service("a", 1))
+		}, nil,
+			[]string{"wave 1: SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP: comes after SetService " +
+				"ns/b cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"}},
+		{"endpoints out of order", func(r *sink.Recorder) {
+			r.SetService(service("a", 1))
+			r.SetEndpoint(a2)
+			r.SetEndpoint(a1)
+		}, nil,
+			[]string{"wave 1: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster: comes after SetEndpoint " +
+				"ns/a:http/TCP -> 10.0.0.2:80 sets=Cluster"}},
 		{"an endpoint goes after one has come",
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetEndpoint(a2) },
 			func(r *sink.Recorder) { r.SetEndpoint(a1); r.DeleteEndpoint(a2.Key()) },
-			[]string{"wave 2: DeleteEndpoint ns/a:http/TCP -> 10.0.0.2:80: comes after SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster"}},
+			[]string{"wave 2: DeleteEndpoint ns/a:http/TCP -> 10.0.0.2:80: comes after SetEndpoint ns/a:http/TCP -> " +
+				"10.0.0.1:80 sets=Cluster"}},
 		{"a service goes after another has come",
 			func(r *sink.Recorder) { r.SetService(service("b", 1)) },
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.DeleteService(name("b")) },
-			[]string{"wave 2: DeleteService ns/b: comes after SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"}},
+			[]string{"wave 2: DeleteService ns/b: comes after SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; " +
+				"dns 53/UDP"}},
 		{"the node comes after a service",
 			func(r *sink.Recorder) {},
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetNode(&model.Node{Name: "other"}) },
-			[]string{"wave 2: SetNode other: comes after SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"}},
+			[]string{
+				"wave 2: SetNode other: comes after SetService ns/a cluster-ips=10.96.0.1; http 80/TCP; dns 53/UDP"}},
 		{"an endpoint goes and comes in one wave",
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetEndpoint(a1) },
 			func(r *sink.Recorder) { r.DeleteEndpoint(a1.Key()); r.SetEndpoint(a1Local) },
-			[]string{"wave 2: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Local: the second call in the wave for endpoint ns/a:http/TCP -> 10.0.0.1:80"}},
+			[]string{"wave 2: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Local: the second call in the wave for " +
+				"endpoint ns/a:http/TCP -> 10.0.0.1:80"}},
 		{"a service comes and goes in one wave",
 			func(r *sink.Recorder) {},
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.DeleteService(name("a")) },

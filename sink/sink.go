@@ -11,10 +11,9 @@ import (
 //
 // # What the calls mean
 //
-// The Set and Delete calls describe; they should not touch the dataplane, cannot fail, and return soon. Sync
-// applies what has been described. Between two Syncs the state may be inconsistent (a service without its endpoints); at a
-// Sync it is consistent and complete: the first Sync comes only after everything that the cluster holds has been
-// described.
+// The Set and Delete calls describe; they should not touch the dataplane, cannot fail, and return soon. Sync applies
+// what has been described. Between two Syncs the state may be inconsistent (a service without its endpoints); at a Sync
+// it is consistent and complete: the first Sync comes only after everything that the cluster holds has been described.
 //
 // # Order within a wave
 //

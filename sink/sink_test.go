@@ -15,7 +15,8 @@ func TestFailedFamilies(t *testing.T) {
 	plain := errors.New("broken")
 	v4 := &sink.FamilyError{Family: model.IPv4, Err: plain}
 	v6 := &sink.FamilyError{Family: model.IPv6, Err: plain}
-	port := &sink.PortError{Port: model.PortName{Service: name("a"), Port: "http", Protocol: model.TCP}, Family: model.IPv4, Err: plain}
+	port := &sink.PortError{Port: model.PortName{Service: name("a"), Port: "http", Protocol: model.TCP},
+		Family: model.IPv4, Err: plain}
 	for _, c := range []struct {
 		name   string
 		err    error

@@ -41,7 +41,8 @@ func contents(t *testing.T, s *sink.Snapshot) map[model.ServiceName]entryText {
 	for e := range s.Services() {
 		assert.Negative(t, last.Compare(e.Service.Name), "services come in the order of their names")
 		last = e.Service.Name
-		assert.True(t, slices.IsSortedFunc(e.Endpoints, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) }))
+		assert.True(t, slices.IsSortedFunc(e.Endpoints,
+			func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) }))
 		assert.Same(t, e, s.Service(e.Service.Name))
 		endpoints += len(e.Endpoints)
 		m[e.Service.Name] = textOf(e)
@@ -135,7 +136,8 @@ func TestPortAndSetEndpoints(t *testing.T) {
 		{"", model.TCP, []string{"10.0.0.5:80"}},
 		{"zzz", model.TCP, nil},
 	} {
-		assert.Equal(t, c.want, targets(slices.Values(entry.PortEndpoints(c.port, c.protocol))), "%s/%v", c.port, c.protocol)
+		assert.Equal(t, c.want, targets(slices.Values(entry.PortEndpoints(c.port, c.protocol))), "%s/%v", c.port,
+			c.protocol)
 	}
 	for _, c := range []struct {
 		family model.Family
@@ -148,7 +150,8 @@ func TestPortAndSetEndpoints(t *testing.T) {
 		{model.IPv6, model.LocalSet, nil},
 		{model.IPv4, 0, nil},
 	} {
-		assert.Equal(t, c.want, targets(entry.SetEndpoints("http", model.TCP, c.family, c.set)), "%v %v", c.family, c.set)
+		assert.Equal(t, c.want, targets(entry.SetEndpoints("http", model.TCP, c.family, c.set)), "%v %v", c.family,
+			c.set)
 	}
 	for e := range entry.SetEndpoints("http", model.TCP, model.IPv4, model.ClusterSet) {
 		assert.Equal(t, "10.0.0.2:80", e.Target.String())
