@@ -18,7 +18,8 @@ func BenchmarkFiles(b *testing.B) {
 	yamlText, jsonText := cluster(10_000, 10)
 	var concatenated strings.Builder
 	for i := range 20_000 {
-		fmt.Fprintf(&concatenated, `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s-%d"},"spec":{"ports":[{"port":8080}]}}`+"\n", i)
+		fmt.Fprintf(&concatenated,
+			`{"apiVersion":"v1","kind":"Service","metadata":{"name":"s-%d"},"spec":{"ports":[{"port":8080}]}}`+"\n", i)
 	}
 	for _, format := range []struct{ name, text string }{
 		{"yaml/10000x10", yamlText}, {"json/10000x10", jsonText}, {"json/20000documents", concatenated.String()},

@@ -2,8 +2,9 @@ package watch
 
 import "sync"
 
-// calls counts calls that are under way, so that Run can wait for them before it returns and let no more begin: client-go
-// leaves a list call to itself when its context ends, and goes on for a moment with an event handler that was removed.
+// calls counts calls that are under way, so that Run can wait for them before it returns and let no more begin:
+// client-go leaves a list call to itself when its context ends, and goes on for a moment with an event handler that was
+// removed.
 type calls struct {
 	mu      sync.Mutex
 	stopped bool

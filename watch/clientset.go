@@ -18,8 +18,8 @@ import (
 
 // ClientsetOptions say what a [Clientset] watches. The zero value is what kube-proxy does.
 type ClientsetOptions struct {
-	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
-	// empty, those without the label are selected. The label of EndpointSlices does not matter.
+	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
+	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither asked for nor waited for.
 	NoServiceCIDRs bool
@@ -29,8 +29,8 @@ type ClientsetOptions struct {
 	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
 	// name in localstate.Options.
 	HeadlessServices bool
-	// Shared makes runs that are under way at the same time, for different nodes, share their lists and watches. Then objects
-	// are kept in memory, once for all runs, and the Nodes are all of the cluster's.
+	// Shared makes runs that are under way at the same time, for different nodes, share their lists and watches. Then
+	// objects are kept in memory, once for all runs, and the Nodes are all of the cluster's.
 	Shared bool
 }
 
@@ -39,13 +39,13 @@ type ClientsetOptions struct {
 // # What it asks for
 //
 // The API server does the filtering (S1): Services of other proxies, headless Services and their EndpointSlices, and
-// other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and
-// nodes, endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. While it is not, it says so in the log, keeps
+// other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and nodes,
+// endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. While it is not, it says so in the log, keeps
 // trying and is not complete.
 //
-// ServiceCIDRs are not waited for where they cannot be had, because only S33 needs them. RBAC rules from before v1.33 do not
-// name them: that is logged, and they are taken once they may be listed, a minute later at most. A server that does not
-// have them (before v1.33) is asked again every ten minutes, in case it is upgraded.
+// ServiceCIDRs are not waited for where they cannot be had, because only S33 needs them. RBAC rules from before v1.33
+// do not name them: that is logged, and they are taken once they may be listed, a minute later at most. A server that
+// does not have them (before v1.33) is asked again every ten minutes, in case it is upgraded.
 //
 // # When the API server is away
 //
@@ -55,16 +55,18 @@ type ClientsetOptions struct {
 //
 // # Memory
 //
-// No API object is kept unless Shared is set: only the names are, to know what a new list lacks. Fields that have no say in
-// service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices also
-// all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' deprecatedTopology
-// and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and volumes.
+// No API object is kept unless Shared is set: only the names are, to know what a new list lacks. Fields that have no
+// say in service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of
+// EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'
+// deprecatedTopology and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and
+// volumes.
 //
 // # Several nodes in one process
 //
-// A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server sees one client all the
-// same: four lists and four watches, which begin with the first Run and end with the last. A Run that begins later is given
-// what is known. Each has changes handed over at its own pace; a handler that is slow gets the last of several states.
+// A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server sees one client
+// all the same: four lists and four watches, which begin with the first Run and end with the last. A Run that begins
+// later is given what is known. Each has changes handed over at its own pace; a handler that is slow gets the last of
+// several states.
 //
 // # Protobuf
 //
@@ -159,7 +161,8 @@ func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
 	}
 	inputs := []input{
 		{kind: services, lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
-		{kind: endpointSlices, lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), sliceSelectors)},
+		{kind: endpointSlices, lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll),
+			sliceSelectors)},
 	}
 	if selectedNodes != nil {
 		inputs = append(inputs, input{

@@ -12,9 +12,13 @@ import (
 // What client-go waits for with a contextClock ends with the context, however it waits.
 func TestWaitingEndsWithTheContext(t *testing.T) {
 	for name, wait := range map[string]func(c contextClock){
-		"After":                       func(c contextClock) { <-c.After(time.Minute) },
-		"a timer":                     func(c contextClock) { <-c.NewTimer(time.Minute).C() },
-		"a timer that has been reset": func(c contextClock) { x := c.NewTimer(time.Hour); x.Reset(time.Minute); <-x.C() },
+		"After":   func(c contextClock) { <-c.After(time.Minute) },
+		"a timer": func(c contextClock) { <-c.NewTimer(time.Minute).C() },
+		"a timer that has been reset": func(c contextClock) {
+			x := c.NewTimer(time.Hour)
+			x.Reset(time.Minute)
+			<-x.C()
+		},
 		"a timer that has been used": func(c contextClock) {
 			x := c.NewTimer(0)
 			<-x.C()

@@ -103,9 +103,9 @@ func trimmedList(calls *calls, details bool, list cache.ListWithContextFunc) cac
 	}
 }
 
-// contextClock is the real clock, except that waiting ends with the context. A reflector that meets a refused connection
-// while it streams a list sleeps up to a minute without looking at its context, with After (client-go v0.36.3) or with a
-// timer (v0.35.10).
+// contextClock is the real clock, except that waiting ends with the context. A reflector that meets a refused
+// connection while it streams a list sleeps up to a minute without looking at its context, with After (client-go
+// v0.36.3) or with a timer (v0.35.10).
 type contextClock struct {
 	clock.RealClock
 	ctx context.Context

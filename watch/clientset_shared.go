@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hub shares the lists and watches of a Clientset among its runs. The first run to begin starts them, and the last one to
-// end stops them.
+// hub shares the lists and watches of a Clientset among its runs. The first run to begin starts them, and the last one
+// to end stops them.
 type hub struct {
 	watch func(context.Context, Handler) // what is shared
 
@@ -24,8 +24,8 @@ type hub struct {
 	runs    map[*sharedRun]struct{}
 }
 
-// sharedRun is a run that has joined. What it has not handed over yet is pending, so a slow handler holds up nobody else,
-// and what is pending is never more than there are objects.
+// sharedRun is a run that has joined. What it has not handed over yet is pending, so a slow handler holds up nobody
+// else, and what is pending is never more than there are objects.
 type sharedRun struct {
 	nodeName string
 	wake     chan struct{}

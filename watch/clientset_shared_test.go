@@ -30,7 +30,8 @@ func TestClientsetSharesWatchesAmongTheRunsOfSeveralNodes(t *testing.T) {
 		const n = 20
 		var all []*recorder
 		var stops []func()
-		common := []string{"endpointslices.discovery.k8s.io default/a-1", "servicecidrs.networking.k8s.io kubernetes", "services default/a"}
+		common := []string{"endpointslices.discovery.k8s.io default/a-1", "servicecidrs.networking.k8s.io kubernetes",
+			"services default/a"}
 		want := func(i int, more ...string) []string {
 			return append(append([]string{fmt.Sprint("nodes n", i%2+1)}, common...), more...)
 		}

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nameStore is the store of a reflector that hands everything on to a Handler and remembers names only: what it takes to
-// find out, after a new list, what has vanished meanwhile. A reflector uses it from one goroutine at a time.
+// nameStore is the store of a reflector that hands everything on to a Handler and remembers names only: what it takes
+// to find out, after a new list, what has vanished meanwhile. A reflector uses it from one goroutine at a time.
 type nameStore struct {
 	kind    kind
 	handler Handler

@@ -127,7 +127,8 @@ func TestClientsetDeliversADeletionThatHappenedBeforeACompaction(t *testing.T) {
 		require.Equal(t, before+2, r.updateCount(), "one update for services and one for slices")
 		for _, i := range []int{before, before + 1} {
 			if got := r.update(i); len(got) > 1 {
-				assert.Equal(t, []string{"+services default/new", "+services default/stays", "-services default/goes"}, got)
+				assert.Equal(t, []string{"+services default/new", "+services default/stays", "-services default/goes"},
+					got)
 			} else {
 				assert.Equal(t, []string{"-endpointslices.discovery.k8s.io default/goes-1"}, got)
 			}
@@ -158,7 +159,8 @@ func TestClientsetRemembersAtARelistWhatAWatchDelivered(t *testing.T) {
 		r.waitFor()
 		synctest.Wait()
 		require.Equal(t, before+1, r.updateCount())
-		assert.Equal(t, []string{"-services default/watched"}, r.update(before), "the other one was delivered as deleted before")
+		assert.Equal(t, []string{"-services default/watched"}, r.update(before),
+			"the other one was delivered as deleted before")
 	})
 }
 
@@ -212,7 +214,8 @@ func TestClientsetDeliversADeletionWhenAnObjectLeavesTheSelector(t *testing.T) {
 		r := newRecorder(t)
 		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
-		s.apply(labelled(service("a"), labelServiceProxyName, "other"), labelled(slice("a-1"), corev1.IsHeadlessService, ""))
+		s.apply(labelled(service("a"), labelServiceProxyName, "other"),
+			labelled(slice("a-1"), corev1.IsHeadlessService, ""))
 		r.waitFor()
 		s.apply(service("a"), slice("a-1"))
 		r.waitFor("services default/a", "endpointslices.discovery.k8s.io default/a-1")
@@ -578,8 +581,9 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 		meta := metav1.ObjectMeta{
 			Namespace: "default", Name: "a",
 			UID: "8d1f4a52-6a37-4a0c-9f0b-3c1f1b1c7a11", CreationTimestamp: metav1.Unix(1000, 0),
-			Labels:          map[string]string{"app": "a"},
-			Annotations:     map[string]string{"note": "x", corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"},
+			Labels: map[string]string{"app": "a"},
+			Annotations: map[string]string{"note": "x",
+				corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"},
 			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Apply", FieldsType: "FieldsV1"}},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}},
 			Finalizers:      []string{"f"},
@@ -603,7 +607,8 @@ func TestClientsetDropsFieldsThatHaveNoSay(t *testing.T) {
 			assert.Equal(t, meta.Annotations, gotService.Annotations)
 			assert.Equal(t, meta.UID, gotService.UID)
 			assert.True(t, gotService.CreationTimestamp.Equal(&meta.CreationTimestamp), gotService.CreationTimestamp)
-			assert.Equal(t, map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"}, gotSlice.Annotations)
+			assert.Equal(t, map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00Z"},
+				gotSlice.Annotations)
 			assert.Equal(t, []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}, Zone: &zone}}, gotSlice.Endpoints)
 			gotNode := r.get(keyOf(n)).(*corev1.Node)
 			assert.Empty(t, gotNode.Status.Images)

@@ -14,9 +14,9 @@
 // # What all of them guarantee
 //
 // What the handler has been given when [Handler.Synced] is called is complete: every kind of object has been listed,
-// and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing is taken
-// for complete meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete without them.
-// An empty cluster is complete.
+// and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing is
+// taken for complete meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete
+// without them. An empty cluster is complete.
 //
 // Nothing gets lost. What was deleted while the connection was down, or while a file could not be read, is delivered as
 // deleted once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves,
@@ -26,7 +26,7 @@
 //
 // # What they do not do
 //
-// They apply rule S1 (no Services of other proxies, no headless Services and none of their slices, of the Nodes the own one) and
-// nothing else: what the objects mean is for package localstate to say. They do not put the kinds of
-// object in an order: an EndpointSlice may come before its Service. They do not write to the cluster.
+// They apply rule S1 (no Services of other proxies, no headless Services and none of their slices, of the Nodes the own
+// one) and nothing else: what the objects mean is for package localstate to say. They do not put the kinds of object in
+// an order: an EndpointSlice may come before its Service. They do not write to the cluster.
 package watch

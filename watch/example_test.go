@@ -27,7 +27,8 @@ func (p *printer) Update(changes ...watch.Change) {
 		if c.Deleted {
 			verb = "gone:"
 		}
-		fmt.Printf("%s %s %s/%s\n", verb, strings.TrimPrefix(fmt.Sprintf("%T", c.Object), "*v1."), c.Object.GetNamespace(), c.Object.GetName())
+		fmt.Printf("%s %s %s/%s\n", verb, strings.TrimPrefix(fmt.Sprintf("%T", c.Object), "*v1."),
+			c.Object.GetNamespace(), c.Object.GetName())
 	}
 	if p.synced && p.afterChange != nil {
 		p.afterChange()
@@ -41,7 +42,8 @@ func (p *printer) Synced() {
 }
 
 func web() *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10"}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10"}}
 }
 
 // A source runs until its context ends. Here that is as soon as everything has been listed.

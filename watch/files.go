@@ -13,54 +13,56 @@ import (
 
 // FilesOptions say how [Files] reads. The zero value selects what kube-proxy does and goes on over malformed documents.
 type FilesOptions struct {
-	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
-	// empty, those without the label are selected. The label of EndpointSlices does not matter.
+	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
+	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
 	// name in localstate.Options.
 	HeadlessServices bool
-	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file cannot be
-	// read or a document is malformed. It is for programs that run once, and for tests.
+	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file
+	// cannot be read or a document is malformed. It is for programs that run once, and for tests.
 	Strict bool
-	// EmptyAfter is how long files that objects came from may be empty, or be gone without another file in the directory,
-	// before their objects are taken for deleted. 0: they stay until there is something to read again.
+	// EmptyAfter is how long files that objects came from may be empty, or be gone without another file in the
+	// directory, before their objects are taken for deleted. 0: they stay until there is something to read again.
 	EmptyAfter time.Duration
 }
 
-// Files is the [Source] for clusters that are written down: a file, the files of a directory, or those of an fs.FS. It is
-// safe for concurrent use.
+// Files is the [Source] for clusters that are written down: a file, the files of a directory, or those of an fs.FS. It
+// is safe for concurrent use.
 //
 // # What is read
 //
-// YAML or JSON, any number of documents to a file, as "kubectl get services,endpointslices,nodes,servicecidrs -A -o yaml"
-// prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1), alone or
-// as items of a List. Other kinds are skipped, and S1 is applied, so a dump of everything will do. Of a directory, the
-// files *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories within are not.
-// An object without a namespace is in "default". If an object is there more than once, the last one is used, and the log
-// says so.
+// YAML or JSON, any number of documents to a file, as "kubectl get services,endpointslices,nodes,servicecidrs -A -o
+// yaml" prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1),
+// alone or as items of a List. Other kinds are skipped, and S1 is applied, so a dump of everything will do. Of a
+// directory, the files *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories
+// within are not. An object without a namespace is in "default". If an object is there more than once, the last one is
+// used, and the log says so.
 //
 // # Changes
 //
 // A file or directory on disk is followed; an fs.FS is read again when [Files.Reload] or [Files.SetFS] says so. What
 // differs then, deletions included, is one Update. Files are read 0.1 s after the last change to them, or 2 s after the
-// first if changes do not stop; whoever writes a large file had better write another one and rename it. Symbolic links may
-// be swapped, as in volumes of ConfigMaps. Where the system does not tell of changes (network file systems, say), they are
-// seen within ten seconds. All files are read whole then, but only documents that have changed are decoded; a List is one.
+// first if changes do not stop; whoever writes a large file had better write another one and rename it. Symbolic links
+// may be swapped, as in volumes of ConfigMaps. Where the system does not tell of changes (network file systems, say),
+// they are seen within ten seconds. All files are read whole then, but only documents that have changed are decoded; a
+// List is one.
 //
 // # Malformed documents
 //
 // A malformed document, or item of a List, is reported with its file and number, and everything else is used, at the
-// first time too, unless Strict is set. While a file has one, no object is taken for deleted because the file lacks it: the
-// last good state stays, and what is not malformed can still be changed. A file that cannot be read is treated
-// the same way. Bytes that are NUL, which a crash may leave behind, are malformed.
+// first time too, unless Strict is set. While a file has one, no object is taken for deleted because the file lacks it:
+// the last good state stays, and what is not malformed can still be changed. A file that cannot be read is treated the
+// same way. Bytes that are NUL, which a crash may leave behind, are malformed.
 //
 // # Empty files
 //
 // A file that becomes empty, or is left with nothing but comments, does not say that its objects are deleted: a shell's
-// "kubectl get ... > file" begins so. They stay until the file has documents again or is deleted, and so does everything
-// if there is no document left anywhere: in a directory whose last file was deleted, or if there is nothing at the path any
-// more. EmptyAfter limits that. A List without items is a document, and says that there is nothing. Of several files, one
-// may be deleted, with its objects. If there is nothing at the path when Run begins, it waits for it.
+// "kubectl get ... > file" begins so. They stay until the file has documents again or is deleted, and so does
+// everything if there is no document left anywhere: in a directory whose last file was deleted, or if there is nothing
+// at the path any more. EmptyAfter limits that. A List without items is a document, and says that there is nothing. Of
+// several files, one may be deleted, with its objects. If there is nothing at the path when Run begins, it waits for
+// it.
 //
 // Memory: names and hashes are kept, neither objects nor texts.
 type Files struct {
@@ -77,8 +79,8 @@ type Files struct {
 
 var _ Source = (*Files)(nil)
 
-// NewFiles returns a source that reads the file or the directory at the path. It does nothing yet, and there need not be
-// anything at the path.
+// NewFiles returns a source that reads the file or the directory at the path. It does nothing yet, and there need not
+// be anything at the path.
 func NewFiles(path string, opts FilesOptions) (*Files, error) {
 	if path == "" {
 		return nil, errors.New("files source: the path is empty")
@@ -114,8 +116,8 @@ func (f *Files) Reload() {
 	f.reload()
 }
 
-// SetFS makes the files in the root of fsys what is read from now on, by every Run that is under way too. It does not wait
-// for that.
+// SetFS makes the files in the root of fsys what is read from now on, by every Run that is under way too. It does not
+// wait for that.
 func (f *Files) SetFS(fsys fs.FS) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,7 +162,8 @@ func (f *Files) location() (location, error) {
 }
 
 // Read reads the files once: what Run would deliver first, for programs that want no more. The error joins a
-// [DocumentError] for everything malformed; the changes are what could be read, and nil if there is nothing at the path.
+// [DocumentError] for everything malformed; the changes are what could be read, and nil if there is nothing at the
+// path.
 func (f *Files) Read(ctx context.Context, nodeName string) ([]Change, error) {
 	changes, malformed, err := f.read(ctx, f.newState(ctx, nodeName))
 	if err != nil {

@@ -84,7 +84,8 @@ func TestFilesThatAreEmptyForLongAreTakenForDeleted(t *testing.T) {
 	}
 }
 
-// TestFilesEmptyOneOfSeveral: the objects of an empty file stay, and those of a deleted one do not, while there are others.
+// TestFilesEmptyOneOfSeveral: the objects of an empty file stay, and those of a deleted one do not, while there are
+// others.
 func TestFilesEmptyOneOfSeveral(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {

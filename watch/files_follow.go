@@ -61,10 +61,10 @@ func (w *follower) close() {
 	}
 }
 
-// arm is to be called before the files are read, so that no change after that is missed. It watches a directory, because
-// files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a symbolic
-// link led to another directory before, it watches the new one. That the directory itself is renamed Windows does not
-// tell: there it takes until the next look.
+// arm is to be called before the files are read, so that no change after that is missed. It watches a directory,
+// because files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a
+// symbolic link led to another directory before, it watches the new one. That the directory itself is renamed Windows
+// does not tell: there it takes until the next look.
 func (w *follower) arm() {
 	if w.path == "" {
 		return
@@ -86,15 +86,15 @@ func (w *follower) arm() {
 		_ = w.notify.Remove(w.watched) // an error says that it is not there any more
 	}
 	w.watched = dir
-	// The directory may have been replaced by another one of its name, which is watched from here on. If it has not, this
-	// does nothing.
+	// The directory may have been replaced by another one of its name, which is watched from here on. If it has not,
+	// this does nothing.
 	if err := w.notify.Add(dir); err != nil {
 		w.logger.V(4).Info("Cannot watch a directory for changes, polling instead", "directory", dir, "err", err)
 	}
 }
 
-// wait returns true when the files are to be read again, and false when the context has ended. due says when that is even
-// if they do not change, if ever.
+// wait returns true when the files are to be read again, and false when the context has ended. due says when that is
+// even if they do not change, if ever.
 func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool {
 	var poll, isDue <-chan time.Time
 	if t, ok := due(); ok {
@@ -107,7 +107,8 @@ func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool 
 		defer ticker.Stop()
 		poll = ticker.C
 	}
-	// Files are read once they have been left alone for a moment, but changes that do not stop must not put it off for ever.
+	// Files are read once they have been left alone for a moment, but changes that do not stop must not put it off for
+	// ever.
 	var quiet *time.Timer
 	var isQuiet, isLate <-chan time.Time
 	touched := func() {

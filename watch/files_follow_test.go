@@ -26,7 +26,8 @@ func TestFollower(t *testing.T) {
 		events := make(chan fsnotify.Event)
 		logger, _ := testLogger(t)
 		return &follower{
-			logger: logger, quiet: 100 * time.Millisecond, poll: 10 * time.Second, path: "/d", watched: "/d", isDir: true,
+			logger: logger, quiet: 100 * time.Millisecond, poll: 10 * time.Second, path: "/d", watched: "/d",
+			isDir:  true,
 			events: events, fingerprint: func() string { return "" },
 		}, events
 	}

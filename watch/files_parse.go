@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/manifest"
 )
 
-// parser makes objects of files. It remembers, as hashes and names, which documents hold what, so that reading a file again
-// costs no decoding but that of the documents that have changed.
+// parser makes objects of files. It remembers, as hashes and names, which documents hold what, so that reading a file
+// again costs no decoding but that of the documents that have changed.
 type parser struct {
 	filter filter
 	logger klog.Logger

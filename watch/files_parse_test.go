@@ -66,16 +66,19 @@ func TestDocuments(t *testing.T) {
 			objects: []string{"f.yaml: document 1: services default/a", "f.yaml: document 2: services other/b"},
 		},
 		{
-			name:    "dashes in a text are no marker",
-			text:    "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  annotations:\n    note: |\n      a\n      ---\n      b\n    line: a --- b\n",
+			name: "dashes in a text are no marker",
+			text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  annotations:\n    note: |\n      a\n    " +
+				"  ---\n      b\n    line: a --- b\n",
 			objects: []string{"f.yaml: document 1: services default/a"},
 		},
 		{
 			name: "the List that kubectl prints",
 			text: "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n" +
-				"- apiVersion: discovery.k8s.io/v1\n  kind: EndpointSlice\n  addressType: IPv4\n  endpoints:\n  - addresses:\n    - 10.1.0.1\n" +
+				"- apiVersion: discovery.k8s.io/v1\n  kind: EndpointSlice\n  addressType: IPv4\n  endpoints:\n  - " +
+				"addresses:\n    - 10.1.0.1\n" +
 				"  metadata:\n    name: a-1\n- apiVersion: v1\n  kind: Node\n  metadata:\n    name: n1\n" +
-				"- apiVersion: networking.k8s.io/v1\n  kind: ServiceCIDR\n  metadata:\n    name: kubernetes\nkind: List\nmetadata:\n  resourceVersion: \"\"\n",
+				"- apiVersion: networking.k8s.io/v1\n  kind: ServiceCIDR\n  metadata:\n    name: kubernetes\nkind: " +
+				"List\nmetadata:\n  resourceVersion: \"\"\n",
 			objects: []string{
 				"f.yaml: document 1, item 1: services default/a",
 				"f.yaml: document 1, item 2: endpointslices.discovery.k8s.io default/a-1",
@@ -85,17 +88,20 @@ func TestDocuments(t *testing.T) {
 		},
 		{
 			name: "an indented List with comments and blank lines, in a second document",
-			text: svcA + "---\nkind: List\napiVersion: v1\nitems:\n\n  # the first\n  - kind: Service\n    apiVersion: v1\n    metadata: {name: b}\n" +
-				"# the second\n\n  -\n    kind: Service\n    apiVersion: v1\n    metadata:\n      # a comment\n      name: c\n",
+			text: svcA + "---\nkind: List\napiVersion: v1\nitems:\n\n  # the first\n  - kind: Service\n    " +
+				"apiVersion: v1\n    metadata: {name: b}\n" +
+				"# the second\n\n  -\n    kind: Service\n    apiVersion: v1\n    metadata:\n      # a comment\n      " +
+				"name: c\n",
 			objects: []string{
 				"f.yaml: document 1: services default/a", "f.yaml: document 2, item 1: services default/b",
 				"f.yaml: document 2, item 2: services default/c",
 			},
 		},
 		{
-			name:    "a ServiceList whose items have no type",
-			text:    "apiVersion: v1\nkind: ServiceList\nitems:\n- metadata:\n    name: a\n- metadata:\n    name: b\n",
-			objects: []string{"f.yaml: document 1, item 1: services default/a", "f.yaml: document 1, item 2: services default/b"},
+			name: "a ServiceList whose items have no type",
+			text: "apiVersion: v1\nkind: ServiceList\nitems:\n- metadata:\n    name: a\n- metadata:\n    name: b\n",
+			objects: []string{"f.yaml: document 1, item 1: services default/a",
+				"f.yaml: document 1, item 2: services default/b"},
 		},
 		{name: "an empty List", text: "apiVersion: v1\nitems: []\nkind: List\n"},
 		{
@@ -112,11 +118,13 @@ func TestDocuments(t *testing.T) {
 			name: "a List whose items share an anchor is read as a whole",
 			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: &m\n    name: a\n" +
 				"- apiVersion: v1\n  kind: Service\n  metadata:\n    <<: *m\n    namespace: other\n",
-			objects: []string{"f.yaml: document 1, item 1: services default/a", "f.yaml: document 1, item 2: services other/a"},
+			objects: []string{"f.yaml: document 1, item 1: services default/a",
+				"f.yaml: document 1, item 2: services other/a"},
 		},
 		{
-			name:    "a text that looks like an item is read as a whole",
-			text:    "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n    annotations:\n      note: \"x\n- y\"\n",
+			name: "a text that looks like an item is read as a whole",
+			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: " +
+				"a\n    annotations:\n      note: \"x\n- y\"\n",
 			objects: []string{"f.yaml: document 1, item 1: services default/a"},
 		},
 		{
@@ -128,18 +136,25 @@ func TestDocuments(t *testing.T) {
 			name: "JSON values one after the other, and a YAML document",
 			text: "\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\n\"metadata\":{\"name\":\"a\"}}\n\n{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}\n---\n" + svcB,
 			objects: []string{
-				"f.yaml: document 1: services default/a", "f.yaml: document 2: nodes n1", "f.yaml: document 3: services other/b",
+				"f.yaml: document 1: services default/a", "f.yaml: document 2: nodes n1",
+				"f.yaml: document 3: services other/b",
 			},
 		},
 		{
-			name:    "a JSON List",
-			text:    "{\n \"apiVersion\": \"v1\",\n \"items\": [\n  {\"apiVersion\":\"v1\",\"kind\":\"Service\",\n   \"metadata\":{\"name\":\"a\"}},\n  {\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}\n ],\n \"kind\": \"List\"\n}\n",
-			objects: []string{"f.yaml: document 1, item 1: services default/a", "f.yaml: document 1, item 2: services default/b"},
+			name: "a JSON List",
+			text: "{\n \"apiVersion\": \"v1\",\n \"items\": [\n  {\"apiVersion\":\"v1\",\"kind\":\"Service\",\n   " +
+				"\"metadata\":{\"name\":\"a\"}},\n  " +
+				"{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}\n ],\n \"kind\": " +
+				"\"List\"\n}\n",
+			objects: []string{"f.yaml: document 1, item 1: services default/a",
+				"f.yaml: document 1, item 2: services default/b"},
 		},
 		{
 			name: "other kinds and what S1 leaves out",
-			text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: k}\n---\n" +
-				"apiVersion: v1\nkind: Node\nmetadata: {name: n2}\n---\napiVersion: v1\nkind: PodList\nitems:\n- metadata: {name: p}\n",
+			text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\napiVersion: serving.knative.dev/v1\nkind: " +
+				"Service\nmetadata: {name: k}\n---\n" +
+				"apiVersion: v1\nkind: Node\nmetadata: {name: n2}\n---\napiVersion: v1\nkind: PodList\nitems:\n- " +
+				"metadata: {name: p}\n",
 		},
 		{
 			name:    "a namespace on a Node does not count",
@@ -154,25 +169,30 @@ func TestDocuments(t *testing.T) {
 			malformed: []string{"f.yaml: document 2: not YAML: line 4: mapping values are not allowed in this context"},
 		},
 		{
-			name:      "an item that is not YAML spoils the document, and no other",
-			text:      "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n- apiVersion: v1\n  kind: \"Service\n  metadata:\n    name: b\n---\n" + svcB,
+			name: "an item that is not YAML spoils the document, and no other",
+			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    " +
+				"name: a\n- apiVersion: v1\n  kind: \"Service\n  metadata:\n    name: b\n---\n" + svcB,
 			objects:   []string{"f.yaml: document 2: services other/b"},
 			malformed: []string{"f.yaml: document 1: not YAML: line 12: found unexpected end of stream"},
 		},
 		{
-			name:    "an item of the wrong type leaves the others alone",
-			text:    "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n  spec:\n    ports: many\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: b\n- apiVersion: v1\n  kind: Service\n",
+			name: "an item of the wrong type leaves the others alone",
+			text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: " +
+				"a\n  spec:\n    ports: many\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: b\n- " +
+				"apiVersion: v1\n  kind: Service\n",
 			objects: []string{"f.yaml: document 1, item 2: services default/b"},
 			malformed: []string{
-				"f.yaml: document 1, item 1: Service a: json: cannot unmarshal string into Go struct field ServiceSpec.spec.ports of type []v1.ServicePort",
+				"f.yaml: document 1, item 1: Service a: json: cannot unmarshal string into Go struct field " +
+					"ServiceSpec.spec.ports of type []v1.ServicePort",
 				"f.yaml: document 1, item 3: Service without a name",
 			},
 		},
 		{
-			name:      "a JSON item of the wrong type",
-			text:      "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"},\"spec\":1},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}]}",
-			objects:   []string{"f.yaml: document 1, item 2: services default/b"},
-			malformed: []string{"f.yaml: document 1, item 1: Service x/a: json: cannot unmarshal number into Go struct field Service.spec of type v1.ServiceSpec"},
+			name:    "a JSON item of the wrong type",
+			text:    "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"a\",\"namespace\":\"x\"},\"spec\":1},\n{\"apiVersion\":\"v1\",\"kind\":\"Service\",\"metadata\":{\"name\":\"b\"}}]}",
+			objects: []string{"f.yaml: document 1, item 2: services default/b"},
+			malformed: []string{"f.yaml: document 1, item 1: Service x/a: json: cannot unmarshal number into Go " +
+				"struct field Service.spec of type v1.ServiceSpec"},
 		},
 		{
 			name: "documents in flow style are not separated by commas",
@@ -204,18 +224,26 @@ func TestDocuments(t *testing.T) {
 			objects:   []string{"f.yaml: document 2: services default/a"},
 			malformed: []string{"f.yaml: document 1: not JSON: invalid character '}' looking for beginning of value"},
 		},
-		{name: "a document without a kind", text: "metadata:\n  name: a\n", malformed: []string{"f.yaml: document 1: not a Kubernetes object: it has no kind"}},
-		{name: "a document without an apiVersion", text: "kind: Service\nmetadata:\n  name: a\n", malformed: []string{"f.yaml: document 1: not a Kubernetes object: Service without an apiVersion"}},
-		{name: "a document that is a text", text: "hello\n", malformed: []string{"f.yaml: document 1: not a Kubernetes object: json: cannot unmarshal string into Go value of type manifest.typeAndItems"}},
-		{name: "a List whose items are none", text: "apiVersion: v1\nkind: List\nitems: 3\n", malformed: []string{"f.yaml: document 1: items of a List: json: cannot unmarshal number into Go value of type []json.RawMessage"}},
-		{name: "a List within a List", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items: []\n", malformed: []string{"f.yaml: document 1, item 1: List within a List"}},
+		{name: "a document without a kind", text: "metadata:\n  name: a\n",
+			malformed: []string{"f.yaml: document 1: not a Kubernetes object: it has no kind"}},
+		{name: "a document without an apiVersion", text: "kind: Service\nmetadata:\n  name: a\n",
+			malformed: []string{"f.yaml: document 1: not a Kubernetes object: Service without an apiVersion"}},
+		{name: "a document that is a text", text: "hello\n", malformed: []string{"f.yaml: document 1: not a " +
+			"Kubernetes object: json: cannot unmarshal string into Go value of type manifest.typeAndItems"}},
+		{name: "a List whose items are none", text: "apiVersion: v1\nkind: List\nitems: 3\n",
+			malformed: []string{"f.yaml: document 1: items of a List: json: cannot unmarshal number into Go value of " +
+				"type []json.RawMessage"}},
+		{name: "a List within a List", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  " +
+			"items: []\n", malformed: []string{"f.yaml: document 1, item 1: List within a List"}},
 		{
 			name: "NUL bytes at the end of a document", text: svcA + "---\n" + svcB + strings.Repeat("\x00", 4096),
 			objects:   []string{"f.yaml: document 1: services default/a"},
 			malformed: []string{"f.yaml: document 2: it has NUL bytes: it was not written completely, or is not UTF-8"},
 		},
-		{name: "nothing but NUL bytes", text: "\x00\x00", malformed: []string{"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
-		{name: "UTF-16", text: "\xff\xfea\x00", malformed: []string{"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
+		{name: "nothing but NUL bytes", text: "\x00\x00", malformed: []string{
+			"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
+		{name: "UTF-16", text: "\xff\xfea\x00", malformed: []string{
+			"f.yaml: document 1: it has NUL bytes: it was not written completely, or is not UTF-8"}},
 		{
 			name: "something after an end marker", text: svcA + "...\n" + svcB,
 			malformed: []string{`f.yaml: document 1: there is something after the end marker "..."`},
@@ -252,7 +280,8 @@ func TestDocumentsOfAnUnsupportedVersionAreNamedInTheLog(t *testing.T) {
 	logger := ktesting.NewLogger(t, config)
 	p := newParser("", logger)
 	p.begin()
-	p.file(t.Context(), "f.yaml", []byte("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
+	p.file(t.Context(), "f.yaml", []byte("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: "+
+		"{name: a}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
 	assert.Empty(t, p.found)
 	assert.Empty(t, p.malformed)
 	logs := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
@@ -368,8 +397,8 @@ func TestDocumentsOfALargeClusterAreAllFound(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsStillBeingWrittenDeletesNothing: what kubectl prints is a List. Whatever part of it has been written, the
-// objects that are not in it yet are not taken for deleted.
+// TestAFileThatIsStillBeingWrittenDeletesNothing: what kubectl prints is a List. Whatever part of it has been written,
+// the objects that are not in it yet are not taken for deleted.
 func TestAFileThatIsStillBeingWrittenDeletesNothing(t *testing.T) {
 	yamlText, jsonText := cluster(2, 1)
 	logger, _ := testLogger(t)
@@ -416,7 +445,8 @@ func FuzzDocuments(f *testing.F) {
 		}
 		again, malformedAgain := read()
 		if len(again) != len(first) || len(malformedAgain) != len(malformed) {
-			t.Fatalf("read again: %d objects and %d errors, not %d and %d", len(again), len(malformedAgain), len(first), len(malformed))
+			t.Fatalf("read again: %d objects and %d errors, not %d and %d", len(again), len(malformedAgain), len(first),
+				len(malformed))
 		}
 		for i, o := range again {
 			if o.key != first[i].key || o.sum != first[i].sum {

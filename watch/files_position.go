@@ -27,8 +27,8 @@ func (p Position) String() string {
 	return s
 }
 
-// DocumentError says what is wrong with a document of a file, with an item of a List, or, if Document is 0, with a file.
-// Lines in its text count from the beginning of the document.
+// DocumentError says what is wrong with a document of a file, with an item of a List, or, if Document is 0, with a
+// file. Lines in its text count from the beginning of the document.
 type DocumentError struct {
 	Position
 	Err error

@@ -32,8 +32,8 @@ func newFileState(f filter, emptyAfter time.Duration, logger klog.Logger) *fileS
 // read reads the files and returns what has changed since the last time, deletions at the end, each sorted, and what is
 // malformed. An error means that there is nothing to read at the location.
 //
-// While a file has something malformed, nobody knows what it would say: objects that have been delivered from it and that
-// it now lacks stay as they are. The same is true of a file that has become empty, for a time.
+// While a file has something malformed, nobody knows what it would say: objects that have been delivered from it and
+// that it now lacks stay as they are. The same is true of a file that has become empty, for a time.
 func (s *fileState) read(ctx context.Context, files location) ([]Change, []*DocumentError, error) {
 	names, err := files.list()
 	if err != nil {
@@ -75,7 +75,8 @@ func (s *fileState) changes() []Change {
 	objects := make(map[key]found, len(s.parser.found))
 	for _, f := range s.parser.found {
 		if earlier, ok := objects[f.key]; ok {
-			s.parser.logger.Info("An object is defined more than once, using the last definition", "object", f.key.String(),
+			s.parser.logger.Info("An object is defined more than once, using the last definition",
+				"object", f.key.String(),
 				"unused", earlier.position().String(), "used", f.position().String())
 		}
 		objects[f.key] = f
@@ -120,9 +121,9 @@ func (s *fileState) changes() []Change {
 	return append(sets, deletions...)
 }
 
-// emptied returns the files that objects have been delivered from, that have become empty, and whose objects stay: a file
-// without a document, and all of them if there is no document at all any more. A shell's "command > file" makes the file
-// empty first, and leaves it so if the command fails.
+// emptied returns the files that objects have been delivered from, that have become empty, and whose objects stay: a
+// file without a document, and all of them if there is no document at all any more. A shell's "command > file" makes
+// the file empty first, and leaves it so if the command fails.
 func (s *fileState) emptied() map[string]bool {
 	nothing := true
 	for _, n := range s.parser.documents {

@@ -21,7 +21,8 @@ import (
 
 // doc returns a Service as a document, with a cluster IP that ends in the given number.
 func doc(name string, ip string) string {
-	return "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\nspec:\n  clusterIP: 10.0.0." + ip + "\n"
+	return "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\nspec:\n  clusterIP: 10.0.0." + ip +
+		"\n"
 }
 
 const malformedDoc = "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: [\n"
@@ -94,7 +95,8 @@ func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
 	cluster, _ := cluster(2, 1)
 	f := newFilesFS(t, files(
 		"cluster.yaml", cluster,
-		"n.json", `{"apiVersion":"v1","kind":"NodeList","items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}`,
+		"n.json",
+		`{"apiVersion":"v1","kind":"NodeList","items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}`,
 		"c.yml", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n",
 		"README.md", "not read", ".hidden.yaml", malformedDoc, "below/s.yaml", doc("below", "1"),
 	), FilesOptions{})
@@ -139,8 +141,10 @@ func TestFilesTakeAnEmptyDirectoryForComplete(t *testing.T) {
 
 func TestFilesApplyS1(t *testing.T) {
 	text := doc("a", "1") + doc("none", "1\n  clusterIP: None") +
-		"---\napiVersion: v1\nkind: Service\nmetadata: {name: mine, labels: {service.kubernetes.io/service-proxy-name: mine}}\n" +
-		"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: h, labels: {service.kubernetes.io/headless: \"\"}}\n"
+		"---\napiVersion: v1\nkind: Service\nmetadata: {name: mine, labels: " +
+		"{service.kubernetes.io/service-proxy-name: mine}}\n" +
+		"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: h, labels: " +
+		"{service.kubernetes.io/headless: \"\"}}\n"
 	changes, err := newFilesFS(t, files("a.yaml", text), FilesOptions{}).Read(t.Context(), "")
 	require.NoError(t, err)
 	assert.Equal(t, []string{"+services default/a"}, changeNames(changes))
@@ -151,7 +155,8 @@ func TestFilesApplyS1(t *testing.T) {
 
 func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
 	noLeaks(t)
-	f := newFilesFS(t, files("1.yaml", doc("same", "1")+doc("changes", "2")+doc("goes", "3"), "2.yaml", doc("file-goes", "4")), FilesOptions{})
+	f := newFilesFS(t, files("1.yaml", doc("same", "1")+doc("changes", "2")+doc("goes", "3"), "2.yaml",
+		doc("file-goes", "4")), FilesOptions{})
 	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
@@ -208,7 +213,8 @@ func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 
 func TestFilesUseWhatIsNotMalformedAtTheFirstTime(t *testing.T) {
 	noLeaks(t)
-	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")), FilesOptions{})
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")),
+		FilesOptions{})
 	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
@@ -502,7 +508,8 @@ func TestFilesOfADirectoryAreItsFiles(t *testing.T) {
 }
 
 func TestFilesDropFieldsThatHaveNoSay(t *testing.T) {
-	text := "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  labels: {l: x}\n  finalizers: [f]\n  managedFields: [{manager: m}]\n"
+	text := "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  labels: {l: x}\n  finalizers: [f]\n  " +
+		"managedFields: [{manager: m}]\n"
 	changes, err := newFilesFS(t, files("a.yaml", text), FilesOptions{}).Read(t.Context(), "")
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
@@ -513,7 +520,8 @@ func TestFilesDropFieldsThatHaveNoSay(t *testing.T) {
 
 func TestFilesRunAgain(t *testing.T) {
 	noLeaks(t)
-	f := newFilesFS(t, files("a.yaml", doc("a", "1")+"---\napiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: n1}\n- metadata: {name: n2}\n"), FilesOptions{})
+	f := newFilesFS(t, files("a.yaml", doc("a", "1")+"---\napiVersion: v1\nkind: NodeList\nitems:\n- metadata: "+
+		"{name: n1}\n- metadata: {name: n2}\n"), FilesOptions{})
 	first, atOnce := newRealTimeRecorder(t), newRealTimeRecorder(t)
 	stop := start(t, f, "n1", first)
 	start(t, f, "n2", atOnce)

@@ -12,8 +12,8 @@ import (
 )
 
 // labelServiceProxyName is the label of Services that name the proxy that serves them. The endpoint slice controller
-// copies it to their EndpointSlices, some time later: it decides about Services only, so that a Service that is taken over
-// from another proxy has its endpoints at once, and slices that somebody else writes need not have it.
+// copies it to their EndpointSlices, some time later: it decides about Services only, so that a Service that is taken
+// over from another proxy has its endpoints at once, and slices that somebody else writes need not have it.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // filter is rule S1 for the sources that are given everything; NewClientset has the API server apply it.
@@ -44,8 +44,8 @@ func wantsNode(nodeName, name string) bool {
 	return nodeName != "" && (name == nodeName || nodeName == AllNodes)
 }
 
-// servedHere tells whether a Service's labels leave it to this proxy. Without a name of our own, any value of the label,
-// the empty one too, means that another proxy serves it.
+// servedHere tells whether a Service's labels leave it to this proxy. Without a name of our own, any value of the
+// label, the empty one too, means that another proxy serves it.
 func (f filter) servedHere(labels map[string]string) bool {
 	name, labelled := labels[labelServiceProxyName]
 	return labelled == (f.serviceProxyName != "") && name == f.serviceProxyName

@@ -36,18 +36,24 @@ func TestFilterAppliesS1(t *testing.T) {
 		{name: "a service without a cluster IP, which is S2's to skip", obj: clusterIP(""), want: true},
 		{name: "a service of another proxy", obj: labelled(service("a"), labelServiceProxyName, "other")},
 		{name: "a service of a proxy with an empty name", obj: labelled(service("a"), labelServiceProxyName, "")},
-		{name: "a service with the headless label, which is for slices", obj: labelled(service("a"), corev1.IsHeadlessService, ""), want: true},
-		{name: "a service of this named proxy", proxyName: "mine", obj: labelled(service("a"), labelServiceProxyName, "mine"), want: true},
+		{name: "a service with the headless label, which is for slices",
+			obj: labelled(service("a"), corev1.IsHeadlessService, ""), want: true},
+		{name: "a service of this named proxy", proxyName: "mine", obj: labelled(service("a"), labelServiceProxyName,
+			"mine"), want: true},
 		{name: "a service without the label, for a named proxy", proxyName: "mine", obj: service("a")},
-		{name: "a service of another proxy, for a named proxy", proxyName: "mine", obj: labelled(service("a"), labelServiceProxyName, "other")},
+		{name: "a service of another proxy, for a named proxy",
+			proxyName: "mine", obj: labelled(service("a"), labelServiceProxyName, "other")},
 		{name: "a slice", obj: slice("a"), want: true},
 		{name: "a slice of a headless service", obj: labelled(slice("a"), corev1.IsHeadlessService, "")},
 		{name: "a headless service that is asked for", headless: true, obj: clusterIP("None"), want: true},
-		{name: "a headless service of another proxy", headless: true, obj: labelled(clusterIP("None"), labelServiceProxyName, "other")},
-		{name: "a slice of a headless service that is asked for", headless: true, obj: labelled(slice("a"), corev1.IsHeadlessService, ""), want: true},
+		{name: "a headless service of another proxy", headless: true,
+			obj: labelled(clusterIP("None"), labelServiceProxyName, "other")},
+		{name: "a slice of a headless service that is asked for", headless: true,
+			obj: labelled(slice("a"), corev1.IsHeadlessService, ""), want: true},
 		{name: "a slice of another proxy", obj: labelled(slice("a"), labelServiceProxyName, "other"), want: true},
 		{name: "a slice without the label, for a named proxy", proxyName: "mine", obj: slice("a"), want: true},
-		{name: "a slice of this named proxy", proxyName: "mine", obj: labelled(slice("a"), labelServiceProxyName, "mine"), want: true},
+		{name: "a slice of this named proxy", proxyName: "mine", obj: labelled(slice("a"), labelServiceProxyName,
+			"mine"), want: true},
 		{name: "a headless slice of this named proxy", proxyName: "mine",
 			obj: labelled(labelled(slice("a"), labelServiceProxyName, "mine"), corev1.IsHeadlessService, "")},
 		{name: "the own node", nodeName: "n1", obj: node("n1"), want: true},
@@ -59,7 +65,8 @@ func TestFilterAppliesS1(t *testing.T) {
 		{name: "a pod", obj: &corev1.Pod{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			assert.Equal(t, test.want, filter{nodeName: test.nodeName, serviceProxyName: test.proxyName, headless: test.headless}.wants(test.obj))
+			assert.Equal(t, test.want, filter{nodeName: test.nodeName, serviceProxyName: test.proxyName,
+				headless: test.headless}.wants(test.obj))
 		})
 	}
 }

@@ -17,14 +17,15 @@ import (
 
 // InformersOptions say what [Informers] uses of a factory. The zero value is what kube-proxy watches.
 type InformersOptions struct {
-	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it is
-	// empty, those without the label are selected. The label of EndpointSlices does not matter.
+	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
+	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
 	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
 	// name in localstate.Options.
 	HeadlessServices bool
-	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all Nodes
-	// of the cluster: on a cluster of any size, better give one of a second factory that selects metadata.name=<own node>.
+	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all
+	// Nodes of the cluster: on a cluster of any size, better give one of a second factory that selects
+	// metadata.name=<own node>.
 	NodeInformer coreinformers.NodeInformer
 	// NoNode leaves the Node out: no informer of Nodes is created or used. For programs that run without a node name.
 	NoNode bool
@@ -33,20 +34,21 @@ type InformersOptions struct {
 	NoServiceCIDRs bool
 }
 
-// Informers is the [Source] for programs that have informers of Services and EndpointSlices anyway. It applies S1 to what
-// they hold, so they may hold everything: an object that is changed so that S1 leaves it out is delivered as deleted. It
-// is safe for concurrent use.
+// Informers is the [Source] for programs that have informers of Services and EndpointSlices anyway. It applies S1 to
+// what they hold, so they may hold everything: an object that is changed so that S1 leaves it out is delivered as
+// deleted. It is safe for concurrent use.
 //
-// The factory stays the caller's, who starts it and shuts it down. NewInformers asks it for informers, and a factory starts
-// only the informers that it has been asked for, so Start comes after NewInformers; calling it a second time is fine.
-// Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down cannot be used again.
+// The factory stays the caller's, who starts it and shuts it down. NewInformers asks it for informers, and a factory
+// starts only the informers that it has been asked for, so Start comes after NewInformers; calling it a second time is
+// fine. Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down cannot be
+// used again.
 //
 // ServiceCIDRs may be forbidden or unknown to the API server, which an informer tells nobody but its own log. Only S33
-// needs them: if everything else has been listed and they have not ten seconds later, Run logs that and goes on without.
-// They are taken when they come.
+// needs them: if everything else has been listed and they have not ten seconds later, Run logs that and goes on
+// without. They are taken when they come.
 //
-// A transform function that the informers have must leave alone what package localstate reads. Informers hand over what a
-// relist brings one object after the other; with [Clientset] it is one Update.
+// A transform function that the informers have must leave alone what package localstate reads. Informers hand over what
+// a relist brings one object after the other; with [Clientset] it is one Update.
 type Informers struct {
 	opts   InformersOptions
 	inputs map[kind]cache.SharedIndexInformer
@@ -110,8 +112,9 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 			continue
 		}
 		handler := &eventHandler{
-			kind:    k,
-			filter:  filter{nodeName: nodeName, serviceProxyName: s.opts.ServiceProxyName, headless: s.opts.HeadlessServices},
+			kind: k,
+			filter: filter{nodeName: nodeName, serviceProxyName: s.opts.ServiceProxyName,
+				headless: s.opts.HeadlessServices},
 			calls:   &calls,
 			handler: h,
 			logger:  logger,
@@ -136,8 +139,10 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 		awaitSynced(ctx, needed, math.MaxInt64)
 	}
 	if !awaitSynced(ctx, optional, serviceCIDRsGrace) {
-		logger.Error(nil, "The informer has not listed this resource: check the program's RBAC rules, or set NoServiceCIDRs. "+
-			"Going on without; traffic to unallocated service addresses is not dropped", "resource", serviceCIDRs.String())
+		logger.Error(nil, "The informer has not listed this resource: check the program's RBAC rules, or set "+
+			"NoServiceCIDRs. "+
+			"Going on without; traffic to unallocated service addresses is not dropped",
+			"resource", serviceCIDRs.String())
 	}
 	if ctx.Err() != nil {
 		return nil
@@ -147,8 +152,8 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	return nil
 }
 
-// awaitSynced waits until the registrations have been told everything, or ctx ends, and returns true; after some patience
-// it returns false.
+// awaitSynced waits until the registrations have been told everything, or ctx ends, and returns true; after some
+// patience it returns false.
 func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistration, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -169,7 +174,8 @@ func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistrati
 	return true
 }
 
-// eventHandler applies S1 to what an informer delivers. It keeps no state: an informer's events say what was there before.
+// eventHandler applies S1 to what an informer delivers. It keeps no state: an informer's events say what was there
+// before.
 type eventHandler struct {
 	kind    kind
 	filter  filter

@@ -28,7 +28,8 @@ func withFactory(t *testing.T, objs []runtime.Object, f func(t *testing.T, e *fa
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		client := fake.NewClientset(objs...)
-		e := &factoryEnv{t: t, ctx: ctx, client: client, SharedInformerFactory: informers.NewSharedInformerFactory(client, 0)}
+		e := &factoryEnv{t: t, ctx: ctx, client: client,
+			SharedInformerFactory: informers.NewSharedInformerFactory(client, 0)}
 		t.Cleanup(func() {
 			cancel()
 			e.Shutdown()
@@ -258,18 +259,19 @@ func TestInformersDoNotRepeatAtAResync(t *testing.T) {
 }
 
 func TestInformersLeaveOutWhatTheyAreTold(t *testing.T) {
-	withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")}, func(t *testing.T, e *factoryEnv) {
-		r := newRecorder(t)
-		s := e.source(InformersOptions{NoNode: true, NoServiceCIDRs: true})
-		e.start()
-		start(t, s, "", r)
-		r.waitSynced()
-		synctest.Wait()
-		assert.Equal(t, []string{"services default/a"}, r.atSynced)
-		for _, action := range e.client.Actions() {
-			assert.NotContains(t, []string{"nodes", "servicecidrs"}, action.GetResource().Resource)
-		}
-	})
+	withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")},
+		func(t *testing.T, e *factoryEnv) {
+			r := newRecorder(t)
+			s := e.source(InformersOptions{NoNode: true, NoServiceCIDRs: true})
+			e.start()
+			start(t, s, "", r)
+			r.waitSynced()
+			synctest.Wait()
+			assert.Equal(t, []string{"services default/a"}, r.atSynced)
+			for _, action := range e.client.Actions() {
+				assert.NotContains(t, []string{"nodes", "servicecidrs"}, action.GetResource().Resource)
+			}
+		})
 }
 
 func TestInformersDoNotWaitForNodesWithoutANodeName(t *testing.T) {
@@ -292,7 +294,8 @@ type countingInformer struct {
 
 func (c *countingInformer) Informer() cache.SharedIndexInformer { return c }
 
-func (c *countingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (c *countingInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler,
+	o cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	c.handlers++
 	return c.SharedIndexInformer.AddEventHandlerWithOptions(h, o)
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // trim drops the fields that have no say in service traffic, see [Clientset]. What is left of a Service are its labels
-// and annotations too, because backends with extensions read them, and of an endpoint, if its details are asked for, what
-// people know it by.
+// and annotations too, because backends with extensions read them, and of an endpoint, if its details are asked for,
+// what people know it by.
 func trim(obj any, details bool) {
 	m, ok := obj.(metav1.Object)
 	if !ok {

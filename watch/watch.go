@@ -12,8 +12,9 @@ const AllNodes = "*"
 // Source delivers cluster objects.
 type Source interface {
 	// Run delivers until ctx ends, and then returns nil; or until it cannot go on, and then returns why. All that it
-	// started has ended when it returns, and it may be called again. It does not give up because a server or a file is away: it waits, logs and
-	// tries again. nodeName is the node whose Node object is wanted; if it is empty, none is, and all are if it is [AllNodes].
+	// started has ended when it returns, and it may be called again. It does not give up because a server or a file is
+	// away: it waits, logs and tries again. nodeName is the node whose Node object is wanted; if it is empty, none is,
+	// and all are if it is [AllNodes].
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 
@@ -22,8 +23,8 @@ type Handler interface {
 	// Update hands over changes that belong together: nothing is put in force while only some of them are known.
 	// The objects are the source's own: the handler neither changes nor keeps them.
 	Update(changes ...Change)
-	// Synced says that every object that existed when Run began has been handed over. It is called once for a Run, and an
-	// empty cluster is complete too.
+	// Synced says that every object that existed when Run began has been handed over. It is called once for a Run, and
+	// an empty cluster is complete too.
 	Synced()
 }
 
