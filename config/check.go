@@ -14,9 +14,9 @@ import (
 )
 
 // Check validates a configuration that has its defaults, and does what its configHardFail says about what is wrong. If
-// that is true, Check returns an error with everything that is wrong. If it is false, Check changes the configuration: it
-// takes the default in place of each wrong value, leaves wrong elements of lists out, and returns a warning for each.
-// What it leaves is valid.
+// that is true, Check returns an error with everything that is wrong. If it is false, Check changes the configuration:
+// it takes the default in place of each wrong value, leaves wrong elements of lists out, and returns a warning for
+// each. What it leaves is valid.
 func Check(c *v1alpha2.KubeProxyConfiguration) ([]Warning, error) {
 	return check(c, func(field string) string { return field })
 }

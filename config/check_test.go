@@ -20,7 +20,8 @@ func TestCheckEndsTheStartWithAllThatIsWrong(t *testing.T) {
 	before := c.DeepCopy()
 
 	warnings, err := config.Check(c)
-	require.EqualError(t, err, `invalid configuration: mode: Unsupported value: "userspace": supported values: `+supportedModes()+"\n"+
+	require.EqualError(t, err, `invalid configuration: mode: Unsupported value: "userspace": supported values: `+
+		supportedModes()+"\n"+
 		"linux.oomScoreAdj: Invalid value: 2000: must be from -1000 to 1000")
 	assert.Empty(t, warnings)
 	assert.Equal(t, before, c)
@@ -51,7 +52,8 @@ func TestWithoutConfigHardFailTheDefaultsAreUsed(t *testing.T) {
 		"for a field": {
 			"mode: userspace\nhostnameOverride: a\n",
 			func(c *v1alpha2.KubeProxyConfiguration) { c.HostnameOverride = "a" },
-			[]string{`mode: Unsupported value: "userspace": supported values: ` + supportedModes() + "; the default is used in its place"},
+			[]string{`mode: Unsupported value: "userspace": supported values: ` + supportedModes() +
+				"; the default is used in its place"},
 		},
 		"for a field in a section": {
 			"linux: {masqueradeAll: true, conntrack: {min: -1, maxPerCore: 0}}\n",

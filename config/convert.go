@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-// FromV1alpha1 returns a configuration of version v1alpha1 in the newest version, with all defaults: those of v1alpha1 for
-// the fields that it has, so that the meaning stays the same. What the newest version cannot say is in the warnings. The
-// argument is not changed, and nothing of it is in the result.
+// FromV1alpha1 returns a configuration of version v1alpha1 in the newest version, with all defaults: those of v1alpha1
+// for the fields that it has, so that the meaning stays the same. What the newest version cannot say is in the
+// warnings. The argument is not changed, and nothing of it is in the result.
 func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfiguration, []Warning) {
 	old := in.DeepCopy()
 	SetDefaultsV1alpha1(old)
@@ -65,8 +65,8 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 		MinSyncPeriod:     minSyncPeriod,
 		ConfigSyncPeriod:  old.ConfigSyncPeriod,
 	}
-	// The unspecified addresses mean that there is no override. What "::" does besides, serving on IPv6 addresses, is in
-	// the two addresses by now.
+	// The unspecified addresses mean that there is no override. What "::" does besides, serving on IPv6 addresses, is
+	// in the two addresses by now.
 	if ip, ok := parseIP(old.BindAddress); !ok || !ip.IsUnspecified() {
 		c.NodeIPOverride = []string{old.BindAddress}
 	}
@@ -144,7 +144,8 @@ func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfigu
 		case i > 0:
 			w.add(elementOf("nodeIPOverride", i), "%q is not kept: version v1alpha1 has one address, bindAddress", text)
 		case text == "" || ip.IsUnspecified():
-			w.add(elementOf("nodeIPOverride", i), "%q is not kept: as bindAddress of version v1alpha1 it means that there is none", text)
+			w.add(elementOf("nodeIPOverride", i), "%q is not kept: as bindAddress of version v1alpha1 it means that "+
+				"there is none", text)
 		default:
 			old.BindAddress = text
 		}
@@ -178,7 +179,8 @@ func (w *warnings) add(field, format string, args ...any) {
 }
 
 // sharedFields returns the fields that v1alpha2 has once for all modes, and v1alpha1 in the section of the mode.
-func sharedFields(c *v1alpha1.KubeProxyConfiguration, mode v1alpha2.ProxyMode) (syncPeriod, minSyncPeriod *metav1.Duration, masqueradeAll *bool) {
+func sharedFields(c *v1alpha1.KubeProxyConfiguration,
+	mode v1alpha2.ProxyMode) (syncPeriod, minSyncPeriod *metav1.Duration, masqueradeAll *bool) {
 	switch mode {
 	case v1alpha2.ProxyModeIPVS:
 		return &c.IPVS.SyncPeriod, &c.IPVS.MinSyncPeriod, &c.IPTables.MasqueradeAll

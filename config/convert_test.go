@@ -17,28 +17,46 @@ import (
 func TestRowsOfTheConversion(t *testing.T) {
 	for name, row := range map[string]struct{ old, current string }{
 		"moved to linux: conntrack": {
-			"conntrack: {maxPerCore: 1, min: 2, tcpEstablishedTimeout: 3s, tcpCloseWaitTimeout: 4s, tcpBeLiberal: true, udpTimeout: 5s, udpStreamTimeout: 6s}",
-			"linux: {conntrack: {maxPerCore: 1, min: 2, tcpEstablishedTimeout: 3s, tcpCloseWaitTimeout: 4s, tcpBeLiberal: true, udpTimeout: 5s, udpStreamTimeout: 6s}}",
+			"conntrack: {maxPerCore: 1, min: 2, tcpEstablishedTimeout: 3s, tcpCloseWaitTimeout: 4s, tcpBeLiberal: " +
+				"true, udpTimeout: 5s, udpStreamTimeout: 6s}",
+			"linux: {conntrack: {maxPerCore: 1, min: 2, tcpEstablishedTimeout: 3s, tcpCloseWaitTimeout: 4s, " +
+				"tcpBeLiberal: true, udpTimeout: 5s, udpStreamTimeout: 6s}}",
 		},
-		"moved to linux: oomScoreAdj":                            {"oomScoreAdj: -5", "linux: {oomScoreAdj: -5}"},
-		"moved to linux: iptables.masqueradeAll":                 {"iptables: {masqueradeAll: true}", "linux: {masqueradeAll: true}"},
-		"moved to linux: iptables.masqueradeAll, in mode ipvs":   {"{mode: ipvs, iptables: {masqueradeAll: true}}", "{mode: ipvs, minSyncPeriod: 0s, linux: {masqueradeAll: true}}"},
-		"moved to linux: nftables.masqueradeAll":                 {"{mode: nftables, nftables: {masqueradeAll: true}}", "{mode: nftables, linux: {masqueradeAll: true}}"},
-		"moved to the root: iptables.syncPeriod":                 {"iptables: {syncPeriod: 7s}", "syncPeriod: 7s"},
-		"moved to the root: iptables.syncPeriod, kernelspace":    {"{mode: kernelspace, iptables: {syncPeriod: 7s}}", "{mode: kernelspace, syncPeriod: 7s}"},
-		"moved to the root: nftables.syncPeriod":                 {"{mode: nftables, nftables: {syncPeriod: 7s}}", "{mode: nftables, syncPeriod: 7s}"},
-		"moved to the root: ipvs.syncPeriod":                     {"{mode: ipvs, ipvs: {syncPeriod: 7s}}", "{mode: ipvs, minSyncPeriod: 0s, syncPeriod: 7s}"},
-		"moved to the root: iptables.minSyncPeriod":              {"iptables: {minSyncPeriod: 7s}", "minSyncPeriod: 7s"},
-		"moved to the root: nftables.minSyncPeriod":              {"{mode: nftables, nftables: {minSyncPeriod: 7s}}", "{mode: nftables, minSyncPeriod: 7s}"},
-		"moved to the root: ipvs.minSyncPeriod":                  {"{mode: ipvs, ipvs: {minSyncPeriod: 7s}}", "{mode: ipvs, minSyncPeriod: 7s}"},
-		"changed to a list: clusterCIDR, one":                    {"clusterCIDR: 10.0.0.0/8", "detectLocal: {clusterCIDRs: [10.0.0.0/8]}"},
-		"changed to a list: clusterCIDR, two":                    {"clusterCIDR: 'fd00::/8,10.0.0.0/8'", "detectLocal: {clusterCIDRs: ['fd00::/8', 10.0.0.0/8]}"},
-		"added: ipvs.masqueradeBit, that of iptables until then": {"{mode: ipvs, iptables: {masqueradeBit: 9}}", "{mode: ipvs, minSyncPeriod: 0s, iptables: {masqueradeBit: 9}, ipvs: {masqueradeBit: 9}}"},
-		"added: windows.runAsService":                            {"windowsRunAsService: true", "windows: {runAsService: true}"},
-		"added: configHardFail, and files of v1alpha1 have it":   {"{}", "configHardFail: true"},
-		"new default: iptables.localhostNodePorts":               {"iptables: {localhostNodePorts: false}", "iptables: {localhostNodePorts: false}"},
-		"new default: bindAddressHardFail":                       {"bindAddressHardFail: true", "bindAddressHardFail: true"},
-		"dropped: bindAddress, for nodeIPOverride":               {"bindAddress: 192.0.2.1", "nodeIPOverride: [192.0.2.1]"},
+		"moved to linux: oomScoreAdj": {"oomScoreAdj: -5", "linux: {oomScoreAdj: -5}"},
+		"moved to linux: iptables.masqueradeAll": {"iptables: {masqueradeAll: true}",
+			"linux: {masqueradeAll: true}"},
+		"moved to linux: iptables.masqueradeAll, in mode ipvs": {"{mode: ipvs, iptables: {masqueradeAll: true}}",
+			"{mode: ipvs, minSyncPeriod: 0s, linux: {masqueradeAll: true}}"},
+		"moved to linux: nftables.masqueradeAll": {"{mode: nftables, nftables: {masqueradeAll: true}}",
+			"{mode: nftables, linux: {masqueradeAll: true}}"},
+		"moved to the root: iptables.syncPeriod": {"iptables: {syncPeriod: 7s}", "syncPeriod: 7s"},
+		"moved to the root: iptables.syncPeriod, kernelspace": {"{mode: kernelspace, iptables: {syncPeriod: 7s}}",
+			"{mode: kernelspace, syncPeriod: 7s}"},
+		"moved to the root: nftables.syncPeriod": {"{mode: nftables, nftables: {syncPeriod: 7s}}",
+			"{mode: nftables, syncPeriod: 7s}"},
+		"moved to the root: ipvs.syncPeriod": {"{mode: ipvs, ipvs: {syncPeriod: 7s}}",
+			"{mode: ipvs, minSyncPeriod: 0s, syncPeriod: 7s}"},
+		"moved to the root: iptables.minSyncPeriod": {"iptables: {minSyncPeriod: 7s}",
+			"minSyncPeriod: 7s"},
+		"moved to the root: nftables.minSyncPeriod": {"{mode: nftables, nftables: {minSyncPeriod: 7s}}",
+			"{mode: nftables, minSyncPeriod: 7s}"},
+		"moved to the root: ipvs.minSyncPeriod": {"{mode: ipvs, ipvs: {minSyncPeriod: 7s}}",
+			"{mode: ipvs, minSyncPeriod: 7s}"},
+		"changed to a list: clusterCIDR, one": {"clusterCIDR: 10.0.0.0/8",
+			"detectLocal: {clusterCIDRs: [10.0.0.0/8]}"},
+		"changed to a list: clusterCIDR, two": {"clusterCIDR: 'fd00::/8,10.0.0.0/8'",
+			"detectLocal: {clusterCIDRs: ['fd00::/8', 10.0.0.0/8]}"},
+		"added: ipvs.masqueradeBit, that of iptables until then": {"{mode: ipvs, iptables: {masqueradeBit: 9}}",
+			"{mode: ipvs, minSyncPeriod: 0s, iptables: {masqueradeBit: 9}, ipvs: {masqueradeBit: 9}}"},
+		"added: windows.runAsService": {"windowsRunAsService: true",
+			"windows: {runAsService: true}"},
+		"added: configHardFail, and files of v1alpha1 have it": {"{}", "configHardFail: true"},
+		"new default: iptables.localhostNodePorts": {"iptables: {localhostNodePorts: false}",
+			"iptables: {localhostNodePorts: false}"},
+		"new default: bindAddressHardFail": {"bindAddressHardFail: true",
+			"bindAddressHardFail: true"},
+		"dropped: bindAddress, for nodeIPOverride": {"bindAddress: 192.0.2.1",
+			"nodeIPOverride: [192.0.2.1]"},
 		"dropped: bindAddress, IPv6": {"bindAddress: '2001:db8::1'",
 			"{nodeIPOverride: ['2001:db8::1'], healthzBindAddress: '[::]:10256', metricsBindAddress: '[::1]:10249'}"},
 		"dropped: bindAddress, which means nothing": {"bindAddress: 0.0.0.0", "{}"},
@@ -47,25 +65,32 @@ func TestRowsOfTheConversion(t *testing.T) {
 		"the same: clientConnection": {
 			"clientConnection: {kubeconfig: k, acceptContentTypes: a, contentType: c, qps: 1.5, burst: 2}",
 			"clientConnection: {kubeconfig: k, acceptContentTypes: a, contentType: c, qps: 1.5, burst: 2}"},
-		"the same: logging":                     {"logging: {verbosity: 3, flushFrequency: 1s}", "logging: {verbosity: 3, flushFrequency: 1s}"},
-		"the same: hostnameOverride":            {"hostnameOverride: a", "hostnameOverride: a"},
-		"the same: healthzBindAddress":          {"healthzBindAddress: 10.0.0.1", "healthzBindAddress: 10.0.0.1:10256"},
-		"the same: metricsBindAddress":          {"metricsBindAddress: 10.0.0.1", "metricsBindAddress: 10.0.0.1:10249"},
-		"the same: enableProfiling":             {"enableProfiling: true", "enableProfiling: true"},
-		"the same: showHiddenMetricsForVersion": {"showHiddenMetricsForVersion: '1.35'", "showHiddenMetricsForVersion: '1.35'"},
-		"the same: mode":                        {"mode: nftables", "mode: nftables"},
+		"the same: logging": {"logging: {verbosity: 3, flushFrequency: 1s}",
+			"logging: {verbosity: 3, flushFrequency: 1s}"},
+		"the same: hostnameOverride":   {"hostnameOverride: a", "hostnameOverride: a"},
+		"the same: healthzBindAddress": {"healthzBindAddress: 10.0.0.1", "healthzBindAddress: 10.0.0.1:10256"},
+		"the same: metricsBindAddress": {"metricsBindAddress: 10.0.0.1", "metricsBindAddress: 10.0.0.1:10249"},
+		"the same: enableProfiling":    {"enableProfiling: true", "enableProfiling: true"},
+		"the same: showHiddenMetricsForVersion": {"showHiddenMetricsForVersion: '1.35'",
+			"showHiddenMetricsForVersion: '1.35'"},
+		"the same: mode": {"mode: nftables", "mode: nftables"},
 		"the same: ipvs": {
-			"{mode: ipvs, ipvs: {scheduler: lc, excludeCIDRs: [10.0.0.0/8], strictARP: true, tcpTimeout: 1s, tcpFinTimeout: 2s, udpTimeout: 3s}}",
-			"{mode: ipvs, minSyncPeriod: 0s, ipvs: {scheduler: lc, excludeCIDRs: [10.0.0.0/8], strictARP: true, tcpTimeout: 1s, tcpFinTimeout: 2s, udpTimeout: 3s}}"},
+			"{mode: ipvs, ipvs: {scheduler: lc, excludeCIDRs: [10.0.0.0/8], strictARP: true, tcpTimeout: 1s, " +
+				"tcpFinTimeout: 2s, udpTimeout: 3s}}",
+			"{mode: ipvs, minSyncPeriod: 0s, ipvs: {scheduler: lc, excludeCIDRs: [10.0.0.0/8], strictARP: true, " +
+				"tcpTimeout: 1s, tcpFinTimeout: 2s, udpTimeout: 3s}}"},
 		"the same: nftables.masqueradeBit": {"nftables: {masqueradeBit: 3}", "nftables: {masqueradeBit: 3}"},
 		"the same: winkernel": {
-			"winkernel: {networkName: n, sourceVip: 10.0.0.1, enableDSR: true, rootHnsEndpointName: r, forwardHealthCheckVip: true}",
-			"winkernel: {networkName: n, sourceVip: 10.0.0.1, enableDSR: true, rootHnsEndpointName: r, forwardHealthCheckVip: true}"},
+			"winkernel: {networkName: n, sourceVip: 10.0.0.1, enableDSR: true, rootHnsEndpointName: r, " +
+				"forwardHealthCheckVip: true}",
+			"winkernel: {networkName: n, sourceVip: 10.0.0.1, enableDSR: true, rootHnsEndpointName: r, " +
+				"forwardHealthCheckVip: true}"},
 		"the same: detectLocal": {
 			"{detectLocalMode: BridgeInterface, detectLocal: {bridgeInterface: cbr0, interfaceNamePrefix: veth}}",
 			"{detectLocalMode: BridgeInterface, detectLocal: {bridgeInterface: cbr0, interfaceNamePrefix: veth}}"},
-		"the same: nodePortAddresses": {"nodePortAddresses: [10.0.0.0/8, primary]", "nodePortAddresses: [10.0.0.0/8, primary]"},
-		"the same: configSyncPeriod":  {"configSyncPeriod: 1m", "configSyncPeriod: 1m"},
+		"the same: nodePortAddresses": {"nodePortAddresses: [10.0.0.0/8, primary]",
+			"nodePortAddresses: [10.0.0.0/8, primary]"},
+		"the same: configSyncPeriod": {"configSyncPeriod: 1m", "configSyncPeriod: 1m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := &v1alpha1.KubeProxyConfiguration{}
@@ -92,7 +117,8 @@ func TestWhatV1alpha2CannotSayIsInAWarning(t *testing.T) {
 		old  string
 		want []string
 	}{
-		"dropped: portRange": {"portRange: 1-2", []string{`portRange: "1-2" is not kept: no proxy has used it since mode userspace went`}},
+		"dropped: portRange": {"portRange: 1-2", []string{
+			`portRange: "1-2" is not kept: no proxy has used it since mode userspace went`}},
 		"periods of other modes": {
 			"{mode: ipvs, iptables: {syncPeriod: 2s, minSyncPeriod: 3s}, nftables: {syncPeriod: 4s, minSyncPeriod: 5s}}",
 			[]string{
@@ -113,8 +139,10 @@ func TestWhatV1alpha2CannotSayIsInAWarning(t *testing.T) {
 			[]string{"nftables.masqueradeAll: true" + forAnotherMode + "linux.masqueradeAll, false, for all modes"}},
 		"masqueradeAll of iptables in mode nftables": {"{mode: nftables, iptables: {masqueradeAll: true}}",
 			[]string{"iptables.masqueradeAll: true" + forAnotherMode + "linux.masqueradeAll, false, for all modes"}},
-		"not what is the same in all modes": {"{mode: nftables, iptables: {syncPeriod: 9s, masqueradeAll: true}, ipvs: {syncPeriod: 9s}, nftables: {syncPeriod: 9s, masqueradeAll: true}}", nil},
-		"not the defaults of other modes":   {"{mode: nftables, iptables: {syncPeriod: 30s, minSyncPeriod: 1s}, nftables: {syncPeriod: 9s}}", nil},
+		"not what is the same in all modes": {"{mode: nftables, iptables: {syncPeriod: 9s, masqueradeAll: true}, " +
+			"ipvs: {syncPeriod: 9s}, nftables: {syncPeriod: 9s, masqueradeAll: true}}", nil},
+		"not the defaults of other modes": {"{mode: nftables, iptables: {syncPeriod: 30s, minSyncPeriod: 1s}, " +
+			"nftables: {syncPeriod: 9s}}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := &v1alpha1.KubeProxyConfiguration{}
@@ -133,16 +161,20 @@ func TestWhatV1alpha1CannotSayIsInAWarning(t *testing.T) {
 		"a second node IP": {"nodeIPOverride: [192.0.2.1, '2001:db8::1']",
 			[]string{`nodeIPOverride[1]: "2001:db8::1" is not kept: version v1alpha1 has one address, bindAddress`}},
 		"a node IP that is none": {"nodeIPOverride: ['::']",
-			[]string{`nodeIPOverride[0]: "::" is not kept: as bindAddress of version v1alpha1 it means that there is none`}},
+			[]string{
+				`nodeIPOverride[0]: "::" is not kept: as bindAddress of version v1alpha1 it means that there is none`}},
 		"policies": {"ipFamilyPolicy: SingleStack",
-			[]string{`ipFamilyPolicy: "SingleStack" is not kept: version v1alpha1 does not have it, and means PreferDualStack`}},
+			[]string{
+				`ipFamilyPolicy: "SingleStack" is not kept: version v1alpha1 does not have it, and means PreferDualStack`}},
 		"not the policy that v1alpha1 means": {"ipFamilyPolicy: PreferDualStack", nil},
 		"configHardFail": {"configHardFail: false",
 			[]string{"configHardFail: false is not kept: version v1alpha1 does not have it, and means true"}},
 		"another bit for ipvs": {"{iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 4}}",
 			[]string{"ipvs.masqueradeBit: 4 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
-		"another bit for iptables, in mode ipvs": {"{mode: ipvs, iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 4}}",
-			[]string{"iptables.masqueradeBit: 3 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
+		"another bit for iptables, in mode ipvs": {"{mode: ipvs, iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: " +
+			"4}}",
+			[]string{
+				"iptables.masqueradeBit: 3 is not kept: in version v1alpha1 modes iptables and ipvs share one bit"}},
 		"not the default bit of another mode": {"{iptables: {masqueradeBit: 3}, ipvs: {masqueradeBit: 14}}", nil},
 		"no least period": {"minSyncPeriod: 0s",
 			[]string{"minSyncPeriod: 0 is not kept: in this mode version v1alpha1 takes it for its default, 1s"}},

@@ -25,8 +25,8 @@ type document struct {
 	Kind       string `json:"kind"`
 }
 
-// parse reads YAML, or JSON, which is YAML. Only a first document counts, as with kube-proxy; there is a warning if there
-// are more.
+// parse reads YAML, or JSON, which is YAML. Only a first document counts, as with kube-proxy; there is a warning if
+// there are more.
 func parse(data []byte) (*document, []Warning, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
@@ -62,8 +62,8 @@ func countDocuments(data []byte) int {
 	}
 }
 
-// decode returns the object as a struct. Fields that the struct does not have, or that the file has twice, are warnings.
-// Values of a wrong type are errors, all of them at once.
+// decode returns the object as a struct. Fields that the struct does not have, or that the file has twice, are
+// warnings. Values of a wrong type are errors, all of them at once.
 func decode[T any](d *document) (*T, []Warning, error) {
 	object := new(T)
 	strict, err := kjson.UnmarshalStrict(d.json, object, kjson.DisallowUnknownFields)
@@ -81,8 +81,8 @@ func decode[T any](d *document) (*T, []Warning, error) {
 	return object, warnings, nil
 }
 
-// duplicates finds keys that the file has twice. That shows in YAML only: in the JSON that is made of it the last one is
-// left.
+// duplicates finds keys that the file has twice. That shows in YAML only: in the JSON that is made of it the last one
+// is left.
 func (d *document) duplicates() []Warning {
 	_, err := yaml.YAMLToJSONStrict(d.yaml)
 	if err == nil {
@@ -91,7 +91,8 @@ func (d *document) duplicates() []Warning {
 	var warnings []Warning
 	duplicate := regexp.MustCompile(`line (\d+): key "(.*)" already set in map`)
 	for _, found := range duplicate.FindAllStringSubmatch(err.Error(), -1) {
-		warnings = append(warnings, Warning{Field: found[2], Message: "line " + found[1] + ": duplicate field; the last one counts"})
+		warnings = append(warnings, Warning{Field: found[2],
+			Message: "line " + found[1] + ": duplicate field; the last one counts"})
 	}
 	if warnings == nil {
 		warnings = []Warning{{Message: err.Error()}}
@@ -99,8 +100,8 @@ func (d *document) duplicates() []Warning {
 	return warnings
 }
 
-// wrongTypes names the values that cannot be read. The decoder stops at the first one, and does not name the fields whose
-// types decode themselves, such as durations. So every value is tried by itself.
+// wrongTypes names the values that cannot be read. The decoder stops at the first one, and does not name the fields
+// whose types decode themselves, such as durations. So every value is tried by itself.
 func wrongTypes[T any](object []byte, err error) []error {
 	var content map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(object, &content); err != nil {

@@ -13,14 +13,15 @@ import (
 
 const v1alpha1APIVersion = v1alpha2.GroupName + "/v1alpha1"
 
-// SetDefaultsV1alpha1 gives every field that is not set the default that it has in version v1alpha1. It sets apiVersion and
-// kind, too. The command-line flags of kube-proxy have these defaults.
+// SetDefaultsV1alpha1 gives every field that is not set the default that it has in version v1alpha1. It sets apiVersion
+// and kind, too. The command-line flags of kube-proxy have these defaults.
 func SetDefaultsV1alpha1(c *v1alpha1.KubeProxyConfiguration) {
 	c.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1APIVersion, Kind: v1alpha2.Kind}
 
 	// What is different from v1alpha2.
 	c.BindAddress = cmp.Or(c.BindAddress, "0.0.0.0")
-	c.HealthzBindAddress, c.MetricsBindAddress = v1alpha2.BindAddresses(c.BindAddress, c.HealthzBindAddress, c.MetricsBindAddress)
+	c.HealthzBindAddress, c.MetricsBindAddress = v1alpha2.BindAddresses(c.BindAddress, c.HealthzBindAddress,
+		c.MetricsBindAddress)
 	c.IPTables.LocalhostNodePorts = cmp.Or(c.IPTables.LocalhostNodePorts, ptr.To(true))
 	// bindAddressHardFail is false, and so is the least period of mode ipvs 0. The other two modes cannot have 0.
 
@@ -36,7 +37,8 @@ func SetDefaultsV1alpha1(c *v1alpha1.KubeProxyConfiguration) {
 	c.OOMScoreAdj = cmp.Or(c.OOMScoreAdj, d.Linux.OOMScoreAdj)
 	c.Conntrack.MaxPerCore = cmp.Or(c.Conntrack.MaxPerCore, d.Linux.Conntrack.MaxPerCore)
 	c.Conntrack.Min = cmp.Or(c.Conntrack.Min, d.Linux.Conntrack.Min)
-	c.Conntrack.TCPEstablishedTimeout = cmp.Or(c.Conntrack.TCPEstablishedTimeout, d.Linux.Conntrack.TCPEstablishedTimeout)
+	c.Conntrack.TCPEstablishedTimeout = cmp.Or(c.Conntrack.TCPEstablishedTimeout,
+		d.Linux.Conntrack.TCPEstablishedTimeout)
 	c.Conntrack.TCPCloseWaitTimeout = cmp.Or(c.Conntrack.TCPCloseWaitTimeout, d.Linux.Conntrack.TCPCloseWaitTimeout)
 	c.ConfigSyncPeriod = cmp.Or(c.ConfigSyncPeriod, d.ConfigSyncPeriod)
 	c.ClientConnection.ContentType = cmp.Or(c.ClientConnection.ContentType, d.ClientConnection.ContentType)

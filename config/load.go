@@ -28,12 +28,12 @@ func (w Warning) String() string {
 	return w.Field + ": " + w.Message
 }
 
-// Load reads a configuration file of any version, in YAML or JSON, and returns it in the newest version, with all defaults
-// and checked by [Check].
+// Load reads a configuration file of any version, in YAML or JSON, and returns it in the newest version, with all
+// defaults and checked by [Check].
 //
 // A file that is malformed, has no known version or has a value of a wrong type is an error. A field that is unknown or
-// there twice is a warning in every version, whatever configHardFail says, so that a file for a newer program can be read.
-// When values are not valid the warnings come beside the error.
+// there twice is a warning in every version, whatever configHardFail says, so that a file for a newer program can be
+// read. When values are not valid the warnings come beside the error.
 func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 	doc, warnings, err := parse(data)
 	if err != nil {
@@ -43,7 +43,8 @@ func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 		return nil, nil, errors.New("malformed file: it has no apiVersion and kind")
 	}
 	if doc.Kind != v1alpha2.Kind {
-		return nil, nil, fmt.Errorf("kind %q of apiVersion %q is not supported; the kind is %s", doc.Kind, doc.APIVersion, v1alpha2.Kind)
+		return nil, nil, fmt.Errorf("kind %q of apiVersion %q is not supported; the kind is %s", doc.Kind,
+			doc.APIVersion, v1alpha2.Kind)
 	}
 
 	var c *v1alpha2.KubeProxyConfiguration
@@ -65,7 +66,8 @@ func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 		c, lost = FromV1alpha1(old)
 		more = append(more, lost...)
 	default:
-		return nil, nil, fmt.Errorf("apiVersion %q is not supported; there are %s and %s", doc.APIVersion, v1alpha1APIVersion, v1alpha2.APIVersion)
+		return nil, nil, fmt.Errorf("apiVersion %q is not supported; there are %s and %s", doc.APIVersion,
+			v1alpha1APIVersion, v1alpha2.APIVersion)
 	}
 
 	replaced, err := check(c, name)

@@ -64,7 +64,8 @@ func sameLeaves(path string, a, b reflect.Value) []string {
 	if _, isLeaf := a.Interface().(json.Marshaler); !isLeaf && a.Kind() == reflect.Struct {
 		var same []string
 		for i := range a.NumField() {
-			same = append(same, sameLeaves(strings.TrimPrefix(path+"."+a.Type().Field(i).Name, "."), a.Field(i), b.Field(i))...)
+			same = append(same, sameLeaves(strings.TrimPrefix(path+"."+a.Type().Field(i).Name, "."), a.Field(i),
+				b.Field(i))...)
 		}
 		return same
 	}
@@ -242,11 +243,14 @@ func TestLoadFails(t *testing.T) {
 		"on something that is not an object": {
 			"- a\n", "malformed file: not an object with apiVersion and kind"},
 		"on a syntax error, with its line": {
-			v1alpha2Header + "mode: a: b\n", "malformed file: yaml: line 3: mapping values are not allowed in this context"},
+			v1alpha2Header + "mode: a: b\n", "malformed file: yaml: line 3: mapping values are not allowed in this " +
+				"context"},
 		"on a tab": {
-			v1alpha2Header + "linux:\n\tmasqueradeAll: true\n", "malformed file: yaml: line 4: found character that cannot start any token"},
+			v1alpha2Header + "linux:\n\tmasqueradeAll: true\n",
+			"malformed file: yaml: line 4: found character that cannot start any token"},
 		"on broken JSON": {
-			`{"apiVersion": "kubeproxy.config.k8s.io/v1alpha2",`, "malformed file: yaml: line 1: did not find expected node content"},
+			`{"apiVersion": "kubeproxy.config.k8s.io/v1alpha2",`,
+			"malformed file: yaml: line 1: did not find expected node content"},
 		"on another kind": {
 			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",
 			`kind "KubeletConfiguration" of apiVersion "kubelet.config.k8s.io/v1beta1" is not supported; the kind is KubeProxyConfiguration`},
@@ -255,16 +259,19 @@ func TestLoadFails(t *testing.T) {
 			`apiVersion "kubeproxy.config.k8s.io/v1beta1" is not supported; there are kubeproxy.config.k8s.io/v1alpha1 and kubeproxy.config.k8s.io/v1alpha2`},
 		"on a version of a wrong type": {
 			"apiVersion: 1\nkind: KubeProxyConfiguration\n",
-			"malformed file: apiVersion and kind: json: cannot unmarshal number into Go struct field document.apiVersion of type string"},
+			"malformed file: apiVersion and kind: json: cannot unmarshal number into Go struct field " +
+				"document.apiVersion of type string"},
 		"on all values of a wrong type at once, v1alpha1": {
-			v1alpha1Header + "iptables: {syncPeriod: 30, masqueradeBit: x}\nconntrack: {udpTimeout: 5x, min: 5000000000}\nfeatureGates: {A: b}\n",
+			v1alpha1Header + "iptables: {syncPeriod: 30, masqueradeBit: x}\nconntrack: {udpTimeout: 5x, min: " +
+				"5000000000}\nfeatureGates: {A: b}\n",
 			"malformed file: conntrack.min: 5000000000: must be of type int32\n" +
 				`conntrack.udpTimeout: "5x": time: unknown unit "x" in duration "5x"` + "\n" +
 				`featureGates.A: "b": must be of type bool` + "\n" +
 				`iptables.masqueradeBit: "x": must be of type int32` + "\n" +
 				"iptables.syncPeriod: 30: must be of type string"},
 		"on all values of a wrong type at once, v1alpha2": {
-			v1alpha2Header + "mode: [nftables]\nlinux: {masqueradeAll: 'yes', conntrack: 5}\nnodeIPOverride: 10.0.0.1\n",
+			v1alpha2Header +
+				"mode: [nftables]\nlinux: {masqueradeAll: 'yes', conntrack: 5}\nnodeIPOverride: 10.0.0.1\n",
 			"malformed file: linux.conntrack: 5: must be of type object\n" +
 				`linux.masqueradeAll: "yes": must be of type bool` + "\n" +
 				`mode: ["nftables"]: must be of type string` + "\n" +
@@ -286,9 +293,11 @@ func TestLoadFailsInAModeOfLinux(t *testing.T) {
 	needModesOfLinux(t)
 	for name, tc := range map[string]struct{ file, want string }{
 		"on values that are wrong, by the names of v1alpha1": {
-			v1alpha1Header + "mode: ipvs\nbindAddress: x\nclusterCIDR: 10.0.0.0/8,y\noomScoreAdj: -2000\niptables: {masqueradeBit: 32}\n" +
+			v1alpha1Header + "mode: ipvs\nbindAddress: x\nclusterCIDR: 10.0.0.0/8,y\noomScoreAdj: -2000\niptables: " +
+				"{masqueradeBit: 32}\n" +
 				"ipvs: {syncPeriod: 1s, minSyncPeriod: 2s}\nconntrack: {min: -1}\n",
-			`invalid configuration: ipvs.minSyncPeriod: Invalid value: "2s": must not be more than syncPeriod, 1s` + "\n" +
+			`invalid configuration: ipvs.minSyncPeriod: Invalid value: "2s": must not be more than syncPeriod, 1s` +
+				"\n" +
 				`ipvs.syncPeriod: Invalid value: "1s": must not be less than minSyncPeriod, 2s` + "\n" +
 				"iptables.masqueradeBit: Invalid value: 32: must be from 0 to 31\n" +
 				"oomScoreAdj: Invalid value: -2000: must be from -1000 to 1000\n" +
@@ -317,7 +326,8 @@ func TestWarningsComeBesideAnError(t *testing.T) {
 }
 
 func TestLoadTakesJSON(t *testing.T) {
-	data, err := json.Marshal(map[string]any{"apiVersion": v1alpha2.APIVersion, "kind": v1alpha2.Kind, "hostnameOverride": "a"})
+	data, err := json.Marshal(map[string]any{"apiVersion": v1alpha2.APIVersion, "kind": v1alpha2.Kind,
+		"hostnameOverride": "a"})
 	require.NoError(t, err)
 	c, warnings, err := config.Load(data)
 	require.NoError(t, err)

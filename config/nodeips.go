@@ -21,22 +21,24 @@ type NodeIPs struct {
 	IPs map[model.Family]netip.Addr
 }
 
-// DetectNodeIPs works out the IP families and the node's primary IPs (S49) from a configuration that Check found valid; from
-// the IPs that the node is known by, the best first, as in model.Node.IPs; and from the IP families that the machine supports:
-// those that the kernel, and whatever the rules go to, can do.
+// DetectNodeIPs works out the IP families and the node's primary IPs (S49) from a configuration that Check found valid;
+// from the IPs that the node is known by, the best first, as in model.Node.IPs; and from the IP families that the
+// machine supports: those that the kernel, and whatever the rules go to, can do.
 //
 // The primary family is that of the first nodeIPOverride, else that of the first of the node's IPs, else IPv4. Both
-// families are served where the machine has both, even if the node has no IP of one of them: ipFamilyPolicy SingleStack limits
-// that to the primary family, and RequireDualStack makes it a condition to have both, families and IPs.
+// families are served where the machine has both, even if the node has no IP of one of them: ipFamilyPolicy SingleStack
+// limits that to the primary family, and RequireDualStack makes it a condition to have both, families and IPs.
 //
-// It is an error if the primary family is not there. If RequireDualStack is not fulfilled, that is an error or a warning as
-// configHardFail says.
-func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, supported []model.Family) (NodeIPs, []Warning, error) {
+// It is an error if the primary family is not there. If RequireDualStack is not fulfilled, that is an error or a
+// warning as configHardFail says.
+func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
+	supported []model.Family) (NodeIPs, []Warning, error) {
 	var overrides []netip.Addr
 	for i, text := range c.NodeIPOverride {
 		ip, ok := parseIP(text)
 		if !ok || ip.IsUnspecified() {
-			return NodeIPs{}, nil, fmt.Errorf("%s: %q is not an IP address that the node can have", elementOf("nodeIPOverride", i), text)
+			return NodeIPs{}, nil, fmt.Errorf("%s: %q is not an IP address that the node can have",
+				elementOf("nodeIPOverride", i), text)
 		}
 		overrides = append(overrides, ip)
 	}
@@ -51,7 +53,8 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, sup
 		n.Primary = model.FamilyOf(known[0])
 	}
 	if !slices.Contains(supported, n.Primary) {
-		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, on this machine; to change it, set nodeIPOverride (bindAddress in v1alpha1)", n.Primary)
+		return NodeIPs{}, nil, fmt.Errorf("no support for the primary IP family, %v, on this machine; to change it, "+
+			"set nodeIPOverride (bindAddress in v1alpha1)", n.Primary)
 	}
 
 	n.Families = []model.Family{n.Primary}
@@ -78,12 +81,15 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr, sup
 		}
 		missing = append(missing, fmt.Errorf("the node has no %v address", f))
 		if f == n.Primary {
-			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this field (bindAddress in v1alpha1)", n.IPs[f])
+			w.add("nodeIPOverride", "this node's IP is not known, and %v is taken for it; if that is wrong, set this "+
+				"field (bindAddress in v1alpha1)", n.IPs[f])
 		}
 	}
 	if !slices.Contains(supported, secondary) {
 		missing = append(missing, fmt.Errorf("this machine has no %v", secondary))
-		if i := slices.IndexFunc(overrides, func(ip netip.Addr) bool { return model.FamilyOf(ip) == secondary }); i >= 0 {
+		if i := slices.IndexFunc(overrides, func(ip netip.Addr) bool {
+			return model.FamilyOf(ip) == secondary
+		}); i >= 0 {
 			w.add(elementOf("nodeIPOverride", i), "%v is of no use: this machine has no %v", overrides[i], secondary)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // allowExternalIPs is the feature gate that programs spec.externalIPs, on unless it is set to false (S6).
 const allowExternalIPs = "AllowServiceExternalIPs"
 
-// NodeName returns the name of this node's Node object: hostnameOverride, or else the name of the host; in lower case, as
-// the names of objects are.
+// NodeName returns the name of this node's Node object: hostnameOverride, or else the name of the host; in lower case,
+// as the names of objects are.
 func NodeName(c *v1alpha2.KubeProxyConfiguration, hostname string) (string, error) {
 	name := hostname
 	if c.HostnameOverride != "" {
@@ -26,14 +26,16 @@ func NodeName(c *v1alpha2.KubeProxyConfiguration, hostname string) (string, erro
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
-		return "", errors.New("hostnameOverride and the name of the host are empty, so that there is no name for the node")
+		return "", errors.New("hostnameOverride and the name of the host are empty, so that there is no name for the " +
+			"node")
 	}
 	return name, nil
 }
 
-// RunOptions returns the options of kubeproxy.Run that a valid configuration decides: State and the intervals. The source,
-// the sink, metrics and health are the caller's to add.
-func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIPs) (kubeproxy.Options, []Warning, error) {
+// RunOptions returns the options of kubeproxy.Run that a valid configuration decides: State and the intervals. The
+// source, the sink, metrics and health are the caller's to add.
+func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
+	node NodeIPs) (kubeproxy.Options, []Warning, error) {
 	state, warnings, err := StateOptions(c, nodeName, node)
 	if err != nil {
 		return kubeproxy.Options{}, nil, err
@@ -53,7 +55,8 @@ func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIP
 }
 
 // StateOptions returns the options of the node-local state that a valid configuration decides.
-func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node NodeIPs) (localstate.Options, []Warning, error) {
+func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
+	node NodeIPs) (localstate.Options, []Warning, error) {
 	detect, warnings, err := detectLocal(c, node)
 	if err != nil {
 		return localstate.Options{}, nil, err
@@ -76,8 +79,8 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string, node Node
 	}, warnings, nil
 }
 
-// detectLocal says how to tell local traffic (S30). A family without a CIDR has no detector. That is worth a warning for the
-// primary one; where it is the only one, CIDRs of the other family are a mistake in the configuration.
+// detectLocal says how to tell local traffic (S30). A family without a CIDR has no detector. That is worth a warning
+// for the primary one; where it is the only one, CIDRs of the other family are a mistake in the configuration.
 func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.DetectLocal, []Warning, error) {
 	var d localstate.DetectLocal
 	var w warnings
@@ -88,12 +91,16 @@ func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.D
 			return d, nil, err
 		}
 		d.ClusterCIDRs = cidrs
-		if !slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return model.FamilyOf(cidr.Addr()) == node.Primary }) {
+		if !slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool {
+			return model.FamilyOf(cidr.Addr()) == node.Primary
+		}) {
 			hardFail := c.ConfigHardFail == nil || *c.ConfigHardFail
 			if len(cidrs) > 0 && len(node.Families) == 1 && hardFail {
-				return d, nil, fmt.Errorf("detectLocal.clusterCIDRs: %v, but this node serves %v only", cidrs, node.Primary)
+				return d, nil, fmt.Errorf("detectLocal.clusterCIDRs: %v, but this node serves %v only", cidrs,
+					node.Primary)
 			}
-			w.add("detectLocal.clusterCIDRs", "no CIDR of the primary IP family, %v; local traffic of that family is not detected", node.Primary)
+			w.add("detectLocal.clusterCIDRs", "no CIDR of the primary IP family, %v; local traffic of that family is "+
+				"not detected", node.Primary)
 		}
 	case v1alpha2.LocalModeNodeCIDR:
 		d.NodeCIDR = true
@@ -107,11 +114,12 @@ func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.D
 	return d, w, nil
 }
 
-// NodePortAddresses returns which of the host's addresses serve node ports (S35). As in kube-proxy a list that is empty means
-// the node's own IPs in mode nftables and all addresses in the others.
+// NodePortAddresses returns which of the host's addresses serve node ports (S35). As in kube-proxy a list that is empty
+// means the node's own IPs in mode nftables and all addresses in the others.
 func NodePortAddresses(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error) {
 	list := c.NodePortAddresses
-	if len(list) == 1 && list[0] == v1alpha2.NodePortAddressesPrimary || len(list) == 0 && c.Mode == v1alpha2.ProxyModeNFTables {
+	if len(list) == 1 && list[0] == v1alpha2.NodePortAddressesPrimary ||
+		len(list) == 0 && c.Mode == v1alpha2.ProxyModeNFTables {
 		return nodeaddr.Choice{Primary: true}, nil
 	}
 	cidrs, err := parseCIDRs("nodePortAddresses", list)
@@ -131,7 +139,8 @@ func parseCIDRs(path string, list []string) ([]netip.Prefix, error) {
 	return cidrs, errors.Join(errs...)
 }
 
-// MasqueradeMark returns the packet mark that says that a packet is to be masqueraded, in the mode of the configuration (S31).
+// MasqueradeMark returns the packet mark that says that a packet is to be masqueraded, in the mode of the configuration
+// (S31).
 func MasqueradeMark(c *v1alpha2.KubeProxyConfiguration) uint32 {
 	bit := c.IPTables.MasqueradeBit
 	switch c.Mode {

@@ -32,7 +32,8 @@ func TestNodeName(t *testing.T) {
 	}
 	for _, override := range []string{"", "  "} {
 		_, err := config.NodeName(&v1alpha2.KubeProxyConfiguration{HostnameOverride: override}, " ")
-		require.EqualError(t, err, "hostnameOverride and the name of the host are empty, so that there is no name for the node")
+		require.EqualError(t, err, "hostnameOverride and the name of the host are empty, so that there is no name "+
+			"for the node")
 	}
 }
 
@@ -58,7 +59,8 @@ func TestRunOptions(t *testing.T) {
 		RetryInterval: 20 * time.Second,
 	}, got)
 
-	for mode, resync := range map[v1alpha2.ProxyMode]time.Duration{"": 0, "iptables": 0, "nftables": 0, "ipvs": 20 * time.Second, "kernelspace": 20 * time.Second} {
+	for mode, resync := range map[v1alpha2.ProxyMode]time.Duration{"": 0, "iptables": 0, "nftables": 0,
+		"ipvs": 20 * time.Second, "kernelspace": 20 * time.Second} {
 		c.Mode = mode
 		got, _, err = config.RunOptions(c, "node-1", node)
 		require.NoError(t, err)
@@ -89,7 +91,8 @@ func TestExternalIPsAreProgrammedUnlessTheirGateIsOff(t *testing.T) {
 		"off":     {map[string]bool{"AllowServiceExternalIPs": false}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{FeatureGates: tc.gates}, "node-1", config.NodeIPs{})
+			got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{FeatureGates: tc.gates}, "node-1",
+				config.NodeIPs{})
 			require.NoError(t, err)
 			assert.Equal(t, tc.none, got.NoExternalIPs)
 		})
@@ -103,9 +106,10 @@ func TestOnlyNodeIPsThatAreOverriddenAreFixed(t *testing.T) {
 		families []model.Family
 		want     []string
 	}{
-		"none":                         {nil, both, nil},
-		"of one family":                {[]string{"192.0.2.9"}, both, []string{"192.0.2.9"}},
-		"of both":                      {[]string{"2001:db8::9", "192.0.2.9"}, both, []string{"2001:db8::9", "192.0.2.9"}},
+		"none":          {nil, both, nil},
+		"of one family": {[]string{"192.0.2.9"}, both, []string{"192.0.2.9"}},
+		"of both": {[]string{"2001:db8::9", "192.0.2.9"}, both,
+			[]string{"2001:db8::9", "192.0.2.9"}},
 		"of a family that is not here": {[]string{"192.0.2.9", "2001:db8::9"}, only4, []string{"192.0.2.9"}},
 		"loopback is no node IP":       {[]string{"127.0.0.1"}, both, nil},
 	} {
@@ -122,7 +126,8 @@ func TestOnlyNodeIPsThatAreOverriddenAreFixed(t *testing.T) {
 }
 
 func TestDetectLocal(t *testing.T) {
-	const none4 = "detectLocal.clusterCIDRs: no CIDR of the primary IP family, IPv4; local traffic of that family is not detected"
+	const none4 = "detectLocal.clusterCIDRs: no CIDR of the primary IP family, IPv4; local traffic of that family is " +
+		"not detected"
 	detect := v1alpha2.DetectLocalConfiguration{BridgeInterface: "cbr0", InterfaceNamePrefix: "veth"}
 	for name, tc := range map[string]struct {
 		mode     v1alpha2.LocalMode
@@ -131,14 +136,21 @@ func TestDetectLocal(t *testing.T) {
 		warnings []string
 		err      string
 	}{
-		"ClusterCIDR":                         {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "fd00::/8"}, want: localstate.DetectLocal{ClusterCIDRs: prefixes("10.0.0.0/8", "fd00::/8")}},
-		"ClusterCIDR is what nothing means":   {mode: "", cidrs: []string{"10.1.2.3/8"}, want: localstate.DetectLocal{ClusterCIDRs: prefixes("10.0.0.0/8")}},
-		"ClusterCIDR without CIDRs":           {mode: "ClusterCIDR", warnings: []string{none4}},
-		"ClusterCIDR of the secondary family": {mode: "ClusterCIDR", cidrs: []string{"fd00::/8"}, want: localstate.DetectLocal{ClusterCIDRs: prefixes("fd00::/8")}, warnings: []string{none4}},
-		"ClusterCIDR that is none":            {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "x"}, err: `detectLocal.clusterCIDRs[1]: "x" is not a CIDR`},
-		"NodeCIDR":                            {mode: "NodeCIDR", cidrs: []string{"10.0.0.0/8"}, want: localstate.DetectLocal{NodeCIDR: true}},
-		"BridgeInterface":                     {mode: "BridgeInterface", cidrs: []string{"10.0.0.0/8"}, want: localstate.DetectLocal{Bridge: "cbr0"}},
-		"InterfaceNamePrefix":                 {mode: "InterfaceNamePrefix", cidrs: []string{"10.0.0.0/8"}, want: localstate.DetectLocal{InterfacePrefix: "veth"}},
+		"ClusterCIDR": {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "fd00::/8"},
+			want: localstate.DetectLocal{ClusterCIDRs: prefixes("10.0.0.0/8", "fd00::/8")}},
+		"ClusterCIDR is what nothing means": {mode: "", cidrs: []string{"10.1.2.3/8"},
+			want: localstate.DetectLocal{ClusterCIDRs: prefixes("10.0.0.0/8")}},
+		"ClusterCIDR without CIDRs": {mode: "ClusterCIDR", warnings: []string{none4}},
+		"ClusterCIDR of the secondary family": {mode: "ClusterCIDR", cidrs: []string{"fd00::/8"},
+			want: localstate.DetectLocal{ClusterCIDRs: prefixes("fd00::/8")}, warnings: []string{none4}},
+		"ClusterCIDR that is none": {mode: "ClusterCIDR", cidrs: []string{"10.0.0.0/8", "x"},
+			err: `detectLocal.clusterCIDRs[1]: "x" is not a CIDR`},
+		"NodeCIDR": {mode: "NodeCIDR", cidrs: []string{"10.0.0.0/8"},
+			want: localstate.DetectLocal{NodeCIDR: true}},
+		"BridgeInterface": {mode: "BridgeInterface", cidrs: []string{"10.0.0.0/8"},
+			want: localstate.DetectLocal{Bridge: "cbr0"}},
+		"InterfaceNamePrefix": {mode: "InterfaceNamePrefix", cidrs: []string{"10.0.0.0/8"},
+			want: localstate.DetectLocal{InterfacePrefix: "veth"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &v1alpha2.KubeProxyConfiguration{DetectLocalMode: tc.mode, DetectLocal: detect}
@@ -158,14 +170,16 @@ func TestDetectLocal(t *testing.T) {
 }
 
 func TestClusterCIDRsOfTheOtherFamilyOnly(t *testing.T) {
-	single, dual := config.NodeIPs{Primary: 4, Families: []model.Family{4}}, config.NodeIPs{Primary: 4, Families: []model.Family{4, 6}}
+	single, dual := config.NodeIPs{Primary: 4, Families: []model.Family{4}},
+		config.NodeIPs{Primary: 4, Families: []model.Family{4, 6}}
 	for name, tc := range map[string]struct {
 		node     config.NodeIPs
 		cidrs    []string
 		hardFail bool
 		err      string
 	}{
-		"are an error on a node of one family":            {single, []string{"fd00::/8"}, true, "detectLocal.clusterCIDRs: [fd00::/8], but this node serves IPv4 only"},
+		"are an error on a node of one family": {single, []string{"fd00::/8"}, true,
+			"detectLocal.clusterCIDRs: [fd00::/8], but this node serves IPv4 only"},
 		"are a warning there without configHardFail":      {single, []string{"fd00::/8"}, false, ""},
 		"are a warning on a node of both":                 {dual, []string{"fd00::/8"}, true, ""},
 		"are not the same as none, which gives a warning": {single, nil, true, ""},
@@ -196,23 +210,28 @@ func TestNodePortAddresses(t *testing.T) {
 		"in mode iptables, none are all addresses":  {"iptables", nil, all},
 		"in mode ipvs, none are all addresses":      {"ipvs", nil, all},
 		"primary are the node's IPs":                {"iptables", []string{"primary"}, primary},
-		"CIDRs":                                     {"nftables", []string{"10.1.2.3/8", "fd00::/8"}, in("10.0.0.0/8", "fd00::/8")},
-		"IPv4 in IPv6 is IPv4":                      {"nftables", []string{"::ffff:10.0.0.0/104"}, in("10.0.0.0/8")},
+		"CIDRs": {"nftables", []string{"10.1.2.3/8", "fd00::/8"},
+			in("10.0.0.0/8", "fd00::/8")},
+		"IPv4 in IPv6 is IPv4": {"nftables", []string{"::ffff:10.0.0.0/104"}, in("10.0.0.0/8")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{Mode: tc.mode, NodePortAddresses: tc.list})
+			got, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{Mode: tc.mode,
+				NodePortAddresses: tc.list})
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, got)
 		})
 	}
-	_, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{NodePortAddresses: []string{"x", "10.0.0.0/8", "primary"}})
-	require.EqualError(t, err, "nodePortAddresses[0]: \"x\" is not a CIDR\nnodePortAddresses[2]: \"primary\" is not a CIDR")
+	_, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{
+		NodePortAddresses: []string{"x", "10.0.0.0/8", "primary"}})
+	require.EqualError(t, err, "nodePortAddresses[0]: \"x\" is not a CIDR\nnodePortAddresses[2]: \"primary\" is not "+
+		"a CIDR")
 }
 
 func TestMasqueradeMark(t *testing.T) {
 	c := &v1alpha2.KubeProxyConfiguration{}
 	assert.Equal(t, uint32(0x4000), config.MasqueradeMark(c), "the default")
-	c.IPTables.MasqueradeBit, c.IPVS.MasqueradeBit, c.NFTables.MasqueradeBit = ptr.To[int32](0), ptr.To[int32](1), ptr.To[int32](31)
+	c.IPTables.MasqueradeBit, c.IPVS.MasqueradeBit, c.NFTables.MasqueradeBit = ptr.To[int32](0), ptr.To[int32](1),
+		ptr.To[int32](31)
 	for mode, want := range map[v1alpha2.ProxyMode]uint32{"": 1, "iptables": 1, "ipvs": 2, "nftables": 1 << 31} {
 		c.Mode = mode
 		assert.Equal(t, want, config.MasqueradeMark(c), "mode %q", mode)
@@ -236,7 +255,8 @@ func TestAnOverriddenNodeIPReachesTheNodeLocalState(t *testing.T) {
 	v4 := netip.MustParseAddr("192.0.2.7")
 	node := config.NodeIPs{Primary: model.IPv4, Families: []model.Family{model.IPv4, model.IPv6},
 		IPs: map[model.Family]netip.Addr{model.IPv4: v4, model.IPv6: netip.IPv6Loopback()}}
-	got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{NodeIPOverride: []string{"192.0.2.7"}}, "node-1", node)
+	got, _, err := config.StateOptions(&v1alpha2.KubeProxyConfiguration{NodeIPOverride: []string{"192.0.2.7"}},
+		"node-1", node)
 	require.NoError(t, err)
 	assert.Equal(t, []netip.Addr{v4}, got.NodeIPs, "an IP that is not known is none")
 

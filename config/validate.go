@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Validate returns everything that is wrong with a configuration that has its defaults. As with kube-proxy, what only one
-// mode uses is looked at in that mode only, and the modes are those of the operating system that the program runs on. Which
-// feature gates there are is not checked: the program knows.
+// Validate returns everything that is wrong with a configuration that has its defaults. As with kube-proxy, what only
+// one mode uses is looked at in that mode only, and the modes are those of the operating system that the program runs
+// on. Which feature gates there are is not checked: the program knows.
 //
 // Logging format "json" is valid in a program that imports k8s.io/component-base/logs/json/register.
 func Validate(c *v1alpha2.KubeProxyConfiguration) field.ErrorList {
@@ -67,7 +67,8 @@ func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
 type validator struct{ errs field.ErrorList }
 
 func (v *validator) invalid(path string, value any, format string, args ...any) {
-	v.errs = append(v.errs, &field.Error{Type: field.ErrorTypeInvalid, Field: path, BadValue: value, Detail: fmt.Sprintf(format, args...)})
+	v.errs = append(v.errs, &field.Error{Type: field.ErrorTypeInvalid, Field: path, BadValue: value,
+		Detail: fmt.Sprintf(format, args...)})
 }
 
 func (v *validator) mode(mode v1alpha2.ProxyMode, goos string) {
@@ -108,7 +109,8 @@ func (v *validator) notNegative(path string, d time.Duration) bool {
 	return d >= 0
 }
 
-// periods looks at the periods between syncs. When they do not fit together both are named, as either can be the wrong one.
+// periods looks at the periods between syncs. When they do not fit together both are named, as either can be the wrong
+// one.
 func (v *validator) periods(c *v1alpha2.KubeProxyConfiguration) {
 	valid := v.moreThanZero("syncPeriod", c.SyncPeriod.Duration)
 	if c.MinSyncPeriod == nil {
@@ -151,7 +153,8 @@ func (v *validator) linux(c *v1alpha2.LinuxConfiguration) {
 }
 
 func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
-	policies := []v1alpha2.IPFamilyPolicy{v1alpha2.IPFamilyPolicySingleStack, v1alpha2.IPFamilyPolicyPreferDualStack, v1alpha2.IPFamilyPolicyRequireDualStack}
+	policies := []v1alpha2.IPFamilyPolicy{v1alpha2.IPFamilyPolicySingleStack, v1alpha2.IPFamilyPolicyPreferDualStack,
+		v1alpha2.IPFamilyPolicyRequireDualStack}
 	if c.IPFamilyPolicy != "" && !slices.Contains(policies, c.IPFamilyPolicy) {
 		v.errs = append(v.errs, field.NotSupported(field.NewPath("ipFamilyPolicy"), c.IPFamilyPolicy, policies))
 	}
@@ -168,9 +171,11 @@ func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
 			v.invalid(path, text, "must be an address that the node can have")
 			continue
 		case seen[family]:
-			v.invalid(path, text, "there is another %v address before it; a node has one primary IP of each family", family)
+			v.invalid(path, text, "there is another %v address before it; a node has one primary IP of each family",
+				family)
 		case len(seen) > 0 && c.IPFamilyPolicy == v1alpha2.IPFamilyPolicySingleStack:
-			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and there is an %v address before it", otherFamily(family))
+			v.invalid(path, text, "ipFamilyPolicy is SingleStack, and there is an %v address before it",
+				otherFamily(family))
 		}
 		seen[family] = true
 	}
@@ -200,8 +205,10 @@ func (v *validator) detectLocal(c *v1alpha2.KubeProxyConfiguration) {
 			v.invalid("detectLocalMode", c.DetectLocalMode, "needs detectLocal.interfaceNamePrefix, which is empty")
 		}
 	default:
-		v.errs = append(v.errs, field.NotSupported(field.NewPath("detectLocalMode"), c.DetectLocalMode, []v1alpha2.LocalMode{
-			v1alpha2.LocalModeClusterCIDR, v1alpha2.LocalModeNodeCIDR, v1alpha2.LocalModeBridgeInterface, v1alpha2.LocalModeInterfaceNamePrefix}))
+		v.errs = append(v.errs, field.NotSupported(field.NewPath("detectLocalMode"), c.DetectLocalMode,
+			[]v1alpha2.LocalMode{
+				v1alpha2.LocalModeClusterCIDR, v1alpha2.LocalModeNodeCIDR, v1alpha2.LocalModeBridgeInterface,
+				v1alpha2.LocalModeInterfaceNamePrefix}))
 	}
 }
 
@@ -211,7 +218,8 @@ func (v *validator) clusterCIDRs(path string, cidrs []string) {
 		if cidr, ok := v.cidr(elementOf(path, i), text); ok {
 			family := model.FamilyOf(cidr.Addr())
 			if seen[family] {
-				v.invalid(elementOf(path, i), text, "there is another %v CIDR before it; there can be one of each family", family)
+				v.invalid(elementOf(path, i), text, "there is another %v CIDR before it; there can be one of each "+
+					"family", family)
 			}
 			seen[family] = true
 		}
@@ -246,8 +254,8 @@ func (v *validator) version(path, version string) {
 	}
 }
 
-// LoggingGates returns the feature gates that section logging depends on, set as in the configuration. Programs give it to
-// ValidateAndApply of k8s.io/component-base/logs/api/v1.
+// LoggingGates returns the feature gates that section logging depends on, set as in the configuration. Programs give it
+// to ValidateAndApply of k8s.io/component-base/logs/api/v1.
 func LoggingGates(c *v1alpha2.KubeProxyConfiguration) (featuregate.MutableFeatureGate, error) {
 	gates := featuregate.NewFeatureGate()
 	if err := logsapi.AddFeatureGates(gates); err != nil {

@@ -24,22 +24,26 @@ func TestValidate(t *testing.T) {
 		"the defaults are valid":                 {change: func(*kpc) {}},
 		"the defaults are valid on Windows, too": {change: func(*kpc) {}, goos: "windows"},
 
-		"iptables is a mode":                   {change: func(c *kpc) { c.Mode = "iptables" }},
-		"ipvs is a mode":                       {change: func(c *kpc) { c.Mode = "ipvs" }},
-		"nftables is a mode":                   {change: func(c *kpc) { c.Mode = "nftables" }},
-		"kernelspace is a mode on Windows":     {change: func(c *kpc) { c.Mode = "kernelspace" }, goos: "windows"},
-		"modes of Linux are none on Windows":   {func(c *kpc) { c.Mode = "nftables" }, "windows", []string{`mode: Unsupported value: "nftables": supported values: "kernelspace"`}},
-		"the mode of Windows is none on Linux": {func(c *kpc) { c.Mode = "kernelspace" }, "", []string{`mode: Unsupported value: "kernelspace": supported values: "iptables", "ipvs", "nftables"`}},
-		"macOS has the modes of Linux":         {change: func(c *kpc) { c.Mode = "nftables" }, goos: "darwin"},
+		"iptables is a mode":               {change: func(c *kpc) { c.Mode = "iptables" }},
+		"ipvs is a mode":                   {change: func(c *kpc) { c.Mode = "ipvs" }},
+		"nftables is a mode":               {change: func(c *kpc) { c.Mode = "nftables" }},
+		"kernelspace is a mode on Windows": {change: func(c *kpc) { c.Mode = "kernelspace" }, goos: "windows"},
+		"modes of Linux are none on Windows": {func(c *kpc) { c.Mode = "nftables" },
+			"windows", []string{`mode: Unsupported value: "nftables": supported values: "kernelspace"`}},
+		"the mode of Windows is none on Linux": {func(c *kpc) { c.Mode = "kernelspace" },
+			"", []string{`mode: Unsupported value: "kernelspace": supported values: "iptables", "ipvs", "nftables"`}},
+		"macOS has the modes of Linux": {change: func(c *kpc) { c.Mode = "nftables" }, goos: "darwin"},
 
 		"the burst is not negative": {func(c *kpc) { c.ClientConnection.Burst = -1 }, "",
 			[]string{"clientConnection.burst: Invalid value: -1: must be 0 or more"}},
 
 		"a healthz address can be empty: it is not served": {change: func(c *kpc) { c.HealthzBindAddress = "" }},
 		"a healthz address has a port": {func(c *kpc) { c.HealthzBindAddress = "::1" }, "",
-			[]string{`healthzBindAddress: Invalid value: "::1": must be an IP address and a port, such as 0.0.0.0:10256 or [::]:10256`}},
+			[]string{
+				`healthzBindAddress: Invalid value: "::1": must be an IP address and a port, such as 0.0.0.0:10256 or [::]:10256`}},
 		"a metrics address is not empty": {func(c *kpc) { c.MetricsBindAddress = "" }, "",
-			[]string{`metricsBindAddress: Invalid value: "": must be an IP address and a port, such as 0.0.0.0:10256 or [::]:10256`}},
+			[]string{
+				`metricsBindAddress: Invalid value: "": must be an IP address and a port, such as 0.0.0.0:10256 or [::]:10256`}},
 		"a metrics address is an IP and a port number": {func(c *kpc) { c.MetricsBindAddress = "localhost:65536" }, "",
 			[]string{
 				`metricsBindAddress: Invalid value: "localhost:65536": "localhost" must be an IP address`,
@@ -53,15 +57,17 @@ func TestValidate(t *testing.T) {
 
 		"a version has two numbers": {change: func(c *kpc) { c.ShowHiddenMetricsForVersion = "1.36" }},
 		"a version has no more than that": {func(c *kpc) { c.ShowHiddenMetricsForVersion = "v1.36.1" }, "",
-			[]string{`showHiddenMetricsForVersion: Invalid value: "v1.36.1": must be a major and a minor version, such as 1.36`}},
+			[]string{
+				`showHiddenMetricsForVersion: Invalid value: "v1.36.1": must be a major and a minor version, such as 1.36`}},
 
 		"periods are more than 0": {func(c *kpc) { c.ConfigSyncPeriod, c.SyncPeriod = minus, metav1.Duration{} }, "",
 			[]string{
 				`configSyncPeriod: Invalid value: "-1s": must be more than 0`,
 				`syncPeriod: Invalid value: "0s": must be more than 0`,
 			}},
-		"the least period can be 0":          {change: func(c *kpc) { c.MinSyncPeriod = &metav1.Duration{} }},
-		"the least period is not negative":   {func(c *kpc) { c.MinSyncPeriod = &minus }, "", []string{`minSyncPeriod: Invalid value: "-1s": must be 0 or more`}},
+		"the least period can be 0": {change: func(c *kpc) { c.MinSyncPeriod = &metav1.Duration{} }},
+		"the least period is not negative": {func(c *kpc) { c.MinSyncPeriod = &minus },
+			"", []string{`minSyncPeriod: Invalid value: "-1s": must be 0 or more`}},
 		"the least period can be the period": {change: func(c *kpc) { c.MinSyncPeriod = &c.SyncPeriod }},
 		"the least period is not more than the period": {func(c *kpc) { c.MinSyncPeriod.Duration = time.Minute }, "",
 			[]string{
@@ -71,11 +77,14 @@ func TestValidate(t *testing.T) {
 
 		"masquerade bits are from 0": {change: func(c *kpc) { c.IPTables.MasqueradeBit = ptr.To[int32](0) }},
 		"masquerade bits are to 31":  {change: func(c *kpc) { c.IPTables.MasqueradeBit = ptr.To[int32](31) }},
-		"the bit of iptables is looked at in every mode": {func(c *kpc) { c.Mode, c.IPTables.MasqueradeBit = "nftables", ptr.To[int32](-1) }, "",
+		"the bit of iptables is looked at in every mode": {
+			func(c *kpc) { c.Mode, c.IPTables.MasqueradeBit = "nftables", ptr.To[int32](-1) }, "",
 			[]string{"iptables.masqueradeBit: Invalid value: -1: must be from 0 to 31"}},
-		"the bit of ipvs is looked at in mode ipvs": {func(c *kpc) { c.Mode, c.IPVS.MasqueradeBit = "ipvs", ptr.To[int32](32) }, "",
+		"the bit of ipvs is looked at in mode ipvs": {
+			func(c *kpc) { c.Mode, c.IPVS.MasqueradeBit = "ipvs", ptr.To[int32](32) }, "",
 			[]string{"ipvs.masqueradeBit: Invalid value: 32: must be from 0 to 31"}},
-		"the bit of nftables is looked at in mode nftables": {func(c *kpc) { c.Mode, c.NFTables.MasqueradeBit = "nftables", ptr.To[int32](32) }, "",
+		"the bit of nftables is looked at in mode nftables": {
+			func(c *kpc) { c.Mode, c.NFTables.MasqueradeBit = "nftables", ptr.To[int32](32) }, "",
 			[]string{"nftables.masqueradeBit: Invalid value: 32: must be from 0 to 31"}},
 		"what is for other modes is not looked at": {change: func(c *kpc) {
 			c.Mode, c.NFTables.MasqueradeBit, c.IPVS.MasqueradeBit = "iptables", ptr.To[int32](32), ptr.To[int32](32)
@@ -89,7 +98,9 @@ func TestValidate(t *testing.T) {
 			`ipvs.tcpFinTimeout: Invalid value: "-1s": must be 0 or more`,
 			`ipvs.udpTimeout: Invalid value: "-1s": must be 0 or more`,
 		}},
-		"ipvs: excluded CIDRs are CIDRs": {func(c *kpc) { c.Mode, c.IPVS.ExcludeCIDRs = "ipvs", []string{"10.0.0.0/8", "10.0.0.1"} }, "",
+		"ipvs: excluded CIDRs are CIDRs": {func(c *kpc) {
+			c.Mode, c.IPVS.ExcludeCIDRs = "ipvs", []string{"10.0.0.0/8", "10.0.0.1"}
+		}, "",
 			[]string{`ipvs.excludeCIDRs[1]: Invalid value: "10.0.0.1": ` + badCIDR}},
 
 		"oomScoreAdj is from -1000 to 1000": {change: func(c *kpc) { c.Linux.OOMScoreAdj = ptr.To[int32](-1000) }},
@@ -99,7 +110,8 @@ func TestValidate(t *testing.T) {
 			[]string{"linux.oomScoreAdj: Invalid value: 1001: must be from -1000 to 1000"}},
 		"nothing of conntrack is negative": {func(c *kpc) {
 			c.Linux.Conntrack = v1alpha2.ConntrackConfiguration{
-				MaxPerCore: ptr.To[int32](-1), Min: ptr.To[int32](-2), TCPEstablishedTimeout: &minus, TCPCloseWaitTimeout: &minus, UDPTimeout: minus, UDPStreamTimeout: minus,
+				MaxPerCore: ptr.To[int32](-1), Min: ptr.To[int32](-2), TCPEstablishedTimeout: &minus,
+				TCPCloseWaitTimeout: &minus, UDPTimeout: minus, UDPStreamTimeout: minus,
 			}
 		}, "", []string{
 			"linux.conntrack.maxPerCore: Invalid value: -1: must be 0 or more",
@@ -111,12 +123,18 @@ func TestValidate(t *testing.T) {
 		}},
 		"conntrack can be 0": {change: func(c *kpc) {
 			c.Linux.Conntrack.MaxPerCore, c.Linux.Conntrack.Min = ptr.To[int32](0), ptr.To[int32](0)
-			c.Linux.Conntrack.TCPEstablishedTimeout, c.Linux.Conntrack.TCPCloseWaitTimeout = &metav1.Duration{}, &metav1.Duration{}
+			c.Linux.Conntrack.TCPEstablishedTimeout, c.Linux.Conntrack.TCPCloseWaitTimeout = &metav1.Duration{},
+				&metav1.Duration{}
 		}},
 
-		"a node has an IP of each family": {change: func(c *kpc) { c.NodeIPOverride = []string{"2001:db8::1", "192.0.2.1"} }},
-		"a node has not two IPs of one family": {func(c *kpc) { c.NodeIPOverride = []string{"192.0.2.1", "::ffff:192.0.2.2"} }, "",
-			[]string{`nodeIPOverride[1]: Invalid value: "::ffff:192.0.2.2": there is another IPv4 address before it; a node has one primary IP of each family`}},
+		"a node has an IP of each family": {change: func(c *kpc) {
+			c.NodeIPOverride = []string{"2001:db8::1", "192.0.2.1"}
+		}},
+		"a node has not two IPs of one family": {func(c *kpc) {
+			c.NodeIPOverride = []string{"192.0.2.1", "::ffff:192.0.2.2"}
+		}, "",
+			[]string{
+				`nodeIPOverride[1]: Invalid value: "::ffff:192.0.2.2": there is another IPv4 address before it; a node has one primary IP of each family`}},
 		"a node's IPs are IPs": {func(c *kpc) { c.NodeIPOverride = []string{"node-1", "192.0.2.1/24", ""} }, "",
 			[]string{
 				`nodeIPOverride[0]: Invalid value: "node-1": must be an IP address`,
@@ -128,25 +146,40 @@ func TestValidate(t *testing.T) {
 				`nodeIPOverride[0]: Invalid value: "0.0.0.0": must be an address that the node can have`,
 				`nodeIPOverride[1]: Invalid value: "::": must be an address that the node can have`,
 			}},
-		"SingleStack has one IP": {change: func(c *kpc) { c.IPFamilyPolicy, c.NodeIPOverride = "SingleStack", []string{"192.0.2.1"} }},
-		"SingleStack has no second IP": {func(c *kpc) { c.IPFamilyPolicy, c.NodeIPOverride = "SingleStack", []string{"192.0.2.1", "2001:db8::1"} }, "",
-			[]string{`nodeIPOverride[1]: Invalid value: "2001:db8::1": ipFamilyPolicy is SingleStack, and there is an IPv4 address before it`}},
+		"SingleStack has one IP": {change: func(c *kpc) {
+			c.IPFamilyPolicy, c.NodeIPOverride = "SingleStack", []string{"192.0.2.1"}
+		}},
+		"SingleStack has no second IP": {func(c *kpc) {
+			c.IPFamilyPolicy, c.NodeIPOverride = "SingleStack", []string{"192.0.2.1", "2001:db8::1"}
+		}, "",
+			[]string{
+				`nodeIPOverride[1]: Invalid value: "2001:db8::1": ipFamilyPolicy is SingleStack, and there is an IPv4 address before it`}},
 		"PreferDualStack is a policy":  {change: func(c *kpc) { c.IPFamilyPolicy = "PreferDualStack" }},
 		"RequireDualStack is a policy": {change: func(c *kpc) { c.IPFamilyPolicy = "RequireDualStack" }},
 		"DualStack is none": {func(c *kpc) { c.IPFamilyPolicy = "DualStack" }, "",
-			[]string{`ipFamilyPolicy: Unsupported value: "DualStack": supported values: "SingleStack", "PreferDualStack", "RequireDualStack"`}},
+			[]string{
+				`ipFamilyPolicy: Unsupported value: "DualStack": supported values: "SingleStack", "PreferDualStack", "RequireDualStack"`}},
 
-		"primary stands for the node's IPs":   {change: func(c *kpc) { c.NodePortAddresses = []string{"primary"} }},
-		"node ports are served in many CIDRs": {change: func(c *kpc) { c.NodePortAddresses = []string{"10.0.0.0/8", "192.0.2.0/24", "::/0"} }},
+		"primary stands for the node's IPs": {change: func(c *kpc) { c.NodePortAddresses = []string{"primary"} }},
+		"node ports are served in many CIDRs": {change: func(c *kpc) {
+			c.NodePortAddresses = []string{"10.0.0.0/8", "192.0.2.0/24", "::/0"}
+		}},
 		"primary is alone": {func(c *kpc) { c.NodePortAddresses = []string{"primary", "10.0.0.0/8"} }, "",
-			[]string{`nodePortAddresses[0]: Invalid value: "primary": must be alone: primary and CIDRs do not go together`}},
+			[]string{
+				`nodePortAddresses[0]: Invalid value: "primary": must be alone: primary and CIDRs do not go together`}},
 		"primary is not last": {func(c *kpc) { c.NodePortAddresses = []string{"10.0.0.0/8", "primary"} }, "",
-			[]string{`nodePortAddresses[1]: Invalid value: "primary": must be alone: primary and CIDRs do not go together`}},
-		"node port addresses are CIDRs": {func(c *kpc) { c.NodePortAddresses = []string{"10.0.0.1", "10.0.0.0/8", "eth0"} }, "",
-			[]string{`nodePortAddresses[0]: Invalid value: "10.0.0.1": ` + badCIDR, `nodePortAddresses[2]: Invalid value: "eth0": ` + badCIDR}},
+			[]string{
+				`nodePortAddresses[1]: Invalid value: "primary": must be alone: primary and CIDRs do not go together`}},
+		"node port addresses are CIDRs": {func(c *kpc) {
+			c.NodePortAddresses = []string{"10.0.0.1", "10.0.0.0/8", "eth0"}
+		}, "",
+			[]string{`nodePortAddresses[0]: Invalid value: "10.0.0.1": ` + badCIDR,
+				`nodePortAddresses[2]: Invalid value: "eth0": ` + badCIDR}},
 
-		"ClusterCIDR needs none":               {change: func(c *kpc) { c.DetectLocalMode = "ClusterCIDR" }},
-		"ClusterCIDR takes one of each family": {change: func(c *kpc) { c.DetectLocal.ClusterCIDRs = []string{"fd00::/8", "10.0.0.0/8"} }},
+		"ClusterCIDR needs none": {change: func(c *kpc) { c.DetectLocalMode = "ClusterCIDR" }},
+		"ClusterCIDR takes one of each family": {change: func(c *kpc) {
+			c.DetectLocal.ClusterCIDRs = []string{"fd00::/8", "10.0.0.0/8"}
+		}},
 		"ClusterCIDR takes no two of a family": {func(c *kpc) {
 			c.DetectLocal.ClusterCIDRs = []string{"10.0.0.0/8", "fd00::/8", "11.0.0.0/8", "fd01::/16"}
 		}, "",
@@ -155,26 +188,42 @@ func TestValidate(t *testing.T) {
 				`detectLocal.clusterCIDRs[3]: Invalid value: "fd01::/16": there is another IPv6 CIDR before it; there can be one of each family`,
 			}},
 		"ClusterCIDR takes CIDRs": {func(c *kpc) { c.DetectLocal.ClusterCIDRs = []string{"10.0.0.0", " fd00::/8"} }, "",
-			[]string{`detectLocal.clusterCIDRs[0]: Invalid value: "10.0.0.0": ` + badCIDR, `detectLocal.clusterCIDRs[1]: Invalid value: " fd00::/8": ` + badCIDR}},
-		"clusterCIDRs are not looked at in another mode": {change: func(c *kpc) { c.DetectLocalMode, c.DetectLocal.ClusterCIDRs = "NodeCIDR", []string{"x"} }},
-		"BridgeInterface has a bridge":                   {change: func(c *kpc) { c.DetectLocalMode, c.DetectLocal.BridgeInterface = "BridgeInterface", "cbr0" }},
-		"BridgeInterface needs one": {func(c *kpc) { c.DetectLocalMode, c.DetectLocal.InterfaceNamePrefix = "BridgeInterface", "veth" }, "",
-			[]string{`detectLocalMode: Invalid value: "BridgeInterface": needs detectLocal.bridgeInterface, which is empty`}},
-		"InterfaceNamePrefix has a prefix": {change: func(c *kpc) { c.DetectLocalMode, c.DetectLocal.InterfaceNamePrefix = "InterfaceNamePrefix", "veth" }},
-		"InterfaceNamePrefix needs one": {func(c *kpc) { c.DetectLocalMode, c.DetectLocal.BridgeInterface = "InterfaceNamePrefix", "cbr0" }, "",
-			[]string{`detectLocalMode: Invalid value: "InterfaceNamePrefix": needs detectLocal.interfaceNamePrefix, which is empty`}},
+			[]string{`detectLocal.clusterCIDRs[0]: Invalid value: "10.0.0.0": ` + badCIDR,
+				`detectLocal.clusterCIDRs[1]: Invalid value: " fd00::/8": ` + badCIDR}},
+		"clusterCIDRs are not looked at in another mode": {
+			change: func(c *kpc) { c.DetectLocalMode, c.DetectLocal.ClusterCIDRs = "NodeCIDR", []string{"x"} }},
+		"BridgeInterface has a bridge": {
+			change: func(c *kpc) { c.DetectLocalMode, c.DetectLocal.BridgeInterface = "BridgeInterface", "cbr0" }},
+		"BridgeInterface needs one": {func(c *kpc) {
+			c.DetectLocalMode, c.DetectLocal.InterfaceNamePrefix = "BridgeInterface", "veth"
+		}, "",
+			[]string{
+				`detectLocalMode: Invalid value: "BridgeInterface": needs detectLocal.bridgeInterface, which is empty`}},
+		"InterfaceNamePrefix has a prefix": {change: func(c *kpc) {
+			c.DetectLocalMode, c.DetectLocal.InterfaceNamePrefix = "InterfaceNamePrefix", "veth"
+		}},
+		"InterfaceNamePrefix needs one": {func(c *kpc) {
+			c.DetectLocalMode, c.DetectLocal.BridgeInterface = "InterfaceNamePrefix", "cbr0"
+		}, "",
+			[]string{
+				`detectLocalMode: Invalid value: "InterfaceNamePrefix": needs detectLocal.interfaceNamePrefix, which is empty`}},
 		"PodCIDR is no way to detect": {func(c *kpc) { c.DetectLocalMode = "PodCIDR" }, "",
-			[]string{`detectLocalMode: Unsupported value: "PodCIDR": supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"`}},
+			[]string{
+				`detectLocalMode: Unsupported value: "PodCIDR": supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"`}},
 
-		"the logging section is looked at": {func(c *kpc) { c.Logging.Format, c.Logging.FlushFrequency.Duration = "xml", minus }, "",
+		"the logging section is looked at": {func(c *kpc) {
+			c.Logging.Format, c.Logging.FlushFrequency.Duration = "xml", minus
+		}, "",
 			[]string{
 				`logging.flushFrequency: Invalid value: "-1s": Must be greater than zero`,
 				`logging.format: Invalid value: "xml": Unsupported log format`,
 			}},
-		"alpha options of logging need their feature gate": {func(c *kpc) { c.Logging.Options.Text.SplitStream = true }, "",
+		"alpha options of logging need their feature gate": {func(c *kpc) { c.Logging.Options.Text.SplitStream = true },
+			"",
 			[]string{"logging.options.text.splitStream: Forbidden: Feature LoggingAlphaOptions is disabled"}},
 		"alpha options of logging are valid with their feature gate": {change: func(c *kpc) {
-			c.Logging.Options.Text.SplitStream, c.FeatureGates = true, map[string]bool{"LoggingAlphaOptions": true, "NotKnown": true}
+			c.Logging.Options.Text.SplitStream, c.FeatureGates = true,
+				map[string]bool{"LoggingAlphaOptions": true, "NotKnown": true}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

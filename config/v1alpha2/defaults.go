@@ -47,7 +47,8 @@ func SetDefaults(c *KubeProxyConfiguration) {
 	conntrack := &c.Linux.Conntrack
 	conntrack.MaxPerCore = cmp.Or(conntrack.MaxPerCore, ptr.To[int32](32*1024))
 	conntrack.Min = cmp.Or(conntrack.Min, ptr.To[int32](128*1024))
-	conntrack.TCPEstablishedTimeout = cmp.Or(conntrack.TCPEstablishedTimeout, ptr.To(metav1.Duration{Duration: 24 * time.Hour}))
+	conntrack.TCPEstablishedTimeout = cmp.Or(conntrack.TCPEstablishedTimeout,
+		ptr.To(metav1.Duration{Duration: 24 * time.Hour}))
 	// Where the client's socket stays half open longer than this, the kernel forgets the address translation before the
 	// connection ends, and a new connection from the same port meets the old one's end at the server.
 	conntrack.TCPCloseWaitTimeout = cmp.Or(conntrack.TCPCloseWaitTimeout, ptr.To(metav1.Duration{Duration: time.Hour}))
@@ -62,8 +63,8 @@ func SetDefaults(c *KubeProxyConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
 }
 
-// BindAddresses returns where /healthz and metrics are served: healthz and metrics, with the default port added where there
-// is none, or the defaults in their place where they are empty. Those are IPv6 if nodeIP is.
+// BindAddresses returns where /healthz and metrics are served: healthz and metrics, with the default port added where
+// there is none, or the defaults in their place where they are empty. Those are IPv6 if nodeIP is.
 func BindAddresses(nodeIP, healthz, metrics string) (healthzAddress, metricsAddress string) {
 	all, loopback := "0.0.0.0", "127.0.0.1"
 	if netutils.IsIPv6String(nodeIP) {

@@ -99,12 +99,13 @@ linux: {oomScoreAdj: 0, conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout
 
 func TestBindAddresses(t *testing.T) {
 	for name, tc := range map[string]struct{ nodeIP, healthz, metrics, wantHealthz, wantMetrics string }{
-		"nothing is set":                      {"", "", "", "0.0.0.0:10256", "127.0.0.1:10249"},
-		"the node is IPv4":                    {"192.0.2.1", "", "", "0.0.0.0:10256", "127.0.0.1:10249"},
-		"the node is IPv6":                    {"2001:db8::1", "", "", "[::]:10256", "[::1]:10249"},
-		"v1alpha1 asks for IPv6":              {"::", "", "", "[::]:10256", "[::1]:10249"},
-		"addresses without a port get one":    {"", "10.0.0.1", "10.0.0.2", "10.0.0.1:10256", "10.0.0.2:10249"},
-		"so do IPv6 addresses":                {"", "2001:db8::1", "2001:db8::2", "[2001:db8::1]:10256", "[2001:db8::2]:10249"},
+		"nothing is set":                   {"", "", "", "0.0.0.0:10256", "127.0.0.1:10249"},
+		"the node is IPv4":                 {"192.0.2.1", "", "", "0.0.0.0:10256", "127.0.0.1:10249"},
+		"the node is IPv6":                 {"2001:db8::1", "", "", "[::]:10256", "[::1]:10249"},
+		"v1alpha1 asks for IPv6":           {"::", "", "", "[::]:10256", "[::1]:10249"},
+		"addresses without a port get one": {"", "10.0.0.1", "10.0.0.2", "10.0.0.1:10256", "10.0.0.2:10249"},
+		"so do IPv6 addresses": {"", "2001:db8::1", "2001:db8::2", "[2001:db8::1]:10256",
+			"[2001:db8::2]:10249"},
 		"what is set stays":                   {"2001:db8::1", "10.0.0.1:1", "10.0.0.2:2", "10.0.0.1:1", "10.0.0.2:2"},
 		"what is wrong is left to be checked": {"", "x", "y", "x", "y"},
 	} {

@@ -17,8 +17,8 @@ const (
 	Kind = "KubeProxyConfiguration"
 )
 
-// KubeProxyConfiguration is everything that configures a service proxy on a node. Durations are written like "5s", "1m" or
-// "2h22m".
+// KubeProxyConfiguration is everything that configures a service proxy on a node. Durations are written like "5s", "1m"
+// or "2h22m".
 type KubeProxyConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -27,17 +27,17 @@ type KubeProxyConfiguration struct {
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 
 	// ClientConnection says how to talk to the API server: kubeconfig, the path to a kubeconfig file (default "", the
-	// service account of the pod); acceptContentTypes, the Accept header (default "", what contentType says); contentType
-	// (default "application/vnd.kubernetes.protobuf"); qps, requests a second (default 5); burst, requests that may exceed
-	// qps for a moment (default 10).
+	// service account of the pod); acceptContentTypes, the Accept header (default "", what contentType says);
+	// contentType (default "application/vnd.kubernetes.protobuf"); qps, requests a second (default 5); burst, requests
+	// that may exceed qps for a moment (default 10).
 	ClientConnection componentbasev1alpha1.ClientConnectionConfiguration `json:"clientConnection"`
 	// Logging is how to log. Defaults: format "text", flushFrequency "5s", verbosity 0.
 	Logging logsapi.LoggingConfiguration `json:"logging"`
 
 	// HostnameOverride is the name of this node's Node object. Default "": the host's name.
 	HostnameOverride string `json:"hostnameOverride,omitempty"`
-	// NodeIPOverride are the node's primary IPs, one of each IP family at most, instead of those in the Node object. The
-	// first one decides which family is the primary one (S49); for a family without one the Node object's is taken.
+	// NodeIPOverride are the node's primary IPs, one of each IP family at most, instead of those in the Node object.
+	// The first one decides which family is the primary one (S49); for a family without one the Node object's is taken.
 	// Default: none.
 	NodeIPOverride []string `json:"nodeIPOverride,omitempty"`
 	// IPFamilyPolicy says which IP families the node has to have. Default "", which means the same as PreferDualStack.
@@ -77,26 +77,26 @@ type KubeProxyConfiguration struct {
 	// Windows is for all modes on Windows.
 	Windows WindowsConfiguration `json:"windows"`
 
-	// DetectLocalMode is how to tell that traffic comes from a pod of this node (S30). Default "", which means the same as
-	// ClusterCIDR.
+	// DetectLocalMode is how to tell that traffic comes from a pod of this node (S30). Default "", which means the same
+	// as ClusterCIDR.
 	DetectLocalMode LocalMode `json:"detectLocalMode,omitempty"`
 	// DetectLocal is what DetectLocalMode needs.
 	DetectLocal DetectLocalConfiguration `json:"detectLocal"`
 
-	// NodePortAddresses are CIDRs: node ports are served on the host's addresses that are in them; for a family of which
-	// there is none, on all addresses (S35). The single word "primary" stands for the node's own IPs. Default: none,
-	// which means primary in mode nftables and all addresses in the others.
+	// NodePortAddresses are CIDRs: node ports are served on the host's addresses that are in them; for a family of
+	// which there is none, on all addresses (S35). The single word "primary" stands for the node's own IPs. Default:
+	// none, which means primary in mode nftables and all addresses in the others.
 	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 
-	// SyncPeriod is the most time between an attempt to write rules that failed and the next one. A proxy that has had rules
-	// to write for twice as long counts as unhealthy (S39a). In modes ipvs and kernelspace it is also how often all rules are
-	// written anew; in the others that is once an hour. More than 0. Default "30s".
+	// SyncPeriod is the most time between an attempt to write rules that failed and the next one. A proxy that has had
+	// rules to write for twice as long counts as unhealthy (S39a). In modes ipvs and kernelspace it is also how often
+	// all rules are written anew; in the others that is once an hour. More than 0. Default "30s".
 	SyncPeriod metav1.Duration `json:"syncPeriod"`
 	// MinSyncPeriod is the least time between two times of writing rules; changes that come meanwhile are written
 	// together. 0 means that every change is written at once. Not more than SyncPeriod. Default "1s".
 	MinSyncPeriod *metav1.Duration `json:"minSyncPeriod"`
-	// ConfigSyncPeriod is how often what is known of the API server's objects is gone through again. More than 0. Default
-	// "15m".
+	// ConfigSyncPeriod is how often what is known of the API server's objects is gone through again. More than 0.
+	// Default "15m".
 	ConfigSyncPeriod metav1.Duration `json:"configSyncPeriod"`
 }
 
@@ -107,8 +107,8 @@ type LinuxConfiguration struct {
 	// MasqueradeAll gives all traffic to cluster IPs the node's address as its source (S28). Some network plugins need
 	// that. Default false.
 	MasqueradeAll bool `json:"masqueradeAll"`
-	// OOMScoreAdj is the oom_score_adj of the process, from -1000 to 1000: the lower, the later it is killed when memory
-	// runs out. Default -999.
+	// OOMScoreAdj is the oom_score_adj of the process, from -1000 to 1000: the lower, the later it is killed when
+	// memory runs out. Default -999.
 	OOMScoreAdj *int32 `json:"oomScoreAdj"`
 }
 
@@ -134,8 +134,8 @@ type IPVSConfiguration struct {
 	MasqueradeBit *int32 `json:"masqueradeBit"`
 	// Scheduler is the kernel's name of the scheduler, such as "rr" or "lc". Default "", which means rr.
 	Scheduler string `json:"scheduler,omitempty"`
-	// ExcludeCIDRs hold the addresses of virtual servers that are not this program's, and that it leaves alone. Default:
-	// none.
+	// ExcludeCIDRs hold the addresses of virtual servers that are not this program's, and that it leaves alone.
+	// Default: none.
 	ExcludeCIDRs []string `json:"excludeCIDRs,omitempty"`
 	// StrictARP sets arp_ignore and arp_announce so that the node does not answer ARP requests for service IPs on its
 	// other interfaces. Default false.
@@ -172,8 +172,8 @@ type WinkernelConfiguration struct {
 
 // ConntrackConfiguration sets the kernel's connection tracking (S42).
 type ConntrackConfiguration struct {
-	// MaxPerCore is how many connections may be tracked for each CPU core. 0 leaves the limit alone, and Min does nothing
-	// then. Default 32768.
+	// MaxPerCore is how many connections may be tracked for each CPU core. 0 leaves the limit alone, and Min does
+	// nothing then. Default 32768.
 	MaxPerCore *int32 `json:"maxPerCore"`
 	// Min is the least number of connections to track, however few cores there are. Default 131072.
 	Min *int32 `json:"min"`
@@ -194,10 +194,11 @@ type ConntrackConfiguration struct {
 type DetectLocalConfiguration struct {
 	// BridgeInterface is the name of the bridge that the node's pods are behind, for mode BridgeInterface.
 	BridgeInterface string `json:"bridgeInterface,omitempty"`
-	// ClusterCIDRs hold the addresses of the cluster's pods, for mode ClusterCIDR: one CIDR, or one of each IP family. A
-	// family without one cannot tell its local traffic.
+	// ClusterCIDRs hold the addresses of the cluster's pods, for mode ClusterCIDR: one CIDR, or one of each IP family.
+	// A family without one cannot tell its local traffic.
 	ClusterCIDRs []string `json:"clusterCIDRs,omitempty"`
-	// InterfaceNamePrefix is what the names of the pods' interfaces on the host start with, for mode InterfaceNamePrefix.
+	// InterfaceNamePrefix is what the names of the pods' interfaces on the host start with, for mode
+	// InterfaceNamePrefix.
 	InterfaceNamePrefix string `json:"interfaceNamePrefix,omitempty"`
 }
 
@@ -233,8 +234,8 @@ const (
 	IPFamilyPolicySingleStack IPFamilyPolicy = "SingleStack"
 	// IPFamilyPolicyPreferDualStack serves both families where the kernel has both.
 	IPFamilyPolicyPreferDualStack IPFamilyPolicy = "PreferDualStack"
-	// IPFamilyPolicyRequireDualStack serves both families; it is an error if the kernel has one only, or if the node has
-	// no IP of one.
+	// IPFamilyPolicyRequireDualStack serves both families; it is an error if the kernel has one only, or if the node
+	// has no IP of one.
 	IPFamilyPolicyRequireDualStack IPFamilyPolicy = "RequireDualStack"
 )
 
