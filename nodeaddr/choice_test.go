@@ -21,7 +21,8 @@ func ips(list ...string) []netip.Addr {
 }
 
 func TestWhatAChoiceComesTo(t *testing.T) {
-	host := ips("fd00::1", "192.168.1.2", "127.0.0.1", "10.0.0.1", "10.0.0.2", "::1", "fe80::1%eth0", "10.0.0.1", "169.254.1.1")
+	host := ips("fd00::1", "192.168.1.2", "127.0.0.1", "10.0.0.1", "10.0.0.2", "::1", "fe80::1%eth0", "10.0.0.1",
+		"169.254.1.1")
 	node := &model.Node{IPs: ips("10.0.0.1", "10.0.0.2", "fd00::1")}
 	for _, test := range []struct {
 		name     string
@@ -34,22 +35,30 @@ func TestWhatAChoiceComesTo(t *testing.T) {
 			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), all IPv6 (::1, fd00::1)", true},
 		{"ranges of one family leave the other whole", []string{"10.0.0.0/8"}, node,
 			"IPv4: 10.0.0.1, 10.0.0.2, all IPv6 (::1, fd00::1)", false},
-		{"ranges of both families", []string{"192.168.0.0/16", "fd00::/8"}, node, "IPv4: 192.168.1.2, IPv6: fd00::1", false},
-		{"a range that no address is in", []string{"203.0.113.0/24", "2001:db8::/32"}, node, "IPv4: none, IPv6: none", false},
+		{"ranges of both families", []string{"192.168.0.0/16", "fd00::/8"}, node, "IPv4: 192.168.1.2, IPv6: fd00::1",
+			false},
+		{"a range that no address is in", []string{"203.0.113.0/24", "2001:db8::/32"}, node, "IPv4: none, IPv6: none",
+			false},
 		{"the whole family", []string{"0.0.0.0/0", "::/0"}, node,
 			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), all IPv6 (::1, fd00::1)", true},
 		{"the whole family among others", []string{"10.0.0.0/8", "0.0.0.0/0", "::1/128"}, node,
 			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), IPv6: ::1", true},
 		{"a range is taken whole, whatever its host bits", []string{" 10.0.0.77/24 "}, node,
 			"IPv4: 10.0.0.1, 10.0.0.2, all IPv6 (::1, fd00::1)", false},
-		{"a part of the loopback range", []string{"127.0.0.1/32", "fd00::/8"}, node, "IPv4: 127.0.0.1, IPv6: fd00::1", true},
-		{"a range that holds the loopback range", []string{"126.0.0.0/7", "fd00::/8"}, node, "IPv4: 127.0.0.1, IPv6: fd00::1", true},
-		{"link-local addresses that are asked for", []string{"169.254.0.0/16", "fe80::/10"}, node, "IPv4: 169.254.1.1, IPv6: fe80::1", false},
-		{"an IPv4-mapped range is IPv4", []string{"::ffff:10.0.0.0/104", "fd00::/8"}, node, "IPv4: 10.0.0.1, 10.0.0.2, IPv6: fd00::1", false},
+		{"a part of the loopback range", []string{"127.0.0.1/32", "fd00::/8"}, node, "IPv4: 127.0.0.1, IPv6: fd00::1",
+			true},
+		{"a range that holds the loopback range", []string{"126.0.0.0/7", "fd00::/8"}, node,
+			"IPv4: 127.0.0.1, IPv6: fd00::1", true},
+		{"link-local addresses that are asked for", []string{"169.254.0.0/16", "fe80::/10"}, node,
+			"IPv4: 169.254.1.1, IPv6: fe80::1", false},
+		{"an IPv4-mapped range is IPv4", []string{"::ffff:10.0.0.0/104", "fd00::/8"}, node,
+			"IPv4: 10.0.0.1, 10.0.0.2, IPv6: fd00::1", false},
 		{"primary", []string{"primary"}, node, "IPv4: 10.0.0.1, IPv6: fd00::1", false},
 		{"primary, not known yet", []string{"primary"}, nil, "IPv4: none, IPv6: none", false},
-		{"primary of one family", []string{"primary"}, &model.Node{IPs: ips("fd00::1")}, "IPv4: none, IPv6: fd00::1", false},
-		{"primary is not a loopback address", []string{"primary"}, &model.Node{IPs: ips("127.0.0.1", "::1")}, "IPv4: none, IPv6: none", false},
+		{"primary of one family", []string{"primary"}, &model.Node{IPs: ips("fd00::1")}, "IPv4: none, IPv6: fd00::1",
+			false},
+		{"primary is not a loopback address", []string{"primary"}, &model.Node{IPs: ips("127.0.0.1", "::1")},
+			"IPv4: none, IPv6: none", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, err := Parse(test.list)
@@ -61,9 +70,11 @@ func TestWhatAChoiceComesTo(t *testing.T) {
 }
 
 func TestPrimaryIgnoresRanges(t *testing.T) {
-	c := Choice{Primary: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::/0")}}
+	c := Choice{Primary: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("::/0")}}
 	require.False(t, c.Loopback())
-	require.Equal(t, "IPv4: 10.0.0.1, IPv6: none", c.Of(ips("127.0.0.1", "fd00::1"), &model.Node{IPs: ips("10.0.0.1")}).String())
+	require.Equal(t, "IPv4: 10.0.0.1, IPv6: none",
+		c.Of(ips("127.0.0.1", "fd00::1"), &model.Node{IPs: ips("10.0.0.1")}).String())
 }
 
 func TestParseNamesWhatIsWrongAndKeepsTheRest(t *testing.T) {
@@ -71,7 +82,8 @@ func TestParseNamesWhatIsWrongAndKeepsTheRest(t *testing.T) {
 	require.EqualError(t, err, `nodePortAddresses[1]: "10.0.0.1" is not an address range
 nodePortAddresses[2]: "primary" cannot be combined with anything else
 nodePortAddresses[4]: "" is not an address range`)
-	require.Equal(t, Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}, c)
+	require.Equal(t, Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("fd00::/8")}}, c)
 }
 
 func TestAddressesEqual(t *testing.T) {

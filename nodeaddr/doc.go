@@ -1,7 +1,8 @@
 // Package nodeaddr finds out on which of the host's addresses node ports are served (S35), and follows them as they
 // change.
 //
-//   - A [Choice] is what kube-proxy's configuration calls nodePortAddresses: address ranges, or "primary". [Parse] reads it.
+//   - A [Choice] is what kube-proxy's configuration calls nodePortAddresses: address ranges, or "primary". [Parse]
+//     reads it.
 //   - [Addresses] is what a choice comes to on a host at some time: a plain value that a backend turns into rules.
 //   - A [Tracker] keeps them up to date: the kernel says when the host's addresses change, nobody polls.
 //

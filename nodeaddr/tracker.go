@@ -77,8 +77,8 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// Run follows the host's addresses until ctx ends; then it returns nil. What goes wrong meanwhile is logged and tried again,
-// after a pause that grows from 100 ms to 30 s; the addresses stay as they were last known.
+// Run follows the host's addresses until ctx ends; then it returns nil. What goes wrong meanwhile is logged and tried
+// again, after a pause that grows from 100 ms to 30 s; the addresses stay as they were last known.
 func (t *Tracker) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pause := firstPause

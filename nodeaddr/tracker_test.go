@@ -27,8 +27,9 @@ func TestTrackerFollowsTheHost(t *testing.T) {
 		host.Set(on("eth0", "10.0.0.1")...)
 		var changes []string
 		tracker, err := NewTracker(Options{
-			Choice: Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Host: host, ExcludeInterfaces: []string{"dummy0"},
-			Changed: func(a Addresses) { changes = append(changes, a.String()) },
+			Choice: Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Host: host,
+			ExcludeInterfaces: []string{"dummy0"},
+			Changed:           func(a Addresses) { changes = append(changes, a.String()) },
 		})
 		require.NoError(t, err)
 		require.Equal(t, ips("10.0.0.1"), tracker.Addresses().IPs, "known from the start")
@@ -43,7 +44,8 @@ func TestTrackerFollowsTheHost(t *testing.T) {
 		host.Set(append(on("eth0", "10.0.0.2", "192.0.2.1"), on("dummy0", "10.0.0.3")...)...)
 		require.Equal(t, ips("10.0.0.2"), tracker.Addresses().IPs)
 		host.Set(on("eth0", "10.0.0.2", "10.0.0.4")...)
-		require.Equal(t, []string{"IPv4: 10.0.0.2, all IPv6 ()", "IPv4: 10.0.0.2, 10.0.0.4, all IPv6 ()"}, changes, "no news is no call")
+		require.Equal(t, []string{"IPv4: 10.0.0.2, all IPv6 ()", "IPv4: 10.0.0.2, 10.0.0.4, all IPv6 ()"}, changes,
+			"no news is no call")
 
 		cancel()
 		require.NoError(t, <-ended)
@@ -101,7 +103,8 @@ func TestTrackerGoesOnAfterErrors(t *testing.T) {
 
 func TestTrackerOfThePrimaryAddressFollowsTheNode(t *testing.T) {
 	changes := 0
-	tracker, err := NewTracker(Options{Choice: Choice{Primary: true}, Host: &Fake{}, Changed: func(Addresses) { changes++ }})
+	tracker, err := NewTracker(Options{Choice: Choice{Primary: true}, Host: &Fake{},
+		Changed: func(Addresses) { changes++ }})
 	require.NoError(t, err)
 	require.Empty(t, tracker.Addresses().IPs)
 	tracker.SetNode(&model.Node{Name: "n", IPs: ips("10.0.0.1", "10.0.0.9")})
