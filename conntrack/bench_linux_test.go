@@ -47,9 +47,10 @@ func benchFlow(i int, stale bool) Flow {
 	service := i % benchServices
 	source := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 14), 1}), uint16(1024+i&0x3fff))
 	flow := Flow{
-		Source:           source,
-		Destination:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(service >> 8), byte(service)}), 53),
-		ReplySource:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i%benchEndpoints + 1), byte(service >> 8), byte(service)}), 53),
+		Source:      source,
+		Destination: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(service >> 8), byte(service)}), 53),
+		ReplySource: netip.AddrPortFrom(netip.AddrFrom4(
+			[4]byte{10, byte(i%benchEndpoints + 1), byte(service >> 8), byte(service)}), 53),
 		ReplyDestination: source,
 	}
 	if stale {
@@ -60,7 +61,8 @@ func benchFlow(i int, stale bool) Flow {
 
 // benchFlows is how many flows the benchmarks put into a table: 100,000, or half of what this kernel takes.
 func benchFlows(b *testing.B, table *kernelTable) int {
-	_, err := table.DeleteUDP(b.Context(), model.IPv4, nil, func(Flow) bool { return false }) // Loads the module that has the limit.
+	// Loads the module that has the limit.
+	_, err := table.DeleteUDP(b.Context(), model.IPv4, nil, func(Flow) bool { return false })
 	require.NoError(b, err)
 	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
 	require.NoError(b, err)
@@ -155,7 +157,8 @@ func BenchmarkPassOverTCP(b *testing.B) {
 			table.cannotFilter.Store(!filter)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := table.DeleteUDP(b.Context(), model.IPv4, nil, func(Flow) bool { return true }); err != nil {
+				if _, err := table.DeleteUDP(b.Context(), model.IPv4, nil,
+					func(Flow) bool { return true }); err != nil {
 					b.Fatal(err)
 				}
 			}

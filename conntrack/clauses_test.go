@@ -58,20 +58,24 @@ func clauses() []clause {
 			flows: slices.Concat(toAll(1, true), toAll(2, false)),
 		}, {
 			name:   "flows to an endpoint that no longer serves are deleted",
-			before: []spec{all.with(both...)}, after: []spec{all.with(endpoint{host: 1, notServing: true, noSet: true}, endpoint{host: 2})},
+			before: []spec{all.with(both...)}, after: []spec{
+				all.with(endpoint{host: 1, notServing: true, noSet: true}, endpoint{host: 2})},
 			flows: slices.Concat(toAll(1, true), toAll(2, false)),
 		}, {
 			name:   "flows to an endpoint that serves while it terminates go on, though it is in no set",
-			before: []spec{all.with(both...)}, after: []spec{all.with(endpoint{host: 1, goes: true, noSet: true}, endpoint{host: 2}, endpoint{host: 3})},
+			before: []spec{all.with(both...)}, after: []spec{
+				all.with(endpoint{host: 1, goes: true, noSet: true}, endpoint{host: 2}, endpoint{host: 3})},
 			flows: slices.Concat(toAll(1, false), toAll(2, false)),
 		}, {
 			name:   "flows to an endpoint that new flows are sent to go on, though it does not serve",
-			before: []spec{all.with(both...)}, after: []spec{all.with(endpoint{host: 1, notServing: true, ready: true}, endpoint{host: 3})},
+			before: []spec{all.with(both...)}, after: []spec{
+				all.with(endpoint{host: 1, notServing: true, ready: true}, endpoint{host: 3})},
 			flows: slices.Concat(toAll(1, false), toAll(2, true)),
 		}, {
 			name:   "an endpoint that changes only its port is another one",
 			before: []spec{all.with(endpoint{host: 1})}, after: []spec{all.with(endpoint{host: 1, port: 5354})},
-			flows: []clauseFlow{{to: clusterIP, port: 53, target: 1, deleted: true}, {to: clusterIP, port: 53, target: 1, tport: 5354}},
+			flows: []clauseFlow{{to: clusterIP, port: 53, target: 1, deleted: true},
+				{to: clusterIP, port: 53, target: 1, tport: 5354}},
 		}, {
 			name:   "a flow to a service that is not rewritten is deleted when endpoints come",
 			before: []spec{all}, after: []spec{all.with(both...)},
@@ -86,7 +90,8 @@ func clauses() []clause {
 			flows: slices.Concat(toAll(1, true), toAll(2, true)),
 		}, {
 			name:   "a service without serving endpoints has no flows",
-			before: []spec{all.with(both...)}, after: []spec{all.with(endpoint{host: 1, notServing: true, noSet: true})},
+			before: []spec{all.with(both...)}, after: []spec{
+				all.with(endpoint{host: 1, notServing: true, noSet: true})},
 			flows: slices.Concat(toAll(1, true), toAll(2, true)),
 		}, {
 			name:   "a deleted service has no flows",
@@ -108,7 +113,8 @@ func clauses() []clause {
 		}, {
 			name:   "a service that changes its port has no flows at the old one",
 			before: []spec{all.with(both...)}, after: []spec{{port: 54, endpoints: both}},
-			flows: []clauseFlow{{to: clusterIP, port: 53, target: 1, deleted: true}, {to: clusterIP, port: 54, target: 1}},
+			flows: []clauseFlow{{to: clusterIP, port: 53, target: 1, deleted: true},
+				{to: clusterIP, port: 54, target: 1}},
 		}, {
 			name:   "a service that gives up UDP has no flows",
 			before: []spec{spec{}.with(both...)}, after: []spec{{protocol: model.TCP}},
@@ -116,7 +122,8 @@ func clauses() []clause {
 		}, {
 			name:   "an address that moves to another service takes the flows along only to shared endpoints",
 			before: []spec{spec{name: "a", ip: otherIP, external: externalIP}.with(both...)},
-			after:  []spec{spec{name: "b", external: externalIP}.with(endpoint{host: 2}), spec{name: "a", ip: otherIP}.with(both...)},
+			after: []spec{spec{name: "b", external: externalIP}.with(endpoint{host: 2}),
+				spec{name: "a", ip: otherIP}.with(both...)},
 			flows: []clauseFlow{
 				{to: externalIP, port: 53, target: 1, deleted: true},
 				{to: externalIP, port: 53, target: 2},
@@ -128,7 +135,8 @@ func clauses() []clause {
 			after: []spec{spec{name: "a", external: externalIP}.with(endpoint{host: 1}),
 				spec{name: "b", ip: otherIP, external: externalIP}.with(endpoint{host: 2})},
 			flows: []clauseFlow{
-				{to: externalIP, port: 53, target: 1}, {to: externalIP, port: 53, target: 2}, {to: externalIP, port: 53, target: 3, deleted: true},
+				{to: externalIP, port: 53, target: 1}, {to: externalIP, port: 53, target: 2},
+				{to: externalIP, port: 53, target: 3, deleted: true},
 			},
 		}, {
 			name:   "an address is a service's before its port is anybody's node port",

@@ -13,17 +13,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// DeleteStale deletes the stale UDP flows of a family in one pass over the table, and returns how many there were. It is
-// the plain function for callers without a [Reconciler]: call it after the services are applied, and pass every service.
+// DeleteStale deletes the stale UDP flows of a family in one pass over the table, and returns how many there were. It
+// is the plain function for callers without a [Reconciler]: call it after the services are applied, and pass every
+// service.
 //
 // nodePorts are the addresses of this node that serve node ports, for example those of a [nodeaddr.Tracker].
 //
-// gone are services, as they were, that may have gone since or lost addresses, ports or node ports; nil if there are none.
-// What is rewritten there is stale unless a service has the address now.
+// gone are services, as they were, that may have gone since or lost addresses, ports or node ports; nil if there are
+// none. What is rewritten there is stale unless a service has the address now.
 //
 // A pass that is interrupted is tried again, a few times. With [sink.Snapshot] the services are snapshot.Services().
 func DeleteStale(
-	ctx context.Context, table Table, family model.Family, nodePorts nodeaddr.Addresses, services, gone iter.Seq[*sink.ServiceEntry],
+	ctx context.Context, table Table, family model.Family, nodePorts nodeaddr.Addresses, services,
+	gone iter.Seq[*sink.ServiceEntry],
 ) (deleted int, err error) {
 	x := newIndex()
 	x.nodeAddresses = nodePorts.Of(family)

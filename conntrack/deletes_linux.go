@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// deleteBatch is how many deletes go in one system call. The kernel answers those that fail with a message each, and what
-// does not fit into the socket's buffer (208 KiB, about 1 KiB a message) is lost.
+// deleteBatch is how many deletes go in one system call. The kernel answers those that fail with a message each, and
+// what does not fit into the socket's buffer (208 KiB, about 1 KiB a message) is lost.
 const deleteBatch = 128
 
 // deletes are requests to delete flows, collected to be sent in one system call.
@@ -22,8 +22,8 @@ type deletes struct {
 	deleted int               // flows so far
 }
 
-// add adds a flow, and sends the batch if it is full. Without a tuple the request would flush the whole table: it is not
-// made.
+// add adds a flow, and sends the batch if it is full. Without a tuple the request would flush the whole table: it is
+// not made.
 func (d *deletes) add(e entry) error {
 	if !e.deletable() {
 		return nil

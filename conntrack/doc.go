@@ -3,18 +3,18 @@
 //
 // # What it is for
 //
-// The kernel decides where a flow goes once, when its first packet comes. A UDP flow has no end: while its client goes on
-// sending, it goes on to the endpoint that was chosen then, although that has long been gone; and one that began before
-// there was a rule for its service is never rewritten at all. A stale flow has to be deleted, and the next packet makes
-// a new one.
+// The kernel decides where a flow goes once, when its first packet comes. A UDP flow has no end: while its client goes
+// on sending, it goes on to the endpoint that was chosen then, although that has long been gone; and one that began
+// before there was a rule for its service is never rewritten at all. A stale flow has to be deleted, and the next
+// packet makes a new one.
 //
 // # What is stale
 //
 // A flow is stale (S40) if it was sent to a service - its original destination is the cluster IP, an external IP or a
-// load-balancer VIP of a service with the port's number, or any address with a port's node port - and its replies do not
-// come from an endpoint of that port that serves. To a node port, a flow that is not rewritten is only stale if it was sent
-// to an address of this node: others pass through. Traffic policies and topology do not matter: a flow that exists may go
-// on to an endpoint that new flows are not sent to. This includes (S41, unlike kube-proxy)
+// load-balancer VIP of a service with the port's number, or any address with a port's node port - and its replies do
+// not come from an endpoint of that port that serves. To a node port, a flow that is not rewritten is only stale if it
+// was sent to an address of this node: others pass through. Traffic policies and topology do not matter: a flow that
+// exists may go on to an endpoint that new flows are not sent to. This includes (S41, unlike kube-proxy)
 //
 //   - services without any serving endpoint: all flows to them are stale;
 //   - services that are gone, and addresses and ports that a service had and has no more: what is still rewritten there
@@ -26,8 +26,8 @@
 //
 // # How to use it
 //
-// Most backends need one line: [Wrap] makes a sink that passes everything on to the backend, and cleans up after it. Others
-// call [DeleteStale].
+// Most backends need one line: [Wrap] makes a sink that passes everything on to the backend, and cleans up after it.
+// Others call [DeleteStale].
 //
 // # Guarantees
 //

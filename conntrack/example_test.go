@@ -15,14 +15,16 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	backend := sink.NewFullState(func(context.Context, *sink.Snapshot) error { return nil }) // yours
-	table := &conntrack.Fake{}                                                               // leave it out for the kernel's
+	// leave it out for the kernel's
+	table := &conntrack.Fake{}
 
 	s := conntrack.Wrap(ctx, backend, conntrack.Options{Table: table})
 
 	// A client of DNS goes on sending to a pod that is gone.
 	client := netip.MustParseAddrPort("10.244.0.9:40000")
 	dns := netip.MustParseAddrPort("10.96.0.10:53")
-	table.Add(conntrack.Flow{Source: client, Destination: dns, ReplySource: netip.MustParseAddrPort("10.244.0.5:53"), ReplyDestination: client})
+	table.Add(conntrack.Flow{Source: client, Destination: dns, ReplySource: netip.MustParseAddrPort("10.244.0.5:53"),
+		ReplyDestination: client})
 
 	service, err := model.NewService(model.Service{
 		Name:       model.ServiceName{Namespace: "kube-system", Name: "kube-dns"},

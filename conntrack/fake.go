@@ -48,8 +48,8 @@ func (t *Fake) Passes(family model.Family) int {
 	return t.passes[family]
 }
 
-// FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each looks at the first half of the flows
-// before it does: a pass that is cut off has done a part of its work. A nil among the errors lets a call succeed.
+// FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each looks at the first half of the
+// flows before it does: a pass that is cut off has done a part of its work. A nil among the errors lets a call succeed.
 func (t *Fake) FailNext(errs ...error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

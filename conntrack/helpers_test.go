@@ -72,7 +72,8 @@ func (s spec) entry(t testing.TB, f model.Family) *sink.ServiceEntry {
 	svc := model.Service{
 		Name:       model.ServiceName{Namespace: "default", Name: s.name},
 		ClusterIPs: []netip.Addr{host(f, or(s.ip, clusterIP))},
-		Ports:      []model.ServicePort{{Name: "p", Protocol: s.protocol, Port: uint16(or(int(s.port), 53)), NodePort: s.nodePort}},
+		Ports: []model.ServicePort{{Name: "p", Protocol: s.protocol, Port: uint16(or(int(s.port), 53)),
+			NodePort: s.nodePort}},
 	}
 	if s.external != 0 {
 		svc.ExternalIPs = []netip.Addr{host(f, s.external)}
@@ -153,7 +154,8 @@ type testTable interface {
 	Flows() []Flow
 }
 
-// flowTo makes a flow from a client to a service address that goes to a target, or that is not rewritten if there is none.
+// flowTo makes a flow from a client to a service address that goes to a target, or that is not rewritten if there is
+// none.
 func flowTo(f model.Family, client uint16, to netip.AddrPort, target netip.AddrPort) Flow {
 	source := netip.AddrPortFrom(host(f, 200), client)
 	if !target.IsValid() {

@@ -60,7 +60,8 @@ func udpPorts(service *model.Service, family model.Family, serving func(model.Po
 	return ports
 }
 
-// index tells for any flow of one family whether it is stale. Its cost follows what changes, never the number of services.
+// index tells for any flow of one family whether it is stale. Its cost follows what changes, never the number of
+// services.
 type index struct {
 	services  map[model.ServiceName][]*udpPort
 	addresses map[netip.AddrPort][]*udpPort // more than one if services claim the same
@@ -122,8 +123,8 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, changes *pending) 
 	}
 }
 
-// selectStale selects the flows that may be stale after the ports of a service changed: those to an address or node port
-// that came or went, and those to an endpoint that went.
+// selectStale selects the flows that may be stale after the ports of a service changed: those to an address or node
+// port that came or went, and those to an endpoint that went.
 func selectStale(old, ports []*udpPort, changes *pending) {
 	before, after := byDestination(old), byDestination(ports)
 	for d, p := range before {
@@ -148,8 +149,8 @@ func byDestination(ports []*udpPort) map[netip.AddrPort]*udpPort {
 	return m
 }
 
-// selectStaleOf selects the flows that may be stale after the endpoints of one port changed. An endpoint that came makes no
-// flow stale, but the first one does: until then the flows to the port were not rewritten.
+// selectStaleOf selects the flows that may be stale after the endpoints of one port changed. An endpoint that came
+// makes no flow stale, but the first one does: until then the flows to the port were not rewritten.
 func selectStaleOf(old, port *udpPort, changes *pending) {
 	if len(old.serving) == 0 && len(port.serving) > 0 {
 		port.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })

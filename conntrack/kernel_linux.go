@@ -23,7 +23,8 @@ func (k *Kernel) DeleteUDP(
 
 // deleteWith is DeleteUDP with what makes a filter of a selection.
 func (k *Kernel) deleteWith(
-	ctx context.Context, family model.Family, only []Selection, filter func(Selection) func(*nfnetlink.Builder), stale func(Flow) bool,
+	ctx context.Context, family model.Family, only []Selection, filter func(Selection) func(*nfnetlink.Builder),
+	stale func(Flow) bool,
 ) (deleted int, err error) {
 	p, err := newKernelPass(ctx, k.NetNS, family, stale)
 	if err != nil {
@@ -44,9 +45,9 @@ func (k *Kernel) deleteWith(
 	return p.deletes.deleted, err
 }
 
-// filterable returns selections that the kernel can filter by, for at least the flows of others. Linux, up to 6.18 at least,
-// compares IPv6 addresses the wrong way round (ctnetlink_filter_match_tuple): a filter by one lets through what it should
-// hold back, and nothing else. So in IPv6 the ports have to do.
+// filterable returns selections that the kernel can filter by, for at least the flows of others. Linux, up to 6.18 at
+// least, compares IPv6 addresses the wrong way round (ctnetlink_filter_match_tuple): a filter by one lets through what
+// it should hold back, and nothing else. So in IPv6 the ports have to do.
 func filterable(family model.Family, only []Selection) []Selection {
 	if len(only) == 0 {
 		return []Selection{{}}
@@ -87,7 +88,8 @@ func newKernelPass(ctx context.Context, netns int, family model.Family, stale fu
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("conntrack: %w", err), conn.Close())
 	}
-	return &kernelPass{ctx: ctx, family: family, stale: stale, conn: conn, deletes: deletes{conn: forDeletes, family: family}}, nil
+	return &kernelPass{ctx: ctx, family: family, stale: stale, conn: conn,
+		deletes: deletes{conn: forDeletes, family: family}}, nil
 }
 
 func (p *kernelPass) close() {

@@ -57,7 +57,8 @@ func (k *kernelTable) create(f Flow, protocol uint8) {
 	}
 	family := nlFamily(f.Family())
 	flow := netlink.ConntrackFlow{
-		FamilyType: uint8(family), Forward: tuple(f.Source, f.Destination), Reverse: tuple(f.ReplySource, f.ReplyDestination),
+		FamilyType: uint8(family), Forward: tuple(f.Source, f.Destination),
+		Reverse: tuple(f.ReplySource, f.ReplyDestination),
 		TimeOut: 600,
 	}
 	if protocol == unix.IPPROTO_TCP {
@@ -100,7 +101,8 @@ func manyFlows(f model.Family, n int, to, target netip.AddrPort) []Flow {
 	for i := range flows {
 		source := netip.AddrPortFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 14), 1}), uint16(1024+i&0x3fff))
 		if f == model.IPv6 {
-			source = netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 14), 15: 1}), uint16(1024+i&0x3fff))
+			source = netip.AddrPortFrom(netip.AddrFrom16([16]byte{0: 0xfd, 14: byte(i >> 14), 15: 1}),
+				uint16(1024+i&0x3fff))
 		}
 		flows[i] = Flow{source, to, target, source}
 	}
@@ -127,7 +129,8 @@ func TestKernelShowsEveryUDPFlowOfTheFamilyOnce(t *testing.T) {
 			flows := manyFlows(f, 3000, netip.AddrPortFrom(host(f, 1), 53), netip.AddrPortFrom(host(f, 2), 5353))
 			table.Add(flows...)
 			other := model.IPv4 + model.IPv6 - f
-			table.Add(manyFlows(other, 3, netip.AddrPortFrom(host(other, 1), 53), netip.AddrPortFrom(host(other, 2), 53))...)
+			table.Add(manyFlows(other, 3, netip.AddrPortFrom(host(other, 1), 53),
+				netip.AddrPortFrom(host(other, 2), 53))...)
 			var seen []Flow
 			deleted, err := table.DeleteUDP(t.Context(), f, nil, func(flow Flow) bool {
 				seen = append(seen, flow)
@@ -157,7 +160,8 @@ func TestKernelDeletesManyAtOnceWithOrWithoutAFilter(t *testing.T) {
 			tcp := Flow{netip.AddrPortFrom(host(f, 9), 4000), dns, dead, netip.AddrPortFrom(host(f, 9), 4000)}
 			table.Add(flows...)
 			table.create(tcp, unix.IPPROTO_TCP)
-			deleted, err := table.DeleteUDP(t.Context(), f, nil, func(flow Flow) bool { return flow.ReplySource != live })
+			deleted, err := table.DeleteUDP(t.Context(), f, nil,
+				func(flow Flow) bool { return flow.ReplySource != live })
 			require.NoError(t, err)
 			require.Equal(t, 1000, deleted)
 			requireSame(t, flows[1000:], table.Flows())
@@ -278,7 +282,8 @@ func TestKernelStopsWithItsContext(t *testing.T) {
 }
 
 func TestADeleteWithoutATupleIsNeverSent(t *testing.T) {
-	for _, e := range []entry{{}, {tuple: []byte{}, id: []byte{1, 2, 3, 4}}, {tuple: []byte{4, 0, 1, 0x80}}, {id: []byte{1, 2, 3, 4}}} {
+	for _, e := range []entry{{}, {tuple: []byte{}, id: []byte{1, 2, 3, 4}}, {tuple: []byte{4, 0, 1, 0x80}},
+		{id: []byte{1, 2, 3, 4}}} {
 		var d deletes // without a socket
 		require.NoError(t, d.add(e))
 		require.Empty(t, d.batch.Buf)

@@ -36,16 +36,20 @@ func TestAPassAfterASmallChangeIsAboutThatAlone(t *testing.T) {
 		want          any
 	}{
 		{"an endpoint goes", []spec{dns.with(one, two)}, []spec{dns.with(one)}, []Selection{from(f, 2, 5353)}},
-		{"an endpoint is replaced", []spec{dns.with(one, two)}, []spec{dns.with(one, three)}, []Selection{from(f, 2, 5353)}},
-		{"an endpoint changes its port", []spec{dns.with(one)}, []spec{dns.with(endpoint{host: 1, port: 54})}, []Selection{from(f, 1, 5353)}},
+		{"an endpoint is replaced", []spec{dns.with(one, two)}, []spec{dns.with(one, three)},
+			[]Selection{from(f, 2, 5353)}},
+		{"an endpoint changes its port", []spec{dns.with(one)}, []spec{dns.with(endpoint{host: 1, port: 54})},
+			[]Selection{from(f, 1, 5353)}},
 		{"an endpoint comes", []spec{dns.with(one)}, []spec{dns.with(one, two)}, nil},
-		{"the first endpoint comes", []spec{dns}, []spec{dns.with(one)}, []Selection{to(f, clusterIP, 53), to(f, externalIP, 53)}},
+		{"the first endpoint comes", []spec{dns}, []spec{dns.with(one)},
+			[]Selection{to(f, clusterIP, 53), to(f, externalIP, 53)}},
 		{"the last endpoint goes", []spec{dns.with(one)}, []spec{dns}, []Selection{from(f, 1, 5353)}},
 		{"a service comes", nil, []spec{{nodePort: 30053}}, []Selection{to(f, clusterIP, 53), toPort(30053)}},
 		{"a service goes", []spec{dns.with(one)}, nil, []Selection{to(f, clusterIP, 53), to(f, externalIP, 53)}},
 		{"an address comes and one goes", []spec{dns.with(one)}, []spec{spec{lb: loadBalancer}.with(one)},
 			[]Selection{to(f, externalIP, 53), to(f, loadBalancer, 53)}},
-		{"a node port comes", []spec{dns.with(one)}, []spec{spec{external: externalIP, nodePort: 30053}.with(one)}, []Selection{toPort(30053)}},
+		{"a node port comes", []spec{dns.with(one)}, []spec{spec{external: externalIP, nodePort: 30053}.with(one)},
+			[]Selection{toPort(30053)}},
 		{"an address goes while an endpoint goes", []spec{dns.with(one, two)}, []spec{spec{}.with(two)},
 			[]Selection{to(f, externalIP, 53), from(f, 1, 5353)}},
 		{"four endpoints go", []spec{dns.with(one, two, three, four)}, []spec{dns},
@@ -177,7 +181,8 @@ func TestNarrowPassesFindWhatFullOnesWould(t *testing.T) {
 				}
 				left := &Fake{}
 				left.Add(table.Flows()...)
-				deleted, err := DeleteStale(t.Context(), left, f, nodePorts(), slices.Values(after), slices.Values(before))
+				deleted, err := DeleteStale(t.Context(), left, f, nodePorts(), slices.Values(after),
+					slices.Values(before))
 				require.NoError(t, err)
 				require.Zero(t, deleted, "step %d", step)
 				for i := range 10 {

@@ -18,9 +18,9 @@ type Options struct {
 	Table Table
 	// Families are the IP families to clean up. Default: both.
 	Families []model.Family
-	// Addresses returns the addresses of this node that serve node ports, for example [nodeaddr.Tracker.Addresses]. It is
-	// asked at every pass, from a goroutine of the Reconciler's. Default: all addresses of the network namespace of the
-	// Table, if that is a [Kernel], and otherwise of this process.
+	// Addresses returns the addresses of this node that serve node ports, for example [nodeaddr.Tracker.Addresses]. It
+	// is asked at every pass, from a goroutine of the Reconciler's. Default: all addresses of the network namespace of
+	// the Table, if that is a [Kernel], and otherwise of this process.
 	Addresses func() nodeaddr.Addresses
 	// OwnsServiceCIDRs: no other proxy on this node serves addresses of the cluster's service ranges
 	// ([model.Node.ServiceCIDRs]), so that any flow that is rewritten there and belongs to no service is stale. Only
@@ -76,22 +76,21 @@ var (
 // # When it passes over the table
 //
 // Per family: after the first Sync that succeeds, hence never before the state is complete; after one that follows a
-// ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows stale
-// (S20): a serving endpoint that went, or came where there was none, a service with UDP ports that came or went, or one that
-// gained or lost an address, a port or a node port. What changed is
-// remembered until a Sync succeeds for the family. The pass judges by what is in force: by what was described at the last
-// Sync that succeeded.
+// ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows
+// stale (S20): a serving endpoint that went, or came where there was none, a service with UDP ports that came or went,
+// or one that gained or lost an address, a port or a node port. What changed is remembered until a Sync succeeds for
+// the family. The pass judges by what is in force: by what was described at the last Sync that succeeded.
 //
-// After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that came or went,
-// and for those to endpoints that went, up to four of them together. It looks at all flows after the first Sync, a
-// ForceResync, a Sync or a pass that failed, or a bigger change.
+// After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that came
+// or went, and for those to endpoints that went, up to four of them together. It looks at all flows after the first
+// Sync, a ForceResync, a Sync or a pass that failed, or a bigger change.
 //
 // # Goroutines
 //
-// Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when none
-// is due, or with ctx; the context of a Sync does not matter to it. [Reconciler.Wait] waits for that. A pass that fails is
-// logged and tried again after a pause that grows from 1 s to 1 min. Where there is no such table (errors.ErrUnsupported)
-// that is logged once, and nothing more is tried.
+// Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when
+// none is due, or with ctx; the context of a Sync does not matter to it. [Reconciler.Wait] waits for that. A pass that
+// fails is logged and tried again after a pause that grows from 1 s to 1 min. Where there is no such table
+// (errors.ErrUnsupported) that is logged once, and nothing more is tried.
 //
 // # Metrics
 //

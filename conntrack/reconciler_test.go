@@ -48,10 +48,12 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayBeStale(t *testing.T) {
 		{"nothing changes", start, false},
 		{"a TCP service changes", entries(udp, tcp.with(endpoint{host: 2})), false},
 		{"a TCP service goes", entries(udp), false},
-		{"an endpoint leaves the sets and still serves", entries(all.with(endpoint{host: 1, goes: true, noSet: true}, endpoint{host: 2}), tcp), false},
+		{"an endpoint leaves the sets and still serves",
+			entries(all.with(endpoint{host: 1, goes: true, noSet: true}, endpoint{host: 2}), tcp), false},
 		{"an endpoint comes", entries(all.with(endpoint{host: 1}, endpoint{host: 2}, endpoint{host: 3}), tcp), false},
 		{"an endpoint goes", entries(all.with(endpoint{host: 1}), tcp), true},
-		{"an endpoint stops to serve", entries(all.with(endpoint{host: 1}, endpoint{host: 2, notServing: true, noSet: true}), tcp), true},
+		{"an endpoint stops to serve", entries(all.with(endpoint{host: 1},
+			endpoint{host: 2, notServing: true, noSet: true}), tcp), true},
 		{"a UDP service goes", entries(tcp), true},
 		{"a UDP service comes", entries(udp, tcp, spec{name: "more", ip: nodeIP}), true},
 		{"a node port goes", entries(spec{external: externalIP, lb: loadBalancer}.with(udp.endpoints...), tcp), true},
@@ -187,7 +189,8 @@ func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
 		r.Wait()
 		// The second flow is in the half of the table that a pass which fails does not reach.
 		dns, node := netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, nodeIP), 30053)
-		table.Add(flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353)), flowTo(f, 4001, node, netip.AddrPortFrom(host(f, 1), 5353)))
+		table.Add(flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353)),
+			flowTo(f, 4001, node, netip.AddrPortFrom(host(f, 1), 5353)))
 		describe(r, start, nil)
 		begin := time.Now()
 		table.FailNext(errors.New("no memory"), errors.New("no memory"), errors.New("no memory"))
@@ -211,7 +214,8 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		f := model.IPv6
 		table := &Fake{}
 		for i := range 8 {
-			table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53)))
+			table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53),
+				netip.AddrPortFrom(host(f, 1), 53)))
 		}
 		r := wrap(t, table, f)
 		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
@@ -280,7 +284,8 @@ type blockingTable struct {
 	entered, proceed chan struct{}
 }
 
-func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, only []Selection, stale func(Flow) bool) (int, error) {
+func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, only []Selection,
+	stale func(Flow) bool) (int, error) {
 	b.entered <- struct{}{}
 	<-b.proceed
 	return b.Fake.DeleteUDP(ctx, f, only, stale)
@@ -310,7 +315,8 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 	table.proceed <- struct{}{}
 	r.Wait()
 	require.Equal(t, 2, table.Passes(f))
-	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is in force, not by what was when the pass began")
+	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is in force, not by what was when the pass "+
+		"began")
 }
 
 func TestWhatGoesDuringAPassIsLeftToTheNext(t *testing.T) {
@@ -363,7 +369,8 @@ func TestWithTheServiceRangesOwnedOrphansAreFoundAfterARestart(t *testing.T) {
 	f := model.IPv4
 	orphan := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53))
 	direct := flowTo(f, 4001, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{})
-	elsewhere := flowTo(f, 4002, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 53), netip.AddrPortFrom(host(f, 1), 53))
+	elsewhere := flowTo(f, 4002, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 53),
+		netip.AddrPortFrom(host(f, 1), 53))
 	for owns, want := range map[bool][]Flow{false: {orphan, direct, elsewhere}, true: {direct, elsewhere}} {
 		table := &Fake{}
 		table.Add(orphan, direct, elsewhere)

@@ -29,7 +29,8 @@ func TestAKernelThatRefusesFiltersIsAskedForAllFlowsOnce(t *testing.T) {
 		"refused": func(Selection) func(*nfnetlink.Builder) { return refusedFilter },
 		"ignored": func(Selection) func(*nfnetlink.Builder) { return nil },
 	} {
-		for _, only := range [][]Selection{{{Destination: netip.AddrPortFrom(host(f, 9), 53)}, {ReplySource: target}}, nil} {
+		for _, only := range [][]Selection{{{Destination: netip.AddrPortFrom(host(f, 9), 53)}, {ReplySource: target}},
+			nil} {
 			t.Run(fmt.Sprintf("%s/%d selections", name, len(only)), func(t *testing.T) {
 				table := newKernelTable(t)
 				table.Add(manyFlows(f, 10, dns, target)...)

@@ -46,13 +46,16 @@ func gatewayAddr(f model.Family) netip.Addr { return soakAddr(f, "10.2.0.1", "fd
 
 func newNetwork(t *testing.T) *network {
 	n := &network{client: testns.New(t), node: testns.New(t), servers: testns.New(t)}
-	join := func(outer *testns.Namespace, name string, outerAddrs func(model.Family) []netip.Addr, nodeAddr func(model.Family) netip.Addr) {
+	join := func(outer *testns.Namespace, name string, outerAddrs func(model.Family) []netip.Addr,
+		nodeAddr func(model.Family) netip.Addr) {
 		n.node.Do(func() error {
-			veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(outer.FD())}
+			veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(),
+				PeerName: "eth0", PeerNamespace: netlink.NsFd(outer.FD())}
 			veth.Name = name
 			return netlink.LinkAdd(veth)
 		})
-		up := func(name string, addrs func(model.Family) []netip.Addr, gateway func(model.Family) netip.Addr) func() error {
+		up := func(name string, addrs func(model.Family) []netip.Addr,
+			gateway func(model.Family) netip.Addr) func() error {
 			return func() error {
 				link, err := netlink.LinkByName(name)
 				if err != nil {
@@ -70,7 +73,8 @@ func newNetwork(t *testing.T) *network {
 						}
 					}
 					if gateway != nil {
-						if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway(f).AsSlice()}); err != nil {
+						if err := netlink.RouteAdd(
+							&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway(f).AsSlice()}); err != nil {
 							return err
 						}
 					}
@@ -104,7 +108,8 @@ func nftBackend(ns *testns.Namespace) *sink.FullState {
 		var script strings.Builder
 		for _, f := range model.Families() {
 			family := map[model.Family]string{model.IPv4: "ip", model.IPv6: "ip6"}[f]
-			fmt.Fprintf(&script, "table %s kpl\ndelete table %s kpl\ntable %s kpl {\n chain services {\n  type nat hook prerouting priority dstnat;\n", family, family, family)
+			fmt.Fprintf(&script, "table %s kpl\ndelete table %s kpl\ntable %s kpl {\n chain services {\n  type nat "+
+				"hook prerouting priority dstnat;\n", family, family, family)
 			for e := range s.Services() {
 				for _, p := range e.Service.Ports {
 					targets := slices.Collect(e.SetEndpoints(p.Name, p.Protocol, f, model.ClusterSet))
@@ -115,7 +120,8 @@ func nftBackend(ns *testns.Namespace) *sink.FullState {
 					for i, ep := range targets {
 						elements = append(elements, fmt.Sprintf("%d : %v . %d", i, ep.Target.Addr(), ep.Target.Port()))
 					}
-					to := fmt.Sprintf("dnat to numgen random mod %d map { %s }", len(elements), strings.Join(elements, ", "))
+					to := fmt.Sprintf("dnat to numgen random mod %d map { %s }", len(elements),
+						strings.Join(elements, ", "))
 					fmt.Fprintf(&script, "  %s daddr %v udp dport %d %s\n", family, e.Service.ClusterIP(f), p.Port, to)
 					fmt.Fprintf(&script, "  fib daddr type local udp dport %d %s\n", p.NodePort, to)
 				}
@@ -146,8 +152,8 @@ type arrivals struct {
 }
 
 // arrived takes a datagram that was sent when wave k was in force and the next one perhaps on its way: it must be at an
-// endpoint that is alive in one of them. Nothing arrives in a wave without endpoints, so nobody waits for it to: the datagram
-// may then be on its way until the wave after that one.
+// endpoint that is alive in one of them. Nothing arrives in a wave without endpoints, so nobody waits for it to: the
+// datagram may then be on its way until the wave after that one.
 func (a *arrivals) arrived(flow, wave, endpoint int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,15 +194,17 @@ func (a *arrivals) waitFor(t *testing.T, wave int) {
 	}
 }
 
-// Endpoints come and go while clients send without a pause, from sockets that never change. No datagram that is sent after
-// a wave is in force, and cleaned up after, arrives at an endpoint that is dead in it; and every flow gets through.
+// Endpoints come and go while clients send without a pause, from sockets that never change. No datagram that is sent
+// after a wave is in force, and cleaned up after, arrives at an endpoint that is dead in it; and every flow gets
+// through.
 func TestSoakNoDatagramGoesToADeadEndpoint(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "nft")
 	n := newNetwork(t)
 	random := rand.New(rand.NewSource(1))
 	const waves, nodePort = 40, 30053
-	// The wave that is in force. Whoever sends holds the lock, so that nothing is under way of the wave before the last one.
+	// The wave that is in force. Whoever sends holds the lock, so that nothing is under way of the wave before the last
+	// one.
 	var wave uint32
 	var sending sync.RWMutex
 	var running sync.WaitGroup

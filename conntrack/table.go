@@ -30,16 +30,18 @@ func (f Flow) String() string {
 	return fmt.Sprintf("%v -> %v (%v -> %v)", f.Source, f.Destination, f.ReplySource, f.ReplyDestination)
 }
 
-// Table is the part of a connection-tracking table that a clean-up needs. [Kernel] is the real one, [Fake] is for tests.
+// Table is the part of a connection-tracking table that a clean-up needs. [Kernel] is the real one, [Fake] is for
+// tests.
 type Table interface {
-	// DeleteUDP passes over the table and deletes the UDP flows of a family for which stale returns true. It returns how
-	// many it deleted, also if it fails.
+	// DeleteUDP passes over the table and deletes the UDP flows of a family for which stale returns true. It returns
+	// how many it deleted, also if it fails.
 	//
-	// Every flow that exists all the time and that one of the selections matches is shown to stale at least once, unless
-	// an error is returned; [ErrInterrupted] if it is worth trying again at once. Without selections that is every flow.
-	// A table that cannot select shows more than it was asked for. That a flow is gone already is not an error. stale is
-	// called from one goroutine at a time and not after the return; it must not block.
-	DeleteUDP(ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool) (deleted int, err error)
+	// Every flow that exists all the time and that one of the selections matches is shown to stale at least once,
+	// unless an error is returned; [ErrInterrupted] if it is worth trying again at once. Without selections that is
+	// every flow. A table that cannot select shows more than it was asked for. That a flow is gone already is not an
+	// error. stale is called from one goroutine at a time and not after the return; it must not block.
+	DeleteUDP(ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool) (deleted int,
+		err error)
 }
 
 // ErrInterrupted is returned by a [Table] when the pass did not see the whole table, because the table changed too much

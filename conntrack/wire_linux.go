@@ -119,8 +119,8 @@ func parseTuple(b []byte) (t tuple, ok bool) {
 	return t, protocol == unix.IPPROTO_UDP
 }
 
-// udpFilter adds to a request for a dump that it is about the UDP flows of a selection only. Kernels before 5.8 ignore or
-// refuse it.
+// udpFilter adds to a request for a dump that it is about the UDP flows of a selection only. Kernels before 5.8 ignore
+// or refuse it.
 func udpFilter(s Selection) func(*nfnetlink.Builder) {
 	return func(b *nfnetlink.Builder) {
 		original := filterTuple(b, ctaTupleOrig, netip.AddrPort{}, s.Destination)

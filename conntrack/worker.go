@@ -79,11 +79,13 @@ func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 	pause := min(firstRetry<<min(f.failures, 6), lastRetry)
 	f.failures++
 	f.retryAt = time.Now().Add(pause)
-	logger.Error(err, "Stale UDP flows were not all deleted; it will be tried again", "deleted", deleted, "retryIn", pause)
+	logger.Error(err, "Stale UDP flows were not all deleted; it will be tried again", "deleted", deleted,
+		"retryIn", pause)
 }
 
 // passOver passes over the table with the addresses that node ports are served on now, if there are node ports.
-func (r *Reconciler) passOver(ctx context.Context, f *familyState, only []Selection, nodePorts bool) (deleted int, err error) {
+func (r *Reconciler) passOver(ctx context.Context, f *familyState, only []Selection,
+	nodePorts bool) (deleted int, err error) {
 	if nodePorts {
 		addresses, err := r.addresses()
 		if err != nil {
@@ -124,8 +126,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Wait returns when no pass is running, due or waiting to be tried again, or when the reconciler's context has ended and
-// the goroutine with it. It must not be called at the same time as Sync.
+// Wait returns when no pass is running, due or waiting to be tried again, or when the reconciler's context has ended
+// and the goroutine with it. It must not be called at the same time as Sync.
 func (r *Reconciler) Wait() {
 	r.mu.Lock()
 	ended := r.ended
