@@ -27,8 +27,9 @@ type familyStatus struct {
 
 // status is that of the proxy alone, without the node.
 func (p *Proxy) status(now time.Time) status {
-	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{}, AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR,
-		Disconnected: p.DisconnectedSince()}
+	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{},
+		AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR,
+		Disconnected:     p.DisconnectedSince()}
 	for _, f := range p.families() {
 		h := p.familyAt(f, now)
 		if h.LastApplied.IsZero() {
@@ -43,10 +44,11 @@ func (p *Proxy) status(now time.Time) status {
 	return s
 }
 
-// Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body is
-// a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; and
-// awaitingNodeCIDR while that is so; and disconnectedSince while a proxy that gets its state from a server has none. lastUpdated is now where the answer is 200, which is what clients came to expect,
-// and otherwise when something was last applied.
+// Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body
+// is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; and
+// awaitingNodeCIDR while that is so; and disconnectedSince while a proxy that gets its state from a server has none.
+// lastUpdated is now where the answer is 200, which is what clients came to expect, and otherwise when something was
+// last applied.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status(time.Now())

@@ -63,7 +63,8 @@ func TestHealthOfTheProxy(t *testing.T) {
 		}, {
 			name: "a change waits too long in one family",
 			health: func() health {
-				return health{times{applied: ago(time.Minute)}, times{applied: ago(time.Hour), pending: ago(60 * time.Second)}}
+				return health{times{applied: ago(time.Minute)},
+					times{applied: ago(time.Hour), pending: ago(60 * time.Second)}}
 			},
 			healthz: 503, livez: 503,
 			body: `{"lastUpdated":"1999-12-31T23:59:00Z","currentTime":"2000-01-01T00:00:00Z","nodeEligible":true,"healthy":false,` +
@@ -137,7 +138,8 @@ func TestAllAnswersAreTheSame(t *testing.T) {
 		check := func(want bool, why string) {
 			t.Helper()
 			code, _ := ask(t, p.Livez())
-			require.Equal(t, []bool{want, want, want}, []bool{p.Healthy(), p.Family(model.IPv4).Healthy, code == 200}, why)
+			require.Equal(t, []bool{want, want, want}, []bool{p.Healthy(), p.Family(model.IPv4).Healthy, code == 200},
+				why)
 			require.True(t, p.Family(model.IPv6).Healthy)
 		}
 		p.Queued(model.IPv4, time.Now())
@@ -164,7 +166,8 @@ func TestWhileTheNodeHasNoPodCIDRsItIsNotEligible(t *testing.T) {
 		p.SetPhase(phase)
 		code, body := ask(t, p.Healthz())
 		require.Equal(t, want, code, phase)
-		require.Equal(t, phase == AwaitingNodeCIDR, strings.Contains(body, `"nodeEligible":false,"awaitingNodeCIDR":true,"healthy":true`), body)
+		require.Equal(t, phase == AwaitingNodeCIDR,
+			strings.Contains(body, `"nodeEligible":false,"awaitingNodeCIDR":true,"healthy":true`), body)
 		code, _ = ask(t, p.Livez())
 		require.Equal(t, 200, code, "a restart would not help")
 		require.Equal(t, phase, p.Phase())

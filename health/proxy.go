@@ -31,8 +31,8 @@ const defaultLimit = 60 * time.Second
 //
 // # Eligible
 //
-// The node is eligible for load balancers' traffic unless [model.Node.NotEligible]; before SetNode, too. While the proxy
-// waits for the node's podCIDRs it is not, see [AwaitingNodeCIDR].
+// The node is eligible for load balancers' traffic unless [model.Node.NotEligible]; before SetNode, too. While the
+// proxy waits for the node's podCIDRs it is not, see [AwaitingNodeCIDR].
 //
 // # Metrics
 //
