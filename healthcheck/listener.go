@@ -54,7 +54,8 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 	go func() {
 		err := l.server.Serve(socket)
 		if !errors.Is(err, http.ErrServerClosed) {
-			klog.FromContext(ctx).Error(err, "A health check ended; it will be started again at the next Sync", "service", i.name, "address", address)
+			klog.FromContext(ctx).Error(err, "A health check ended; it will be started again at the next Sync",
+				"service", i.name, "address", address)
 		}
 		close(l.done)
 		s.again.add(i.name)

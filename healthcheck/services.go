@@ -34,14 +34,15 @@ type ServicesOptions struct {
 	// Healthy tells whether the proxy itself is healthy, for example that of a health.Proxy. It is called from many
 	// goroutines. Default: it always is.
 	Healthy func() bool
-	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It is
-	// asked at every Sync. Default: all addresses.
+	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It
+	// is asked at every Sync. Default: all addresses.
 	Addresses func() nodeaddr.Addresses
 	// Events gets an event when a port cannot be listened on. Default: it is only logged.
 	Events EventRecorder
 	// NodeName is named in the events.
 	NodeName string
-	// Listen opens a listener. network is "tcp4" or "tcp6", address has a port. Default: that of a zero net.ListenConfig.
+	// Listen opens a listener. network is "tcp4" or "tcp6", address has a port. Default: that of a zero
+	// net.ListenConfig.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 }
 
@@ -49,15 +50,15 @@ type ServicesOptions struct {
 //
 // # Where it listens
 //
-// On the health-check port of each Service: on all addresses of the node, or on those that ServicesOptions.Addresses returns,
-// of both families. A load balancer may ask a node whose addresses are of one family about a Service of the other; where the
-// machine has one family only, that one is enough.
+// On the health-check port of each Service: on all addresses of the node, or on those that ServicesOptions.Addresses
+// returns, of both families. A load balancer may ask a node whose addresses are of one family about a Service of the
+// other; where the machine has one family only, that one is enough.
 //
 // # What it answers
 //
-// Whatever the path: 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise 503. What
-// counts are the distinct addresses of the family that was asked in, or of the Service's own if it is not in that one; their
-// number is in the header X-Load-Balancing-Endpoint-Weight and in the body:
+// Whatever the path: 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise 503.
+// What counts are the distinct addresses of the family that was asked in, or of the Service's own if it is not in that
+// one; their number is in the header X-Load-Balancing-Endpoint-Weight and in the body:
 //
 //	{
 //		"service": {
@@ -70,9 +71,10 @@ type ServicesOptions struct {
 //
 // # When
 //
-// When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is closed
-// and the new one opened. Where only one family is in force, only that one is served anew. A port that cannot be listened on leads to an Event with the reason FailedToStartServiceHealthcheck and is tried
-// again at the next Sync (S39); every address counts for itself, so that one which is taken does not keep the others closed.
+// When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is
+// closed and the new one opened. Where only one family is in force, only that one is served anew. A port that cannot be
+// listened on leads to an Event with the reason FailedToStartServiceHealthcheck and is tried again at the next Sync
+// (S39); every address counts for itself, so that one which is taken does not keep the others closed.
 //
 // # Goroutines
 //
@@ -160,8 +162,8 @@ var (
 )
 
 // NewServices returns a Services that listens on nothing yet. It passes every call on to next, and serves what has been
-// described as soon as a Sync of next has succeeded, so that load balancers do not send traffic before it can be handled.
-// next may be nil.
+// described as soon as a Sync of next has succeeded, so that load balancers do not send traffic before it can be
+// handled. next may be nil.
 func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 	if opts.Healthy == nil {
 		opts.Healthy = func() bool { return true }
@@ -332,10 +334,12 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	}
 	s.again.add(name)
 	err, port := errors.Join(errs...), service.HealthCheck.NodePort
-	klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync", "service", name, "port", port)
+	klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync",
+		"service", name, "port", port)
 	if s.opts.Events != nil {
-		s.opts.Events.ServiceWarning(name, "FailedToStartServiceHealthcheck", "Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
-			s.opts.NodeName, name, port, strings.ReplaceAll(err.Error(), "\n", "; ")))
+		s.opts.Events.ServiceWarning(name, "FailedToStartServiceHealthcheck",
+			"Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
+				s.opts.NodeName, name, port, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 }
 

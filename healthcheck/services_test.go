@@ -39,7 +39,8 @@ func service(name string, port uint16, v4, v6 int) *model.Service {
 	return s
 }
 
-// listeners opens real listeners on loopback ports of the kernel's choice, whatever is asked for, and remembers what that was.
+// listeners opens real listeners on loopback ports of the kernel's choice, whatever is asked for, and remembers what
+// that was.
 type listeners struct {
 	mu   sync.Mutex
 	open map[string]net.Listener // by what was asked for
@@ -224,7 +225,8 @@ func TestListensOnTheAddressesOfTheNode(t *testing.T) {
 	l.takeLog()
 	now = addrs("192.0.2.1", "2001:db8::2")
 	require.NoError(t, s.Sync(t.Context()))
-	require.Equal(t, []string{"close 192.0.2.2:32000", "close [2001:db8::1]:32000", "open tcp6 [2001:db8::2]:32000"}, l.takeLog())
+	require.Equal(t, []string{"close 192.0.2.2:32000", "close [2001:db8::1]:32000", "open tcp6 [2001:db8::2]:32000"},
+		l.takeLog())
 	now = nodeaddr.Addresses{AllIPv6: true, IPs: addrs("192.0.2.1", "2001:db8::2").IPs}
 	require.NoError(t, s.Sync(t.Context()))
 	require.Equal(t, []string{"192.0.2.1:32000", "[::]:32000"}, l.addresses())
@@ -244,16 +246,20 @@ func TestAServiceOfOneFamilyIsAnsweredForInBoth(t *testing.T) {
 		fails         model.Family // in the second Sync
 		want, then    [2]string
 	}{
-		{"IPv4 alone", service("web", 32000, 2, -1), service("web", 32000, 3, -1), 0, [2]string{"2", "2"}, [2]string{"3", "3"}},
-		{"IPv6 alone", service("web", 32000, -1, 2), service("web", 32000, -1, 3), 0, [2]string{"2", "2"}, [2]string{"3", "3"}},
+		{"IPv4 alone", service("web", 32000, 2, -1), service("web", 32000, 3, -1), 0, [2]string{"2", "2"},
+			[2]string{"3", "3"}},
+		{"IPv6 alone", service("web", 32000, -1, 2), service("web", 32000, -1, 3), 0, [2]string{"2", "2"},
+			[2]string{"3", "3"}},
 		{"IPv4 alone, and IPv6 fails", service("web", 32000, 2, -1), service("web", 32000, 3, -1), model.IPv6,
 			[2]string{"2", "2"}, [2]string{"3", "3"}},
 		{"IPv4 alone, and IPv4 fails", service("web", 32000, 2, -1), service("web", 32000, 3, -1), model.IPv4,
 			[2]string{"2", "2"}, [2]string{"2", "2"}},
-		{"it becomes dual-stack", service("web", 32000, 2, -1), service("web", 32000, 3, 1), 0, [2]string{"2", "2"}, [2]string{"3", "1"}},
+		{"it becomes dual-stack", service("web", 32000, 2, -1), service("web", 32000, 3, 1), 0, [2]string{"2", "2"},
+			[2]string{"3", "1"}},
 		{"it becomes dual-stack, and IPv6 fails", service("web", 32000, 2, -1), service("web", 32000, 3, 1), model.IPv6,
 			[2]string{"2", "2"}, [2]string{"3", "2"}},
-		{"it becomes single-stack", service("web", 32000, 2, 1), service("web", 32000, -1, 4), 0, [2]string{"2", "1"}, [2]string{"4", "4"}},
+		{"it becomes single-stack", service("web", 32000, 2, 1), service("web", 32000, -1, 4), 0, [2]string{"2", "1"},
+			[2]string{"4", "4"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, next := &listeners{}, &sink.Recorder{}
@@ -311,7 +317,8 @@ func TestAPortThatIsTakenIsAnEventAndTriedAgain(t *testing.T) {
 	defer s.Close()
 	s.SetService(service("web", 32000, 1, 1))
 	s.SetService(service("other", 32001, 1, -1))
-	want := []string{`default/web FailedToStartServiceHealthcheck Listen: node node-1 failed to start healthcheck "default/web" on port 32000: 0.0.0.0:32000: address already in use`}
+	want := []string{
+		`default/web FailedToStartServiceHealthcheck Listen: node node-1 failed to start healthcheck "default/web" on port 32000: 0.0.0.0:32000: address already in use`}
 	require.NoError(t, s.Sync(t.Context()), "traffic does not depend on it")
 	require.Equal(t, want, []string(*e))
 	require.Equal(t, []string{"0.0.0.0:32001", "[::]:32000", "[::]:32001"}, l.addresses(), "the others are open")
@@ -334,7 +341,8 @@ func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {
 	defer s.Close()
 	s.SetService(service("web", 32000, 1, -1))
 	require.NoError(t, s.Sync(t.Context()))
-	opened := s.open[model.ServiceName{Namespace: "default", Name: "web"}].listeners[listenKey{model.IPv4, unspecified(model.IPv4), 32000}]
+	opened := s.open[model.ServiceName{Namespace: "default", Name: "web"}].listeners[listenKey{model.IPv4,
+		unspecified(model.IPv4), 32000}]
 	require.NoError(t, l.open["0.0.0.0:32000"].Close())
 	<-opened.done
 	l.takeLog()

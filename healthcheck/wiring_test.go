@@ -20,7 +20,8 @@ import (
 
 // Everything that a backend needs on a node, around it. (Not run: it would change this machine.)
 func Example_allTogether() {
-	run := func(ctx context.Context, source watch.Source, newBackend func(*nodeaddr.Tracker) sink.Sink, nodePortAddresses []string,
+	run := func(ctx context.Context, source watch.Source, newBackend func(*nodeaddr.Tracker) sink.Sink,
+		nodePortAddresses []string,
 		events healthcheck.EventRecorder, registry prometheus.Registerer, mux *http.ServeMux, nodeName string) error {
 		proxy := health.New(health.Options{})
 		choice, err := nodeaddr.Parse(nodePortAddresses)
