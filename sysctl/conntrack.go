@@ -32,14 +32,15 @@ type Conntrack struct {
 
 // KubeProxyDefaults returns the defaults of kube-proxy's configuration.
 func KubeProxyDefaults() Conntrack {
-	return Conntrack{MaxPerCore: 32768, Min: 131072, TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour}
+	return Conntrack{MaxPerCore: 32768, Min: 131072, TCPEstablishedTimeout: 24 * time.Hour,
+		TCPCloseWaitTimeout: time.Hour}
 }
 
 // maxConntrack bounds what MaxPerCore comes to on a large machine: an entry takes about 300 bytes of kernel memory.
 const maxConntrack = 1 << 20
 
-// Max returns the most connections to track: MaxPerCore times CPUs, at most 1,048,576 and at least Min. 0 means that the
-// limit is left alone: MaxPerCore is 0.
+// Max returns the most connections to track: MaxPerCore times CPUs, at most 1,048,576 and at least Min. 0 means that
+// the limit is left alone: MaxPerCore is 0.
 func (c Conntrack) Max() int {
 	if c.MaxPerCore <= 0 {
 		return 0
@@ -51,8 +52,8 @@ func (c Conntrack) Max() int {
 	return max(min(c.MaxPerCore*cpus, maxConntrack), c.Min)
 }
 
-// CPUs returns how many CPUs of the machine are online, whichever of them this process, or its container, may run on. Where the
-// system does not tell, it is runtime.NumCPU.
+// CPUs returns how many CPUs of the machine are online, whichever of them this process, or its container, may run on.
+// Where the system does not tell, it is runtime.NumCPU.
 func (r Root) CPUs() int {
 	online, err := read(r.path("sys/devices/system/cpu/online"))
 	if n, ok := countList(online); err == nil && ok {
@@ -80,11 +81,11 @@ func countList(list string) (n int, ok bool) {
 
 const netfilter = "net/netfilter/nf_conntrack_"
 
-// Apply sets what is asked for. One thing that cannot be set does not keep the others from being set: the error joins an
-// [*Error] for each. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
-// average; it is never made smaller. It belongs to the machine and not to the network namespace, like the maximum, so that
-// both can be set from the machine's own namespace only. Elsewhere, on a node that is itself a container for example, a
-// maximum that is already as high as asked for is no error.
+// Apply sets what is asked for. One thing that cannot be set does not keep the others from being set: the error joins
+// an [*Error] for each. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
+// average; it is never made smaller. It belongs to the machine and not to the network namespace, like the maximum, so
+// that both can be set from the machine's own namespace only. Elsewhere, on a node that is itself a container for
+// example, a maximum that is already as high as asked for is no error.
 func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	logger := klog.FromContext(ctx)
 	var errs []error

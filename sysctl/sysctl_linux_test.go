@@ -18,7 +18,8 @@ func TestConntrackInANamespace(t *testing.T) {
 	before, err := root.Get(netfilter + "udp_timeout")
 	require.NoError(t, err)
 	wantGot := map[string]string{
-		"tcp_timeout_established": "7777", "tcp_timeout_close_wait": "333", "udp_timeout": "22", "udp_timeout_stream": "99", "tcp_be_liberal": "1",
+		"tcp_timeout_established": "7777", "tcp_timeout_close_wait": "333", "udp_timeout": "22",
+		"udp_timeout_stream": "99", "tcp_be_liberal": "1",
 	}
 	c := Conntrack{TCPEstablishedTimeout: 7777 * time.Second, TCPCloseWaitTimeout: 333 * time.Second,
 		UDPTimeout: 22 * time.Second, UDPStreamTimeout: 99 * time.Second, TCPBeLiberal: true}
@@ -53,7 +54,8 @@ func TestAReadOnlyMaximumThatIsHighEnoughIsNoError(t *testing.T) {
 			return nil // this kernel has one for each namespace: nothing to be seen here
 		}
 		// Few enough that the hash table is large enough as it is.
-		if err := (Conntrack{MaxPerCore: 1024, CPUs: 1, UDPTimeout: 21 * time.Second}).Apply(t.Context(), root); err != nil {
+		if err := (Conntrack{MaxPerCore: 1024, CPUs: 1, UDPTimeout: 21 * time.Second}).
+			Apply(t.Context(), root); err != nil {
 			return err
 		}
 		if got, err := root.Get(netfilter + "udp_timeout"); got != "21" {

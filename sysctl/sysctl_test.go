@@ -68,11 +68,16 @@ func TestConntrackSetsWhatIsAskedForAndNothingElse(t *testing.T) {
 		{"nothing", Conntrack{}, nil},
 		{"a minimum alone", Conntrack{Min: 131072, CPUs: 4}, nil},
 		{"negative values", Conntrack{MaxPerCore: -1, TCPEstablishedTimeout: -time.Second, UDPTimeout: -1}, nil},
-		{"by cores", Conntrack{MaxPerCore: 32768, Min: 1024, CPUs: 4}, map[string]string{sys + "max": "131072\n", hashsize: "32768\n"}},
-		{"at least the minimum", Conntrack{MaxPerCore: 32768, Min: 200000, CPUs: 4}, map[string]string{sys + "max": "200000\n", hashsize: "50000\n"}},
-		{"at most a million, on a large machine", Conntrack{MaxPerCore: 32768, CPUs: 256}, map[string]string{sys + "max": "1048576\n", hashsize: "262144\n"}},
-		{"a minimum above that", Conntrack{MaxPerCore: 32768, Min: 2000000, CPUs: 256}, map[string]string{sys + "max": "2000000\n", hashsize: "500000\n"}},
-		{"the hash table is never made smaller", Conntrack{MaxPerCore: 1024, CPUs: 1}, map[string]string{sys + "max": "1024\n"}},
+		{"by cores", Conntrack{MaxPerCore: 32768, Min: 1024, CPUs: 4},
+			map[string]string{sys + "max": "131072\n", hashsize: "32768\n"}},
+		{"at least the minimum", Conntrack{MaxPerCore: 32768, Min: 200000, CPUs: 4},
+			map[string]string{sys + "max": "200000\n", hashsize: "50000\n"}},
+		{"at most a million, on a large machine", Conntrack{MaxPerCore: 32768, CPUs: 256},
+			map[string]string{sys + "max": "1048576\n", hashsize: "262144\n"}},
+		{"a minimum above that", Conntrack{MaxPerCore: 32768, Min: 2000000, CPUs: 256},
+			map[string]string{sys + "max": "2000000\n", hashsize: "500000\n"}},
+		{"the hash table is never made smaller", Conntrack{MaxPerCore: 1024, CPUs: 1},
+			map[string]string{sys + "max": "1024\n"}},
 		{"TCP timeouts", Conntrack{TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour},
 			map[string]string{sys + "tcp_timeout_established": "86400\n", sys + "tcp_timeout_close_wait": "3600\n"}},
 		{"UDP timeouts", Conntrack{UDPTimeout: 10 * time.Second, UDPStreamTimeout: 1500 * time.Millisecond},
@@ -100,7 +105,8 @@ func TestTheCPUsThatCountAreThoseOfTheMachine(t *testing.T) {
 		want   int
 	}{
 		{"0\n", 1}, {"0-3\n", 4}, {"0,2-5,8\n", 6}, {"16-127\n", 112},
-		{"", runtime.NumCPU()}, {"none", runtime.NumCPU()}, {"3-0", runtime.NumCPU()}, {"0-", runtime.NumCPU()}, {"0,", runtime.NumCPU()},
+		{"", runtime.NumCPU()}, {"none", runtime.NumCPU()}, {"3-0", runtime.NumCPU()}, {"0-", runtime.NumCPU()},
+		{"0,", runtime.NumCPU()},
 	} {
 		files := conntrackFiles()
 		files[online] = test.online
@@ -140,8 +146,9 @@ func TestWhatCannotBeSetIsNamedAndTheRestIsSet(t *testing.T) {
 	files := conntrackFiles()
 	delete(files, "proc/sys/net/netfilter/nf_conntrack_udp_timeout")
 	root := newRoot(t, files)
-	link(t, root, "proc/sys/net/netfilter/nf_conntrack_max", "/proc/sys/kernel/ostype")           // read-only
-	link(t, root, "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", "/dev/null")      // takes everything, keeps nothing
+	link(t, root, "proc/sys/net/netfilter/nf_conntrack_max", "/proc/sys/kernel/ostype") // read-only
+	// takes everything, keeps nothing
+	link(t, root, "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", "/dev/null")
 	link(t, root, "sys/module/nf_conntrack/parameters/hashsize", "/proc/sys/kernel/cap_last_cap") // a number, read-only
 	err := Conntrack{
 		MaxPerCore: 100000, CPUs: 1, TCPEstablishedTimeout: time.Hour, TCPCloseWaitTimeout: time.Minute,
@@ -159,8 +166,10 @@ func TestWhatCannotBeSetIsNamedAndTheRestIsSet(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorIs(t, err, fs.ErrPermission)
 	require.Contains(t, err.Error(), "sysctl net/netfilter/nf_conntrack_max is Linux and cannot be set to 100000: ")
-	require.Contains(t, err.Error(), "sysctl net/netfilter/nf_conntrack_tcp_timeout_close_wait has no value and cannot be set to 60: the kernel did not take the value")
-	for name, want := range map[string]string{"tcp_timeout_established": "3600", "udp_timeout_stream": "60", "tcp_be_liberal": "1"} {
+	require.Contains(t, err.Error(), "sysctl net/netfilter/nf_conntrack_tcp_timeout_close_wait has no value and "+
+		"cannot be set to 60: the kernel did not take the value")
+	for name, want := range map[string]string{"tcp_timeout_established": "3600", "udp_timeout_stream": "60",
+		"tcp_be_liberal": "1"} {
 		got, err := root.Get(netfilter + name)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
