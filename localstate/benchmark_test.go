@@ -33,10 +33,12 @@ func benchService(i int) *corev1.Service {
 		panic("too many services")
 	}
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team-%d", i%100), Name: fmt.Sprintf("service-%d", i), Labels: map[string]string{"app": fmt.Sprintf("app-%d", i)}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team-%d", i%100), Name: fmt.Sprintf("service-%d", i),
+			Labels: map[string]string{"app": fmt.Sprintf("app-%d", i)}},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
 		},
 	}
 }
@@ -45,9 +47,12 @@ func benchService(i int) *corev1.Service {
 func benchSlice(i, k, endpoints, generation int) *discoveryv1.EndpointSlice {
 	service := fmt.Sprintf("service-%d", i)
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: fmt.Sprintf("team-%d", i%100), Name: fmt.Sprintf("%s-abc%d", service, k), Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team-%d", i%100),
+			Name:   fmt.Sprintf("%s-abc%d", service, k),
+			Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](8080)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP),
+			Port: ptr.To[int32](8080)}},
 	}
 	for e := range endpoints {
 		n := i*1000 + k*100 + e
@@ -56,10 +61,11 @@ func benchSlice(i, k, endpoints, generation int) *discoveryv1.EndpointSlice {
 			addr = netip.AddrFrom4([4]byte{200, byte(generation >> 16), byte(generation >> 8), byte(generation)})
 		}
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses:  []string{addr.String()},
-			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
-			NodeName:   ptr.To(fmt.Sprintf("node-%d", n%500)),
-			Zone:       ptr.To(fmt.Sprintf("zone-%d", n%3)),
+			Addresses: []string{addr.String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true),
+				Terminating: ptr.To(false)},
+			NodeName: ptr.To(fmt.Sprintf("node-%d", n%500)),
+			Zone:     ptr.To(fmt.Sprintf("zone-%d", n%3)),
 		})
 	}
 	return slice
@@ -118,8 +124,8 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 	}
 }
 
-// BenchmarkUnchanged is an event that alters nothing for this node: an endpoint elsewhere becomes unready that no policy
-// of this node looks at, or a slice comes again as it was.
+// BenchmarkUnchanged is an event that alters nothing for this node: an endpoint elsewhere becomes unready that no
+// policy of this node looks at, or a slice comes again as it was.
 func BenchmarkUnchanged(b *testing.B) {
 	size := clusterSize{10000, 10}
 	services, slices := size.objects()

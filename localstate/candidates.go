@@ -40,8 +40,8 @@ func settle(same []candidate) {
 	}
 }
 
-// preferredTo is S17 across slices: a live entry wins over a terminating one, then a ready one over an unready one, then
-// the one of the slice whose name comes first, which is o's.
+// preferredTo is S17 across slices: a live entry wins over a terminating one, then a ready one over an unready one,
+// then the one of the slice whose name comes first, which is o's.
 func (c *candidate) preferredTo(o *candidate) bool {
 	terminating, oTerminating := c.flags.has(flagTerminating), o.flags.has(flagTerminating)
 	if terminating != oTerminating {
@@ -50,8 +50,8 @@ func (c *candidate) preferredTo(o *candidate) bool {
 	return c.flags.has(flagReady) && !o.flags.has(flagReady)
 }
 
-// handedOver tells whether the receiver gets to know a candidate: if it is in a set; on a UDP port, if it serves, so that
-// its flows are not taken for stale ones (S40); and while it drains, if that is asked for.
+// handedOver tells whether the receiver gets to know a candidate: if it is in a set; on a UDP port, if it serves, so
+// that its flows are not taken for stale ones (S40); and while it drains, if that is asked for.
 func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol model.Protocol) bool {
 	switch {
 	case sets != 0:
@@ -62,8 +62,8 @@ func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol mod
 	return keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(), o.DrainingEndpoints)
 }
 
-// keptWithoutSets tells whether the receiver gets to know an endpoint that is in no set: on a UDP port if it serves (S40),
-// and while it drains if that is asked for.
+// keptWithoutSets tells whether the receiver gets to know an endpoint that is in no set: on a UDP port if it serves
+// (S40), and while it drains if that is asked for.
 func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
 	return protocol == model.UDP && serving || wantsDraining && draining
 }

@@ -24,35 +24,46 @@ func TestNoNewsIsNoWork(t *testing.T) {
 		change func(w *world)
 	}{
 		{"S12 everything comes again as it was", func(w *world) { w.set(base...) }},
-		{"S12 a service changes and changes back", func(w *world) { w.set(aService("web", ports(tcp("other", 81))), base[0]) }},
+		{"S12 a service changes and changes back",
+			func(w *world) { w.set(aService("web", ports(tcp("other", 81))), base[0]) }},
 		{"S12 a service goes and comes back", func(w *world) { w.delete(base[0]); w.set(base[0]) }},
 		{"S12 a service becomes headless and comes back", func(w *world) {
 			w.set(aService("web", func(obj *corev1.Service) { obj.Spec.ClusterIP = "None" }), base[0])
 		}},
 		{"S12 a slice goes and comes back", func(w *world) { w.delete(base[1]); w.set(base[1]) }},
-		{"S12 a slice moves to another service and back", func(w *world) { w.set(aSlice("web-1", ofService("api"), ep("10.1.0.1", local)), base[1]) }},
+		{"S12 a slice moves to another service and back",
+			func(w *world) { w.set(aSlice("web-1", ofService("api"), ep("10.1.0.1", local)), base[1]) }},
 		{"S12 a service comes and goes", func(w *world) { w.set(aService("api")); w.delete(aService("api")) }},
 		{"S12 the node goes and comes back", func(w *world) { w.delete(base[2]); w.set(base[2]) }},
 		{"S12 the node's zone changes and changes back", func(w *world) { w.set(aNode(inZone("b")), base[2]) }},
 		{"S12 a ServiceCIDR goes and comes back", func(w *world) { w.delete(base[3]); w.set(base[3]) }},
 		{"S14 metadata of a slice changes", func(w *world) {
-			w.set(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", onNode(other)), annotated("example.com/any", "1")))
+			w.set(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", onNode(other)),
+				annotated("example.com/any", "1")))
 		}},
-		{"S14 the order in a slice changes", func(w *world) { w.set(aSlice("web-1", ep("10.1.0.2", onNode(other)), ep("10.1.0.1", local))) }},
+		{"S14 the order in a slice changes", func(w *world) {
+			w.set(aSlice("web-1", ep("10.1.0.2", onNode(other)), ep("10.1.0.1", local)))
+		}},
 		{"S14 the endpoints are spread over two slices", func(w *world) {
 			w.set(aSlice("web-1", ep("10.1.0.2", onNode(other))), aSlice("web-2", ep("10.1.0.1", local)))
 		}},
-		{"S14 an endpoint changes that this node does not use", func(w *world) { w.set(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.3", onNode(other)))) }},
+		{"S14 an endpoint changes that this node does not use",
+			func(w *world) { w.set(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.3", onNode(other)))) }},
 		{"S14 a hint comes that changes nothing", func(w *world) {
 			w.set(aSlice("web-1", ep("10.1.0.1", local, forZones("a")), ep("10.1.0.2", onNode(other))))
 		}},
-		{"S14 a slice comes without a service", func(w *world) { w.set(aSlice("api-1", ofService("api"), ep("10.1.0.9"))) }},
-		{"S14 a slice comes with no port of the service", func(w *world) { w.set(aSlice("web-2", slicePorts(slicePortObject("x", "TCP", 1)), ep("10.1.0.9"))) }},
+		{"S14 a slice comes without a service", func(w *world) {
+			w.set(aSlice("api-1", ofService("api"), ep("10.1.0.9")))
+		}},
+		{"S14 a slice comes with no port of the service",
+			func(w *world) { w.set(aSlice("web-2", slicePorts(slicePortObject("x", "TCP", 1)), ep("10.1.0.9"))) }},
 		{"S14 what is not known goes", func(w *world) {
 			require.False(w.t, w.delete(aService("nothing"), aSlice("nothing"), aServiceCIDR("nothing")))
 		}},
 		{"a field of a Service that does not matter here changes", func(w *world) {
-			w.set(aService("web", internalLocal, func(obj *corev1.Service) { obj.Spec.Selector = map[string]string{"a": "b"} }))
+			w.set(aService("web", internalLocal, func(obj *corev1.Service) {
+				obj.Spec.Selector = map[string]string{"a": "b"}
+			}))
 		}},
 		{"another node changes", func(w *world) {
 			n := aNode(inZone("z"))
@@ -76,7 +87,8 @@ func TestNoNewsIsNoWork(t *testing.T) {
 }
 
 func TestEventsTellWhetherTheyAreNews(t *testing.T) {
-	web, slice, node, cidr := aService("web"), aSlice("web-1", ep("10.1.0.1")), aNode(inZone("a")), aServiceCIDR("kubernetes", "10.0.0.0/16")
+	web, slice, node, cidr := aService("web"), aSlice("web-1", ep("10.1.0.1")), aNode(inZone("a")),
+		aServiceCIDR("kubernetes", "10.0.0.0/16")
 	w := newWorld(t)
 	for _, obj := range []metav1.Object{web, slice, node, cidr} {
 		require.True(t, w.set(obj), "%T comes", obj)
@@ -103,14 +115,16 @@ func TestObjectsThatPlayNoPart(t *testing.T) {
 func TestOrderWithinAWave(t *testing.T) {
 	dns := aService("dns", clusterIPs("10.0.0.10"), ports(udp("dns", 53), tcp("dns", 53)))
 	dnsSlice := func(addresses ...string) *discoveryv1.EndpointSlice {
-		obj := aSlice("dns-1", ofService("dns"), slicePorts(slicePortObject("dns", "TCP", 5353), slicePortObject("dns", "UDP", 5353)))
+		obj := aSlice("dns-1", ofService("dns"), slicePorts(slicePortObject("dns", "TCP", 5353),
+			slicePortObject("dns", "UDP", 5353)))
 		for _, a := range addresses {
 			ep(a)(obj)
 		}
 		return obj
 	}
 	w := newWorld(t)
-	w.set(dns, dnsSlice("10.1.0.1", "10.1.0.2"), aService("web"), aSlice("web-1", ep("10.1.1.1")), aService("zoo", clusterIPs("10.0.0.30")), aService("api", clusterIPs("10.0.0.40")))
+	w.set(dns, dnsSlice("10.1.0.1", "10.1.0.2"), aService("web"), aSlice("web-1", ep("10.1.1.1")),
+		aService("zoo", clusterIPs("10.0.0.30")), aService("api", clusterIPs("10.0.0.40")))
 	w.flush()
 	require.Equal(t, []string{
 		"set service ns/api",
@@ -124,7 +138,8 @@ func TestOrderWithinAWave(t *testing.T) {
 		"set service ns/zoo",
 	}, w.got.callTexts(), "by name; the service before its endpoints")
 
-	w.set(aNode(inZone("a")), aService("zoo", clusterIPs("10.0.0.31")), aService("bar", clusterIPs("10.0.0.20")), dnsSlice("10.1.0.2", "10.1.0.3"),
+	w.set(aNode(inZone("a")), aService("zoo", clusterIPs("10.0.0.31")), aService("bar", clusterIPs("10.0.0.20")),
+		dnsSlice("10.1.0.2", "10.1.0.3"),
 		aService("dns", clusterIPs("10.0.0.11"), ports(udp("dns", 53), tcp("dns", 53))))
 	w.delete(aService("web"), aService("api"))
 	w.flush()
@@ -157,7 +172,8 @@ func TestTheFirstFlushHandsTheNodeOver(t *testing.T) {
 	require.False(t, state.Pending().Any())
 	got := newMirror()
 	changes := state.Flush(got)
-	require.Equal(t, Changes{Node: true, IPv4: true, IPv6: true}, changes, "also of an empty cluster, which is a complete one")
+	require.Equal(t, Changes{Node: true, IPv4: true, IPv6: true}, changes,
+		"also of an empty cluster, which is a complete one")
 	require.Equal(t, &model.Node{Name: me}, got.node)
 	require.Equal(t, Changes{}, state.Flush(got), "and only the first")
 }
@@ -187,23 +203,37 @@ func TestPending(t *testing.T) {
 		{"no news", base, nil, Pending{}},
 		{"a service comes", []metav1.Object{aService("api")}, nil, Pending{Services: 1, IPv4: true}},
 		{"a service that is ignored comes", []metav1.Object{aService("api", clusterIPs("None"))}, nil, Pending{}},
-		{"a dual-stack service changes", []metav1.Object{aService("dual", clusterIPs("10.0.0.2", "fd00::2"))}, nil, Pending{Services: 1, IPv4: true, IPv6: true}},
-		{"a service loses a family: both are concerned", []metav1.Object{aService("dual", clusterIPs("10.0.0.2"))}, nil, Pending{Services: 1, IPv4: true, IPv6: true}},
-		{"a service changes its family: both are concerned", []metav1.Object{aService("web", clusterIPs("fd00::1"))}, nil, Pending{Services: 1, IPv4: true, IPv6: true}},
+		{"a dual-stack service changes", []metav1.Object{aService("dual", clusterIPs("10.0.0.2", "fd00::2"))}, nil,
+			Pending{Services: 1, IPv4: true, IPv6: true}},
+		{"a service loses a family: both are concerned", []metav1.Object{aService("dual", clusterIPs("10.0.0.2"))}, nil,
+			Pending{Services: 1, IPv4: true, IPv6: true}},
+		{"a service changes its family: both are concerned", []metav1.Object{aService("web", clusterIPs("fd00::1"))},
+			nil, Pending{Services: 1, IPv4: true, IPv6: true}},
 		{"a service goes", nil, []metav1.Object{aService("web")}, Pending{Services: 1, IPv4: true}},
-		{"a service changes twice", []metav1.Object{aService("web", nodePort(1)), aService("web", nodePort(2))}, nil, Pending{Services: 1, IPv4: true}},
+		{"a service changes twice", []metav1.Object{aService("web", nodePort(1)), aService("web", nodePort(2))}, nil,
+			Pending{Services: 1, IPv4: true}},
 		{"a slice comes", []metav1.Object{aSlice("web-2", ofType(v6))}, nil, Pending{Endpoints: 1, IPv6: true}},
-		{"two slices of a service come: services are counted", []metav1.Object{aSlice("web-2"), aSlice("web-3")}, nil, Pending{Endpoints: 1, IPv4: true}},
+		{"two slices of a service come: services are counted", []metav1.Object{aSlice("web-2"), aSlice("web-3")}, nil,
+			Pending{Endpoints: 1, IPv4: true}},
 		{"a slice goes", nil, []metav1.Object{aSlice("dual-6")}, Pending{Endpoints: 1, IPv6: true}},
-		{"a slice is replaced by one of the other family: both are concerned", []metav1.Object{aSlice("web-1", ofType(v6))}, nil, Pending{Endpoints: 1, IPv4: true, IPv6: true}},
-		{"a slice moves to another service", []metav1.Object{aSlice("web-1", ofService("dual"))}, nil, Pending{Endpoints: 2, IPv4: true}},
-		{"a service and its slice", []metav1.Object{aService("web", nodePort(1)), aSlice("web-2")}, nil, Pending{Services: 1, Endpoints: 1, IPv4: true}},
-		{"the zone: services with hints", []metav1.Object{aNode(inZone("a"))}, nil, Pending{Endpoints: 1, Node: true, IPv4: true, IPv6: true}},
-		{"the address: services with source ranges", []metav1.Object{aNode(internalIPs("192.0.2.1"))}, nil, Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
-		{"the address, of a service that has no source ranges any more", []metav1.Object{aService("dual", clusterIPs("fd00::2", "10.0.0.2"), vips("198.51.100.1")), aNode(internalIPs("192.0.2.1"))}, nil,
+		{"a slice is replaced by one of the other family: both are concerned",
+			[]metav1.Object{aSlice("web-1", ofType(v6))}, nil, Pending{Endpoints: 1, IPv4: true, IPv6: true}},
+		{"a slice moves to another service", []metav1.Object{aSlice("web-1", ofService("dual"))}, nil,
+			Pending{Endpoints: 2, IPv4: true}},
+		{"a service and its slice", []metav1.Object{aService("web", nodePort(1)), aSlice("web-2")}, nil,
+			Pending{Services: 1, Endpoints: 1, IPv4: true}},
+		{"the zone: services with hints", []metav1.Object{aNode(inZone("a"))}, nil,
+			Pending{Endpoints: 1, Node: true, IPv4: true, IPv6: true}},
+		{"the address: services with source ranges", []metav1.Object{aNode(internalIPs("192.0.2.1"))}, nil,
 			Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
-		{"a pod CIDR without its detector: no service", []metav1.Object{aNode(podCIDRs("10.1.0.0/24"))}, nil, Pending{Node: true, IPv4: true, IPv6: true}},
-		{"a ServiceCIDR: no service", []metav1.Object{aServiceCIDR("c", "10.0.0.0/16")}, nil, Pending{Node: true, IPv4: true, IPv6: true}},
+		{"the address, of a service that has no source ranges any more",
+			[]metav1.Object{aService("dual", clusterIPs("fd00::2", "10.0.0.2"), vips("198.51.100.1")),
+				aNode(internalIPs("192.0.2.1"))}, nil,
+			Pending{Services: 1, Node: true, IPv4: true, IPv6: true}},
+		{"a pod CIDR without its detector: no service", []metav1.Object{aNode(podCIDRs("10.1.0.0/24"))}, nil,
+			Pending{Node: true, IPv4: true, IPv6: true}},
+		{"a ServiceCIDR: no service", []metav1.Object{aServiceCIDR("c", "10.0.0.0/16")}, nil,
+			Pending{Node: true, IPv4: true, IPv6: true}},
 		{"the node goes: no service", nil, []metav1.Object{aNode()}, Pending{Node: true, IPv4: true, IPv6: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -212,9 +242,12 @@ func TestPending(t *testing.T) {
 			w.delete(tc.del...)
 			require.Equal(t, tc.want, w.state.Pending())
 			require.Equal(t, tc.want != Pending{}, w.state.Pending().Any())
-			require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false}, []bool{w.state.Pending().Concerns(model.IPv4), w.state.Pending().Concerns(model.IPv6), w.state.Pending().Concerns(0)})
+			require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false},
+				[]bool{w.state.Pending().Concerns(model.IPv4), w.state.Pending().Concerns(model.IPv6),
+					w.state.Pending().Concerns(0)})
 			changes := w.flush()
-			require.False(t, changes.IPv4 && !tc.want.IPv4 || changes.IPv6 && !tc.want.IPv6, "%+v were not pending", changes)
+			require.False(t, changes.IPv4 && !tc.want.IPv4 || changes.IPv6 && !tc.want.IPv6, "%+v were not pending",
+				changes)
 		})
 	}
 }
@@ -223,7 +256,8 @@ func TestPendingOfADetector(t *testing.T) {
 	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}},
 		aService("web"), aService("headless", clusterIPs("None")), aSlice("api-1", ofService("api"), ep("10.1.0.1")))
 	w.set(aNode(podCIDRs("10.1.0.0/24")))
-	require.Equal(t, Pending{Services: 1, Node: true, IPv4: true, IPv6: true}, w.state.Pending(), "services that are served, no others")
+	require.Equal(t, Pending{Services: 1, Node: true, IPv4: true, IPv6: true}, w.state.Pending(),
+		"services that are served, no others")
 	w.flush()
 
 	w.set(aService("dual", clusterIPs("10.0.0.2", "fd00::2"), vips("192.0.2.7"), sourceRanges("203.0.113.0/24")))
@@ -244,13 +278,21 @@ func TestChanges(t *testing.T) {
 		del  []metav1.Object
 		want Changes
 	}{
-		{"an IPv4 endpoint is replaced", []metav1.Object{aSlice("web-4", ep("10.1.0.2"))}, nil, Changes{Endpoints: 2, IPv4: true}},
-		{"an IPv6 endpoint comes", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"), ep("fd01::2"))}, nil, Changes{Endpoints: 1, IPv6: true}},
-		{"the service changes", []metav1.Object{aService("web", dual, nodePort(1))}, nil, Changes{Services: 1, IPv4: true, IPv6: true}},
-		{"the service loses IPv6", []metav1.Object{aService("web")}, nil, Changes{Services: 1, Endpoints: 2, IPv4: true, IPv6: true}},
-		{"an IPv6 endpoint goes that is not used any more", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"))}, nil, Changes{}},
-		{"a dual-stack service comes, its primary family is IPv6", []metav1.Object{aService("api", clusterIPs("fd00::2", "10.0.0.2"))}, nil, Changes{Services: 1, IPv4: true, IPv6: true}},
-		{"a service without endpoints loses IPv6", []metav1.Object{aService("api", clusterIPs("10.0.0.2"))}, nil, Changes{Services: 1, IPv4: true, IPv6: true}},
+		{"an IPv4 endpoint is replaced", []metav1.Object{aSlice("web-4", ep("10.1.0.2"))}, nil,
+			Changes{Endpoints: 2, IPv4: true}},
+		{"an IPv6 endpoint comes", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"), ep("fd01::2"))}, nil,
+			Changes{Endpoints: 1, IPv6: true}},
+		{"the service changes", []metav1.Object{aService("web", dual, nodePort(1))}, nil,
+			Changes{Services: 1, IPv4: true, IPv6: true}},
+		{"the service loses IPv6", []metav1.Object{aService("web")}, nil,
+			Changes{Services: 1, Endpoints: 2, IPv4: true, IPv6: true}},
+		{"an IPv6 endpoint goes that is not used any more", []metav1.Object{aSlice("web-6", ofType(v6), ep("fd01::1"))},
+			nil, Changes{}},
+		{"a dual-stack service comes, its primary family is IPv6",
+			[]metav1.Object{aService("api", clusterIPs("fd00::2", "10.0.0.2"))}, nil,
+			Changes{Services: 1, IPv4: true, IPv6: true}},
+		{"a service without endpoints loses IPv6", []metav1.Object{aService("api", clusterIPs("10.0.0.2"))}, nil,
+			Changes{Services: 1, IPv4: true, IPv6: true}},
 		{"the node", []metav1.Object{aNode(inZone("a"))}, nil, Changes{Node: true, IPv4: true, IPv6: true}},
 		{"the service goes", nil, []metav1.Object{aService("web")}, Changes{Services: 1, Endpoints: 1, IPv4: true}},
 	} {
@@ -259,7 +301,8 @@ func TestChanges(t *testing.T) {
 		changes := w.flush()
 		require.Equal(t, tc.want, changes, tc.name)
 		require.Equal(t, tc.want.Services+tc.want.Endpoints > 0 || tc.want.Node, changes.Any())
-		require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false}, []bool{changes.Concerns(model.IPv4), changes.Concerns(model.IPv6), changes.Concerns(0)})
+		require.Equal(t, []bool{tc.want.IPv4, tc.want.IPv6, false},
+			[]bool{changes.Concerns(model.IPv4), changes.Concerns(model.IPv6), changes.Concerns(0)})
 	}
 }
 
@@ -299,16 +342,20 @@ func TestTriggerTimes(t *testing.T) {
 		v4, v6 []int // minutes
 	}{
 		{"S19 the time of a change", func(w *world) { w.set(slice("2", when(1))) }, []int{1}, nil},
-		{"S19 every change since the last Flush counts", func(w *world) { w.set(slice("2", when(1)), slice("3", when(2))) }, []int{1, 2}, nil},
-		{"S19 of every slice", func(w *world) { w.set(slice("2", when(1)), aSlice("web-2", ep("10.1.0.9"), when(2))) }, []int{1, 2}, nil},
+		{"S19 every change since the last Flush counts",
+			func(w *world) { w.set(slice("2", when(1)), slice("3", when(2))) }, []int{1, 2}, nil},
+		{"S19 of every slice", func(w *world) { w.set(slice("2", when(1)), aSlice("web-2", ep("10.1.0.9"), when(2))) },
+			[]int{1, 2}, nil},
 		{"S19 by family", func(w *world) { w.set(slice("2", when(1)), slice6("2", when(2))) }, []int{1}, []int{2}},
 		{"S19 none without the annotation", func(w *world) { w.set(slice("2")) }, nil, nil},
-		{"S19 none if it is malformed", func(w *world) { w.set(slice("2", annotated(annotation, "yesterday"))) }, nil, nil},
+		{"S19 none if it is malformed", func(w *world) { w.set(slice("2", annotated(annotation, "yesterday"))) }, nil,
+			nil},
 		{"S19 none if it is older than the State", func(w *world) {
 			w.set(slice("2", annotated(annotation, time.Now().Add(-time.Hour).Format(time.RFC3339Nano))))
 		}, nil, nil},
 		{"S14 S19 none if the slice says the same as before", func(w *world) { w.set(slice("1", when(1))) }, nil, nil},
-		{"S19 none if nothing is handed over", func(w *world) { w.set(slice("1", when(1), ep("10.1.0.9", unready))) }, nil, nil},
+		{"S19 none if nothing is handed over", func(w *world) { w.set(slice("1", when(1), ep("10.1.0.9", unready))) },
+			nil, nil},
 		{"S19 none of the family in which nothing is handed over", func(w *world) {
 			w.set(slice("2", when(1)), slice6("1", when(2), ep("fd01::9", unready)))
 		}, []int{1}, nil},

@@ -23,13 +23,13 @@ func (c Class) Keeps(e *model.Endpoint) bool {
 	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
 }
 
-// ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, with the
-// options of s where the class does not say otherwise, and has handed over nothing. No endpoint is local in it. What its
-// Flush hands over is what the nodes of the class have in common, and [State.NodeParts] has the rest. The node that it
-// hands over is that of no node: ServiceCIDRs is what counts.
+// ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, with
+// the options of s where the class does not say otherwise, and has handed over nothing. No endpoint is local in it.
+// What its Flush hands over is what the nodes of the class have in common, and [State.NodeParts] has the rest. The node
+// that it hands over is that of no node: ServiceCIDRs is what counts.
 //
-// s is a State without a NodeName. It shares memory with the new one, and none of it is written to: the two may be used at
-// the same time.
+// s is a State without a NodeName. It shares memory with the new one, and none of it is written to: the two may be used
+// at the same time.
 func (s *State) ForClass(c Class) *State {
 	opts := s.opts
 	opts.MasqueradeAll, opts.DrainingEndpoints = c.MasqueradeAll, c.DrainingEndpoints

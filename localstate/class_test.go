@@ -79,7 +79,8 @@ func (f *fleet) of(name string) fleetState {
 	}
 	shared := f.shared[class]
 	state.Flush(shared)
-	got := fleetState{tracker.Node(shared.node.ServiceCIDRs), map[model.ServiceName]*model.Service{}, map[model.EndpointKey]*model.Endpoint{}}
+	got := fleetState{tracker.Node(shared.node.ServiceCIDRs), map[model.ServiceName]*model.Service{},
+		map[model.EndpointKey]*model.Endpoint{}}
 	for name2, svc := range shared.services {
 		parts := state.NodeParts(name2)
 		part := parts[name]
@@ -102,8 +103,8 @@ func (f *fleet) of(name string) fleetState {
 	return got
 }
 
-// TestAClassAndItsPartsAreWhatEachNodeHas: the state of a node, worked out for its class and put together, is the one that
-// is worked out for it alone, whatever happens, and whenever a class is made.
+// TestAClassAndItsPartsAreWhatEachNodeHas: the state of a node, worked out for its class and put together, is the one
+// that is worked out for it alone, whatever happens, and whenever a class is made.
 func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 	for seed := range uint64(120) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -139,7 +140,8 @@ func TestAClassAndItsPartsAreWhatEachNodeHas(t *testing.T) {
 					assert.True(t, want.node.Equal(got.node), "%v\n%v", want.node, got.node)
 					assert.Equal(t, len(want.services), len(got.services))
 					for service, s := range want.services {
-						assert.True(t, s.Equal(got.services[service]), "node %s: %v\n%v", name, s, got.services[service])
+						assert.True(t, s.Equal(got.services[service]), "node %s: %v\n%v", name, s,
+							got.services[service])
 					}
 					for key := range want.endpoints {
 						assert.Equal(t, want.endpoints[key].String(), fmt.Sprint(got.endpoints[key]), "node %s", name)

@@ -22,40 +22,57 @@ func TestHealthCheckCounts(t *testing.T) {
 	}{
 		{"S38 none", nil, nil, 0, 0},
 		{"S38 the ready endpoints of this node", nil, []*discoveryv1.EndpointSlice{aSlice("web-1",
-			ep("10.1.0.1", local), ep("10.1.0.2", local), ep("10.1.0.3", onNode(other)), ep("10.1.0.4"), ep("10.1.0.5", local, unready), ep("10.1.0.6", local, servingUnready))}, 2, 0},
-		{"S38 terminating ones are out, even while they get traffic", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", ep("10.1.0.1", local, draining))}, 0, 0},
-		{"S38 unless they are ready, as under publishNotReadyAddresses", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", ep("10.1.0.1", local, readyTerminating))}, 1, 0},
-		{"S38 an address with several ports counts once", []serviceOption{ports(tcp("http", 80), tcp("admin", 81))}, []*discoveryv1.EndpointSlice{aSlice("web-1",
-			slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("admin", "TCP", 8081)), ep("10.1.0.1", local))}, 1, 0},
-		{"S38 an address with several numbers of one port counts once", nil, []*discoveryv1.EndpointSlice{aSlice("web-1",
-			slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("http", "TCP", 8081)), ep("10.1.0.1", local))}, 1, 0},
-		{"S38 over all ports: an address is enough that has one of them", []serviceOption{ports(tcp("http", 80), tcp("admin", 81))}, []*discoveryv1.EndpointSlice{
-			aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-2", slicePorts(slicePortObject("admin", "TCP", 8081)), ep("10.1.0.2", local))}, 2, 0},
+			ep("10.1.0.1", local), ep("10.1.0.2", local), ep("10.1.0.3", onNode(other)), ep("10.1.0.4"),
+			ep("10.1.0.5", local, unready), ep("10.1.0.6", local, servingUnready))}, 2, 0},
+		{"S38 terminating ones are out, even while they get traffic", nil,
+			[]*discoveryv1.EndpointSlice{aSlice("web-1", ep("10.1.0.1", local, draining))}, 0, 0},
+		{"S38 unless they are ready, as under publishNotReadyAddresses", nil,
+			[]*discoveryv1.EndpointSlice{aSlice("web-1", ep("10.1.0.1", local, readyTerminating))}, 1, 0},
+		{"S38 an address with several ports counts once", []serviceOption{ports(tcp("http", 80), tcp("admin", 81))},
+			[]*discoveryv1.EndpointSlice{aSlice("web-1",
+				slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("admin", "TCP", 8081)),
+				ep("10.1.0.1", local))}, 1, 0},
+		{"S38 an address with several numbers of one port counts once", nil,
+			[]*discoveryv1.EndpointSlice{aSlice("web-1",
+				slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("http", "TCP", 8081)),
+				ep("10.1.0.1", local))}, 1, 0},
+		{"S38 over all ports: an address is enough that has one of them",
+			[]serviceOption{ports(tcp("http", 80), tcp("admin", 81))}, []*discoveryv1.EndpointSlice{
+				aSlice("web-1", ep("10.1.0.1", local)),
+				aSlice("web-2", slicePorts(slicePortObject("admin", "TCP", 8081)), ep("10.1.0.2", local))}, 2, 0},
 		{"S38 over all ports of the slices, whether the service has them or not", nil, []*discoveryv1.EndpointSlice{
 			aSlice("web-1", slicePorts(slicePortObject("elsewhere", "TCP", 8080)), ep("10.1.0.1", local))}, 1, 0},
-		{"S38 a port of an unknown protocol is none", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", slicePorts(slicePortObject("http", "DCCP", 8080)), ep("10.1.0.1", local))}, 0, 0},
-		{"S38 a slice without ports has no endpoints", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", slicePorts(), ep("10.1.0.1", local))}, 0, 0},
+		{"S38 a port of an unknown protocol is none", nil,
+			[]*discoveryv1.EndpointSlice{aSlice("web-1", slicePorts(slicePortObject("http", "DCCP", 8080)),
+				ep("10.1.0.1", local))}, 0, 0},
+		{"S38 a slice without ports has no endpoints", nil,
+			[]*discoveryv1.EndpointSlice{aSlice("web-1", slicePorts(), ep("10.1.0.1", local))}, 0, 0},
 		{"S38 the families are counted by themselves", nil, []*discoveryv1.EndpointSlice{
-			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local)), aSlice("web-6", ofType(v6), ep("fd01::1", local))}, 2, 1},
-		{"S2 S38 a family that the service does not have is not counted", []serviceOption{clusterIPs("10.0.0.1")}, []*discoveryv1.EndpointSlice{
-			aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-6", ofType(v6), ep("fd01::1", local))}, 1, 0},
+			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local)),
+			aSlice("web-6", ofType(v6), ep("fd01::1", local))}, 2, 1},
+		{"S2 S38 a family that the service does not have is not counted", []serviceOption{clusterIPs("10.0.0.1")},
+			[]*discoveryv1.EndpointSlice{
+				aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-6", ofType(v6), ep("fd01::1", local))}, 1, 0},
 		{"S17 S38 a duplicate that loses does not count", nil, []*discoveryv1.EndpointSlice{
 			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.1", local, unready))}, 0, 0},
-		{"S38 topology does not matter", nil, []*discoveryv1.EndpointSlice{aSlice("web-1", ep("10.1.0.1", local, forZones("z")), ep("10.1.0.2", local, forZones("zone-a")))}, 2, 0},
+		{"S38 topology does not matter", nil, []*discoveryv1.EndpointSlice{
+			aSlice("web-1", ep("10.1.0.1", local, forZones("z")), ep("10.1.0.2", local, forZones("zone-a")))}, 2, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, aNode(inZone("zone-a")), aService("web", append(lb[:4:4], tc.options...)...))
 			for _, slice := range tc.slices {
 				w.change([]metav1.Object{slice}...)
 			}
-			require.Equal(t, &model.HealthCheck{NodePort: 30000, LocalEndpointsIPv4: tc.v4, LocalEndpointsIPv6: tc.v6}, w.mustService("web").HealthCheck)
+			require.Equal(t, &model.HealthCheck{NodePort: 30000, LocalEndpointsIPv4: tc.v4, LocalEndpointsIPv6: tc.v6},
+				w.mustService("web").HealthCheck)
 		})
 	}
 
 	t.Run("S38 the count follows the endpoints", func(t *testing.T) {
 		w := newWorld(t, aService("web", lb...), aSlice("web-1", ep("10.1.0.1", local)))
 		before := w.mustService("web")
-		require.Equal(t, []string{"set service ns/web"}, w.change(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local)))[:1])
+		require.Equal(t, []string{"set service ns/web"},
+			w.change(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local)))[:1])
 		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
 		require.Equal(t, 1, before.HealthCheck.LocalEndpointsIPv4, "what was handed over is not written to")
 		w.change(aService("web", append(lb, healthCheck(0))...))
@@ -63,13 +80,15 @@ func TestHealthCheckCounts(t *testing.T) {
 	})
 	t.Run("a service without a health check is not handed over again for a count", func(t *testing.T) {
 		w := newWorld(t, aService("web"), aSlice("web-1", ep("10.1.0.1", local)))
-		require.Equal(t, []string{"set endpoint ns/web:http/TCP -> 10.1.0.2:8080"}, w.change(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local))))
+		require.Equal(t, []string{"set endpoint ns/web:http/TCP -> 10.1.0.2:8080"},
+			w.change(aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", local))))
 	})
 }
 
 func TestNoLocalEndpoints(t *testing.T) {
 	const v6 = discoveryv1.AddressTypeIPv6
-	there, there6 := aSlice("web-1", ep("10.1.0.2", onNode(other))), aSlice("web-6", ofType(v6), ep("fd01::2", onNode(other)))
+	there, there6 := aSlice("web-1", ep("10.1.0.2", onNode(other))),
+		aSlice("web-6", ofType(v6), ep("fd01::2", onNode(other)))
 	dual := clusterIPs("10.0.0.1", "fd00::1")
 	for _, tc := range []struct {
 		name    string
@@ -78,21 +97,36 @@ func TestNoLocalEndpoints(t *testing.T) {
 		want    NoLocalEndpoints
 	}{
 		{"policy Cluster is not counted", aService("web", nodePort(30080)), []metav1.Object{there}, NoLocalEndpoints{}},
-		{"internal Local with endpoints elsewhere only", aService("web", internalLocal), []metav1.Object{there}, NoLocalEndpoints{InternalIPv4: 1}},
-		{"external Local with endpoints elsewhere only", aService("web", externalLocal, nodePort(30080)), []metav1.Object{there}, NoLocalEndpoints{ExternalIPv4: 1}},
-		{"external Local where nothing can come from outside is not counted", aService("web", externalLocal, vips()), []metav1.Object{there}, NoLocalEndpoints{}},
-		{"both", aService("web", internalLocal, externalLocal, nodePort(30080)), []metav1.Object{there}, NoLocalEndpoints{InternalIPv4: 1, ExternalIPv4: 1}},
-		{"no endpoint anywhere is not counted", aService("web", internalLocal), []metav1.Object{aSlice("web-1", ep("10.1.0.2", onNode(other), servingUnready))}, NoLocalEndpoints{}},
-		{"terminating endpoints elsewhere are some", aService("web", internalLocal), []metav1.Object{aSlice("web-1", ep("10.1.0.2", onNode(other), draining))}, NoLocalEndpoints{InternalIPv4: 1}},
-		{"a ready one here", aService("web", internalLocal), []metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local))}, NoLocalEndpoints{}},
-		{"a terminating one here", aService("web", internalLocal), []metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, draining))}, NoLocalEndpoints{}},
-		{"one here that is of no use", aService("web", internalLocal), []metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, unready))}, NoLocalEndpoints{InternalIPv4: 1}},
-		{"by family", aService("web", dual, internalLocal, externalLocal, nodePort(30080)), []metav1.Object{aSlice("web-1", ep("10.1.0.1", local)), there6}, NoLocalEndpoints{InternalIPv6: 1, ExternalIPv6: 1}},
+		{"internal Local with endpoints elsewhere only", aService("web", internalLocal), []metav1.Object{there},
+			NoLocalEndpoints{InternalIPv4: 1}},
+		{"external Local with endpoints elsewhere only", aService("web", externalLocal, nodePort(30080)),
+			[]metav1.Object{there}, NoLocalEndpoints{ExternalIPv4: 1}},
+		{"external Local where nothing can come from outside is not counted", aService("web", externalLocal, vips()),
+			[]metav1.Object{there}, NoLocalEndpoints{}},
+		{"both", aService("web", internalLocal, externalLocal, nodePort(30080)), []metav1.Object{there},
+			NoLocalEndpoints{InternalIPv4: 1, ExternalIPv4: 1}},
+		{"no endpoint anywhere is not counted", aService("web", internalLocal),
+			[]metav1.Object{aSlice("web-1", ep("10.1.0.2", onNode(other), servingUnready))}, NoLocalEndpoints{}},
+		{"terminating endpoints elsewhere are some", aService("web", internalLocal),
+			[]metav1.Object{aSlice("web-1", ep("10.1.0.2", onNode(other), draining))},
+			NoLocalEndpoints{InternalIPv4: 1}},
+		{"a ready one here", aService("web", internalLocal),
+			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local))}, NoLocalEndpoints{}},
+		{"a terminating one here", aService("web", internalLocal),
+			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, draining))}, NoLocalEndpoints{}},
+		{"one here that is of no use", aService("web", internalLocal),
+			[]metav1.Object{there, aSlice("web-2", ep("10.1.0.1", local, unready))}, NoLocalEndpoints{InternalIPv4: 1}},
+		{"by family", aService("web", dual, internalLocal, externalLocal, nodePort(30080)),
+			[]metav1.Object{aSlice("web-1", ep("10.1.0.1", local)), there6},
+			NoLocalEndpoints{InternalIPv6: 1, ExternalIPv6: 1}},
 		{"ports are counted", aService("web", internalLocal, ports(tcp("http", 80), tcp("admin", 81), tcp("none", 82))),
-			[]metav1.Object{aSlice("web-1", slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("admin", "TCP", 8081)), ep("10.1.0.2", onNode(other)))}, NoLocalEndpoints{InternalIPv4: 2}},
+			[]metav1.Object{aSlice("web-1", slicePorts(slicePortObject("http", "TCP", 8080),
+				slicePortObject("admin", "TCP", 8081)), ep("10.1.0.2", onNode(other)))},
+			NoLocalEndpoints{InternalIPv4: 2}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			another := []metav1.Object{aService("another", internalLocal), aSlice("another-1", ofService("another"), ep("10.1.0.9", onNode(other)))}
+			another := []metav1.Object{aService("another", internalLocal),
+				aSlice("another-1", ofService("another"), ep("10.1.0.9", onNode(other)))}
 			w := newWorld(t, append(tc.slices, tc.service)...)
 			require.Equal(t, tc.want, w.state.NoLocalEndpoints())
 			w.change(another...)
@@ -101,7 +135,8 @@ func TestNoLocalEndpoints(t *testing.T) {
 			w.set(aService("web", internalLocal, clusterIPs("None")))
 			require.Equal(t, tc.want, w.state.NoLocalEndpoints(), "as of the last Flush")
 			w.flush()
-			require.Equal(t, NoLocalEndpoints{InternalIPv4: 1}, w.state.NoLocalEndpoints(), "a service that goes is not counted any more")
+			require.Equal(t, NoLocalEndpoints{InternalIPv4: 1}, w.state.NoLocalEndpoints(),
+				"a service that goes is not counted any more")
 			w.delete(another...)
 			w.flush()
 			require.Zero(t, w.state.NoLocalEndpoints())

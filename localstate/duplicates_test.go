@@ -18,14 +18,24 @@ func TestDuplicatesInOneSlice(t *testing.T) {
 		winner  string
 		used    bool
 	}{
-		{"S17 the later of two ready ones wins", []sliceOption{ep("10.1.0.1", onNode("a")), ep("10.1.0.1", onNode("b"))}, "b", true},
-		{"S17 a later unready one wins over a ready one", []sliceOption{ep("10.1.0.1", onNode("a")), ep("10.1.0.1", onNode("b"), servingUnready)}, "b", false},
-		{"S17 a later terminating one does not", []sliceOption{ep("10.1.0.1", onNode("a")), ep("10.1.0.1", onNode("b"), draining)}, "a", true},
-		{"S17 nor over a terminating one", []sliceOption{ep("10.1.0.1", onNode("a"), draining), ep("10.1.0.1", onNode("b"), draining)}, "a", true},
-		{"S17 nor one that is ready and terminating", []sliceOption{ep("10.1.0.1", onNode("a"), servingUnready), ep("10.1.0.1", onNode("b"), readyTerminating)}, "a", false},
-		{"S17 a later live one wins over a terminating one", []sliceOption{ep("10.1.0.1", onNode("a"), draining), ep("10.1.0.1", onNode("b"))}, "b", true},
-		{"S17 terminating, live, terminating is live", []sliceOption{ep("10.1.0.1", onNode("a"), draining), ep("10.1.0.1", onNode("b")), ep("10.1.0.1", onNode("c"), draining)}, "b", true},
-		{"S17 addresses that are written differently are the same", []sliceOption{ep("10.1.0.1", onNode("a")), ep("010.001.0.1", onNode("b"))}, "b", true},
+		{"S17 the later of two ready ones wins", []sliceOption{ep("10.1.0.1", onNode("a")),
+			ep("10.1.0.1", onNode("b"))}, "b", true},
+		{"S17 a later unready one wins over a ready one",
+			[]sliceOption{ep("10.1.0.1", onNode("a")), ep("10.1.0.1", onNode("b"), servingUnready)}, "b", false},
+		{"S17 a later terminating one does not", []sliceOption{ep("10.1.0.1", onNode("a")),
+			ep("10.1.0.1", onNode("b"), draining)}, "a", true},
+		{"S17 nor over a terminating one", []sliceOption{ep("10.1.0.1", onNode("a"), draining),
+			ep("10.1.0.1", onNode("b"), draining)}, "a", true},
+		{"S17 nor one that is ready and terminating",
+			[]sliceOption{ep("10.1.0.1", onNode("a"), servingUnready), ep("10.1.0.1", onNode("b"), readyTerminating)},
+			"a", false},
+		{"S17 a later live one wins over a terminating one",
+			[]sliceOption{ep("10.1.0.1", onNode("a"), draining), ep("10.1.0.1", onNode("b"))}, "b", true},
+		{"S17 terminating, live, terminating is live",
+			[]sliceOption{ep("10.1.0.1", onNode("a"), draining), ep("10.1.0.1", onNode("b")),
+				ep("10.1.0.1", onNode("c"), draining)}, "b", true},
+		{"S17 addresses that are written differently are the same",
+			[]sliceOption{ep("10.1.0.1", onNode("a")), ep("010.001.0.1", onNode("b"))}, "b", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			checkWinner(t, tc.winner, tc.used, aSlice("web-1", tc.entries...))
@@ -36,9 +46,11 @@ func TestDuplicatesInOneSlice(t *testing.T) {
 func TestManyDuplicates(t *testing.T) {
 	var entries []sliceOption
 	for i := range 100 { // so many that a sort may shuffle equals
-		entries = append(entries, ep("10.1.0.1", onNode(fmt.Sprint("node-", i))), ep("10.1.0.2", onNode(fmt.Sprint("node-", i)), draining))
+		entries = append(entries, ep("10.1.0.1", onNode(fmt.Sprint("node-", i))),
+			ep("10.1.0.2", onNode(fmt.Sprint("node-", i)), draining))
 	}
-	w := newWorld(t, aService("web", ports(udp("http", 80))), aSlice("web-1", append(entries, slicePorts(slicePortObject("http", "UDP", 80)))...))
+	w := newWorld(t, aService("web", ports(udp("http", 80))),
+		aSlice("web-1", append(entries, slicePorts(slicePortObject("http", "UDP", 80)))...))
 	require.Len(t, w.got.endpoints, 2)
 	require.Equal(t, "node-99", w.got.sortedEndpoints()[0].Node, "S17 the last one")
 	require.Equal(t, "node-0", w.got.sortedEndpoints()[1].Node, "S17 the first one, where all are terminating")
@@ -54,17 +66,27 @@ func TestDuplicatesAcrossSlices(t *testing.T) {
 		winner string
 		used   bool
 	}{
-		{"S17 a live one wins over a terminating one, whatever the names", []*discoveryv1.EndpointSlice{one("web-1", "a", draining), one("web-2", "b")}, "b", true},
-		{"S17 even an unready live one", []*discoveryv1.EndpointSlice{one("web-1", "a", readyTerminating), one("web-2", "b", servingUnready)}, "b", false},
-		{"S17 a ready one wins over an unready one", []*discoveryv1.EndpointSlice{one("web-1", "a", unready), one("web-2", "b")}, "b", true},
-		{"S17 also among terminating ones", []*discoveryv1.EndpointSlice{one("web-1", "a", draining), one("web-2", "b", readyTerminating)}, "b", true},
-		{"S17 the first slice by name wins among equals", []*discoveryv1.EndpointSlice{one("web-2", "b"), one("web-1", "a")}, "a", true},
-		{"S17 serving makes no difference between terminating ones", []*discoveryv1.EndpointSlice{one("web-1", "a", dead), one("web-2", "b", draining)}, "a", false},
-		{"S17 three slices", []*discoveryv1.EndpointSlice{one("web-1", "a", draining), one("web-2", "b", unready), one("web-3", "c")}, "c", true},
-		{"S17 each slice is represented by its own winner: a ready entry that loses there wins nowhere", []*discoveryv1.EndpointSlice{
-			one("web-1", "a", unready), aSlice("web-2", ep("10.1.0.1", onNode("b1")), ep("10.1.0.1", onNode("b2"), unready))}, "a", false},
+		{"S17 a live one wins over a terminating one, whatever the names",
+			[]*discoveryv1.EndpointSlice{one("web-1", "a", draining), one("web-2", "b")}, "b", true},
+		{"S17 even an unready live one", []*discoveryv1.EndpointSlice{one("web-1", "a", readyTerminating),
+			one("web-2", "b", servingUnready)}, "b", false},
+		{"S17 a ready one wins over an unready one",
+			[]*discoveryv1.EndpointSlice{one("web-1", "a", unready), one("web-2", "b")}, "b", true},
+		{"S17 also among terminating ones", []*discoveryv1.EndpointSlice{one("web-1", "a", draining),
+			one("web-2", "b", readyTerminating)}, "b", true},
+		{"S17 the first slice by name wins among equals",
+			[]*discoveryv1.EndpointSlice{one("web-2", "b"), one("web-1", "a")}, "a", true},
+		{"S17 serving makes no difference between terminating ones",
+			[]*discoveryv1.EndpointSlice{one("web-1", "a", dead), one("web-2", "b", draining)}, "a", false},
+		{"S17 three slices", []*discoveryv1.EndpointSlice{one("web-1", "a", draining), one("web-2", "b", unready),
+			one("web-3", "c")}, "c", true},
+		{"S17 each slice is represented by its own winner: a ready entry that loses there wins nowhere",
+			[]*discoveryv1.EndpointSlice{
+				one("web-1", "a", unready), aSlice("web-2", ep("10.1.0.1", onNode("b1")),
+					ep("10.1.0.1", onNode("b2"), unready))}, "a", false},
 		{"S17 nor does it keep others from winning", []*discoveryv1.EndpointSlice{
-			aSlice("web-1", ep("10.1.0.1", onNode("a1")), ep("10.1.0.1", onNode("a2"), unready)), one("web-2", "b")}, "b", true},
+			aSlice("web-1", ep("10.1.0.1", onNode("a1")), ep("10.1.0.1", onNode("a2"), unready)), one("web-2", "b")},
+			"b", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			checkWinner(t, tc.winner, tc.used, tc.slices...)
@@ -89,7 +111,8 @@ func checkWinner(t *testing.T, winner string, used bool, list ...*discoveryv1.En
 			}
 		}
 		if used {
-			require.Equal(t, []string{"dns/UDP 10.1.0.1:53 Cluster", "http/TCP 10.1.0.1:8080 Cluster"}, w.endpoints("web"))
+			require.Equal(t, []string{"dns/UDP 10.1.0.1:53 Cluster", "http/TCP 10.1.0.1:8080 Cluster"},
+				w.endpoints("web"))
 		} else {
 			require.Empty(t, w.clusterSet("web"))
 		}

@@ -2,8 +2,8 @@ package localstate
 
 import "slices"
 
-// edit is a change of a sorted list: it removes the element at a place, inserts a value before it, or replaces it, which
-// is both.
+// edit is a change of a sorted list: it removes the element at a place, inserts a value before it, or replaces it,
+// which is both.
 type edit[T any] struct {
 	at               int
 	removes, inserts bool
@@ -13,8 +13,8 @@ type edit[T any] struct {
 // copyBelow is the length up to which a list whose length changes is made anew, in the size that it needs.
 const copyBelow = 256
 
-// applyEdits returns the list with edits made to it, which are in the order of their places, and the insertions before a
-// place before its removal. The places are those of the list as it is. It writes to the list's memory. However many
+// applyEdits returns the list with edits made to it, which are in the order of their places, and the insertions before
+// a place before its removal. The places are those of the list as it is. It writes to the list's memory. However many
 // edits there are, each element moves twice at most.
 func applyEdits[T any](list []T, edits []edit[T]) []T {
 	removed, inserted := 0, 0

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// TestEditsOfAList compares with a list that is built anew, for lists that are edited in place and for those that are not.
+// TestEditsOfAList compares with a list that is built anew, for lists that are edited in place and for those that are
+// not.
 func TestEditsOfAList(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -77,7 +77,8 @@ func sameAddr(list []entry) int {
 
 // at returns the entries with an address.
 func (e *entries) at(addr netip.Addr) []entry {
-	i, found := slices.BinarySearchFunc(e.list, addr, func(x entry, addr netip.Addr) int { return x.addr.Compare(addr) })
+	i, found := slices.BinarySearchFunc(e.list, addr,
+		func(x entry, addr netip.Addr) int { return x.addr.Compare(addr) })
 	if !found {
 		return nil
 	}
@@ -117,7 +118,8 @@ func (e *entries) candidates(buf []candidate, list []entry) []candidate {
 			slice := e.slices[x.slice]
 			for _, number := range e.numbers[x.slice] {
 				buf = append(buf, candidate{
-					target: netip.AddrPortFrom(x.addr, number.number), slice: slice, at: x.at, port: number.at, flags: slice.flags(int(x.at)),
+					target: netip.AddrPortFrom(x.addr, number.number), slice: slice, at: x.at, port: number.at,
+					flags: slice.flags(int(x.at)),
 				})
 			}
 		}

@@ -38,12 +38,15 @@ func shop() *corev1.Service {
 // shopSlice has an endpoint on each of the nodes: 10.244.0.1 on the first, and so on.
 func shopSlice(nodes ...string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "shop-x7k2p", Labels: map[string]string{discoveryv1.LabelServiceName: "shop"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shop-x7k2p",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "shop"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](8080)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP),
+			Port: ptr.To[int32](8080)}},
 	}
 	for i, node := range nodes {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.0.%d", i+1)}, NodeName: &node})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.244.0.%d", i+1)}, NodeName: &node})
 	}
 	return slice
 }

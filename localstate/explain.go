@@ -115,14 +115,15 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	return e, true
 }
 
-// whyNoService says why there may be slices and no Service: watch leaves Services out that are not this proxy's, and their
-// slices only if they are headless (S1).
+// whyNoService says why there may be slices and no Service: watch leaves Services out that are not this proxy's, and
+// their slices only if they are headless (S1).
 func (s *State) whyNoService() string {
 	otherProxy := "names another proxy"
 	if s.opts.ServiceProxyName != "" {
 		otherProxy = fmt.Sprintf("is not %q", s.opts.ServiceProxyName)
 	}
-	return fmt.Sprintf("slices are known, but no Service for this proxy: it does not exist, is headless, or its label %s %s",
+	return fmt.Sprintf("slices are known, but no Service for this proxy: it does not exist, is headless, or its "+
+		"label %s %s",
 		labelServiceProxyName, otherProxy)
 }
 
@@ -259,7 +260,8 @@ func (e *Explanation) String() string {
 		fmt.Fprintf(&b, "  skipped: %s\n", e.Skipped)
 	}
 	for _, p := range e.Ports {
-		fmt.Fprintf(&b, "  port %q %v, %s\n    routes: %v\n    topology: %s\n", p.Port.Port, p.Port.Protocol, p.Family, p.Routes, p.Topology)
+		fmt.Fprintf(&b, "  port %q %v, %s\n    routes: %v\n    topology: %s\n", p.Port.Port, p.Port.Protocol, p.Family,
+			p.Routes, p.Topology)
 		if len(p.Endpoints) == 0 {
 			b.WriteString("    no endpoints\n")
 		}

@@ -21,7 +21,8 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var reasons = []Reason{
 	ReasonReady, ReasonNodeHint, ReasonZoneHint, ReasonLastResort, ReasonLocal,
-	ReasonNotReady, ReasonNotServing, ReasonDraining, ReasonOtherNode, ReasonOtherZone, ReasonNotLocal, ReasonDuplicate, ReasonUnknownNode,
+	ReasonNotReady, ReasonNotServing, ReasonDraining, ReasonOtherNode, ReasonOtherZone, ReasonNotLocal, ReasonDuplicate,
+	ReasonUnknownNode,
 }
 
 func TestReasons(t *testing.T) {
@@ -39,25 +40,46 @@ func TestReasons(t *testing.T) {
 	}{
 		{"ready", nil, []sliceOption{ep("10.1.0.1")}, "Cluster", ReasonReady, "ready"},
 		{"ready and here", both, []sliceOption{ep("10.1.0.1", local)}, "Cluster,Local", ReasonReady, "ready"},
-		{"ready and here, and only that counts", localOnly, []sliceOption{ep("10.1.0.1", local)}, "Local", ReasonReady, "ready, on this node"},
-		{"node hint", nil, []sliceOption{ep("10.1.0.1", forNodes(me))}, "Cluster", ReasonNodeHint, "node hint names this node"},
-		{"zone hint", nil, []sliceOption{ep("10.1.0.1", forZones("zone-a"))}, "Cluster", ReasonZoneHint, "zone hint names this node's zone"},
-		{"node hint for others", nil, []sliceOption{ep("10.1.0.1", forNodes("x", "y")), ep("10.1.0.2", forNodes(me))}, "-", ReasonOtherNode, "node hint names x, y"},
-		{"zone hint for others", nil, []sliceOption{ep("10.1.0.1", forZones("x")), ep("10.1.0.2", forZones("zone-a"))}, "-", ReasonOtherZone, "zone hint names x"},
-		{"zone hint for others, but here", both, []sliceOption{ep("10.1.0.1", local, forZones("x")), ep("10.1.0.2", forZones("zone-a"))}, "Local", ReasonLocal, "on this node, for local traffic only: zone hint names x"},
-		{"zone hint for others does not matter where only the local set is used", localOnly, []sliceOption{ep("10.1.0.1", local, forZones("x")), ep("10.1.0.2", forZones("zone-a"))}, "Local", ReasonReady, "ready, on this node"},
+		{"ready and here, and only that counts", localOnly, []sliceOption{ep("10.1.0.1", local)}, "Local", ReasonReady,
+			"ready, on this node"},
+		{"node hint", nil, []sliceOption{ep("10.1.0.1", forNodes(me))}, "Cluster", ReasonNodeHint,
+			"node hint names this node"},
+		{"zone hint", nil, []sliceOption{ep("10.1.0.1", forZones("zone-a"))}, "Cluster", ReasonZoneHint,
+			"zone hint names this node's zone"},
+		{"node hint for others", nil, []sliceOption{ep("10.1.0.1", forNodes("x", "y")), ep("10.1.0.2", forNodes(me))},
+			"-", ReasonOtherNode, "node hint names x, y"},
+		{"zone hint for others", nil, []sliceOption{ep("10.1.0.1", forZones("x")), ep("10.1.0.2", forZones("zone-a"))},
+			"-", ReasonOtherZone, "zone hint names x"},
+		{"zone hint for others, but here", both, []sliceOption{ep("10.1.0.1", local, forZones("x")),
+			ep("10.1.0.2", forZones("zone-a"))}, "Local", ReasonLocal,
+			"on this node, for local traffic only: zone hint names x"},
+		{"zone hint for others does not matter where only the local set is used", localOnly,
+			[]sliceOption{ep("10.1.0.1", local, forZones("x")), ep("10.1.0.2", forZones("zone-a"))},
+			"Local", ReasonReady, "ready, on this node"},
 		{"not ready", nil, []sliceOption{ep("10.1.0.1", unready)}, "-", ReasonNotReady, "not ready"},
-		{"not ready, but serving", nil, []sliceOption{ep("10.1.0.1", servingUnready)}, "-", ReasonNotReady, "not ready"},
-		{"terminating and not serving", nil, []sliceOption{ep("10.1.0.1", dead)}, "-", ReasonNotServing, "terminating and not serving"},
-		{"last resort", nil, []sliceOption{ep("10.1.0.1", draining)}, "Cluster", ReasonLastResort, "serving while it terminates, and no endpoint is ready"},
-		{"last resort here", localOnly, []sliceOption{ep("10.1.0.1", local, draining), ep("10.1.0.2")}, "Local", ReasonLastResort, "serving while it terminates, and no endpoint on this node is ready, on this node"},
-		{"last resort for local traffic", both, []sliceOption{ep("10.1.0.1", local, draining), ep("10.1.0.2")}, "Local", ReasonLocal, "on this node, for local traffic only: terminating, and others are ready"},
-		{"draining", nil, []sliceOption{ep("10.1.0.1", draining), ep("10.1.0.2")}, "-", ReasonDraining, "terminating, and others are ready"},
-		{"draining here", localOnly, []sliceOption{ep("10.1.0.1", local, draining), ep("10.1.0.2", local)}, "-", ReasonDraining, "terminating, and others on this node are ready"},
-		{"elsewhere", localOnly, []sliceOption{ep("10.1.0.1", onNode(other))}, "-", ReasonNotLocal, "on node other, and traffic stays on this node"},
-		{"draining elsewhere", localOnly, []sliceOption{ep("10.1.0.1", onNode(other), draining)}, "-", ReasonNotLocal, "on node other, and traffic stays on this node"},
-		{"nowhere", localOnly, []sliceOption{ep("10.1.0.1")}, "-", ReasonUnknownNode, "its node is not known, and traffic stays on this node"},
-		{"duplicate", nil, []sliceOption{ep("10.1.0.1"), ep("10.1.0.1")}, "-", ReasonDuplicate, "another entry with the same address and port is preferred"},
+		{"not ready, but serving", nil, []sliceOption{ep("10.1.0.1", servingUnready)}, "-", ReasonNotReady,
+			"not ready"},
+		{"terminating and not serving", nil, []sliceOption{ep("10.1.0.1", dead)}, "-", ReasonNotServing,
+			"terminating and not serving"},
+		{"last resort", nil, []sliceOption{ep("10.1.0.1", draining)}, "Cluster", ReasonLastResort,
+			"serving while it terminates, and no endpoint is ready"},
+		{"last resort here", localOnly, []sliceOption{ep("10.1.0.1", local, draining), ep("10.1.0.2")},
+			"Local", ReasonLastResort, "serving while it terminates, and no endpoint on this node is ready, on this " +
+				"node"},
+		{"last resort for local traffic", both, []sliceOption{ep("10.1.0.1", local, draining), ep("10.1.0.2")},
+			"Local", ReasonLocal, "on this node, for local traffic only: terminating, and others are ready"},
+		{"draining", nil, []sliceOption{ep("10.1.0.1", draining), ep("10.1.0.2")}, "-", ReasonDraining,
+			"terminating, and others are ready"},
+		{"draining here", localOnly, []sliceOption{ep("10.1.0.1", local, draining), ep("10.1.0.2", local)}, "-",
+			ReasonDraining, "terminating, and others on this node are ready"},
+		{"elsewhere", localOnly, []sliceOption{ep("10.1.0.1", onNode(other))}, "-", ReasonNotLocal,
+			"on node other, and traffic stays on this node"},
+		{"draining elsewhere", localOnly, []sliceOption{ep("10.1.0.1", onNode(other), draining)}, "-", ReasonNotLocal,
+			"on node other, and traffic stays on this node"},
+		{"nowhere", localOnly, []sliceOption{ep("10.1.0.1")}, "-", ReasonUnknownNode,
+			"its node is not known, and traffic stays on this node"},
+		{"duplicate", nil, []sliceOption{ep("10.1.0.1"), ep("10.1.0.1")}, "-", ReasonDuplicate,
+			"another entry with the same address and port is preferred"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, aNode(inZone("zone-a")), aService("web", tc.options...), aSlice("web-1", tc.endpoints...))
@@ -83,15 +105,22 @@ func TestExplainTopology(t *testing.T) {
 		want      string
 	}{
 		{"no endpoint", "zone-a", nil, "none: no endpoint is ready"},
-		{"none is ready", "zone-a", []sliceOption{ep("10.1.0.1", draining, forZones("zone-a"))}, "none: no endpoint is ready"},
+		{"none is ready", "zone-a", []sliceOption{ep("10.1.0.1", draining, forZones("zone-a"))},
+			"none: no endpoint is ready"},
 		{"no hints", "zone-a", []sliceOption{ep("10.1.0.1")}, "none: no hints"},
-		{"node hints", "zone-a", []sliceOption{ep("10.1.0.1", forNodes(me), forZones("zone-a"))}, "node hints: endpoints for node me"},
+		{"node hints", "zone-a", []sliceOption{ep("10.1.0.1", forNodes(me), forZones("zone-a"))},
+			"node hints: endpoints for node me"},
 		{"zone hints", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-a"))}, "zone hints: endpoints for zone-a"},
-		{"one has no zone hint", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-a")), ep("10.1.0.2")}, "none: 1 of 2 ready endpoints have no zone hint"},
-		{"one has no node hint", "zone-a", []sliceOption{ep("10.1.0.1", forNodes(me)), ep("10.1.0.2")}, "none: 1 of 2 ready endpoints have no node hint"},
-		{"none for this zone", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-b"))}, "none: no zone hint of a ready endpoint names zone-a"},
-		{"the zone is not known", "", []sliceOption{ep("10.1.0.1", forZones("zone-b"))}, "none: this node's zone is not known"},
-		{"neither", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-b"), forNodes("x"))}, "none: no node hint of a ready endpoint names me; no zone hint of a ready endpoint names zone-a"},
+		{"one has no zone hint", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-a")), ep("10.1.0.2")},
+			"none: 1 of 2 ready endpoints have no zone hint"},
+		{"one has no node hint", "zone-a", []sliceOption{ep("10.1.0.1", forNodes(me)), ep("10.1.0.2")},
+			"none: 1 of 2 ready endpoints have no node hint"},
+		{"none for this zone", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-b"))},
+			"none: no zone hint of a ready endpoint names zone-a"},
+		{"the zone is not known", "", []sliceOption{ep("10.1.0.1", forZones("zone-b"))},
+			"none: this node's zone is not known"},
+		{"neither", "zone-a", []sliceOption{ep("10.1.0.1", forZones("zone-b"), forNodes("x"))},
+			"none: no node hint of a ready endpoint names me; no zone hint of a ready endpoint names zone-a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, aNode(inZone(tc.zone)), aService("web"), aSlice("web-1", tc.endpoints...))
@@ -109,18 +138,25 @@ func TestExplanationTexts(t *testing.T) {
 		file    string
 		objects []metav1.Object
 	}{
-		{"ready", []metav1.Object{aService("web"), aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", onNode(other)), ep("10.1.0.3", unready))}},
+		{"ready", []metav1.Object{aService("web"),
+			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2", onNode(other)), ep("10.1.0.3", unready))}},
 		{"topology", []metav1.Object{aService("web", nodePort(30080), externalLocal), aSlice("web-1",
-			ep("10.1.0.1", onNode(other), forZones("zone-a")), ep("10.1.0.2", local, forZones("zone-b")), ep("10.1.0.3", onNode(other), forZones("zone-b", "zone-c")), ep("10.1.0.4", local, draining))}},
-		{"dual-stack", []metav1.Object{aService("web", clusterIPs("fd00::1", "10.0.0.1"), internalLocal, ports(tcp("http", 80), udp("dns", 53))),
+			ep("10.1.0.1", onNode(other), forZones("zone-a")), ep("10.1.0.2", local, forZones("zone-b")),
+			ep("10.1.0.3", onNode(other), forZones("zone-b", "zone-c")), ep("10.1.0.4", local, draining))}},
+		{"dual-stack", []metav1.Object{aService("web", clusterIPs("fd00::1", "10.0.0.1"), internalLocal,
+			ports(tcp("http", 80), udp("dns", 53))),
 			aSlice("web-1", ep("10.1.0.1", local), ep("10.1.0.2")),
-			aSlice("web-6", ofType(v6), slicePorts(slicePortObject("http", "TCP", 8080), slicePortObject("dns", "UDP", 5353)), ep("fd01::1", onNode(other)), ep("fd01::2", local))}},
+			aSlice("web-6", ofType(v6), slicePorts(slicePortObject("http", "TCP", 8080),
+				slicePortObject("dns", "UDP", 5353)), ep("fd01::1", onNode(other)), ep("fd01::2", local))}},
 		{"mistakes", []metav1.Object{aService("web"),
-			aSlice("web-1", slicePorts(slicePortObject("htpp", "TCP", 8080), slicePortObject("http", "UDP", 8081)), ep("10.1.0.1")),
+			aSlice("web-1", slicePorts(slicePortObject("htpp", "TCP", 8080), slicePortObject("http", "UDP", 8081)),
+				ep("10.1.0.1")),
 			aSlice("web-2", ep("pod"), ep("fd01::1"), ep("10.1.0.2")), aSlice("web-3", ep("10.1.0.2"))}},
 		{"headless", []metav1.Object{aService("web", clusterIPs("None")), aSlice("web-1", ep("10.1.0.1"), ep("pod"))}},
 		{"no-service", []metav1.Object{aSlice("web-1", ep("10.1.0.1"))}},
-		{"other-proxy", []metav1.Object{aService("web", func(obj *corev1.Service) { metav1.SetMetaDataLabel(&obj.ObjectMeta, labelServiceProxyName, "cilium") })}},
+		{"other-proxy", []metav1.Object{aService("web", func(obj *corev1.Service) {
+			metav1.SetMetaDataLabel(&obj.ObjectMeta, labelServiceProxyName, "cilium")
+		})}},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
 			w := newWorld(t, append(tc.objects, aNode(inZone("zone-a")))...)
@@ -139,8 +175,8 @@ func TestExplanationTexts(t *testing.T) {
 	}
 }
 
-// TestExplainNamesTheLabelOfThisProxy: slices come whatever proxy serves their Service, so a name that is set wrong shows
-// here.
+// TestExplainNamesTheLabelOfThisProxy: slices come whatever proxy serves their Service, so a name that is set wrong
+// shows here.
 func TestExplainNamesTheLabelOfThisProxy(t *testing.T) {
 	w := newWorldWith(t, Options{ServiceProxyName: "mine"}, aSlice("web-1", ep("10.1.0.1")))
 	e, ok := w.state.Explain(model.ServiceName{Namespace: namespace, Name: "web"})
@@ -218,7 +254,8 @@ func checkExplanations(s *State, got *mirror) []string {
 				if x.Text == "" || (x.Reason == ReasonDuplicate) && x.Sets != 0 {
 					wrong("%v: %+v", key, x)
 				}
-				used := map[Reason]bool{ReasonReady: true, ReasonNodeHint: true, ReasonZoneHint: true, ReasonLastResort: true, ReasonLocal: true}[x.Reason]
+				used := map[Reason]bool{ReasonReady: true, ReasonNodeHint: true, ReasonZoneHint: true,
+					ReasonLastResort: true, ReasonLocal: true}[x.Reason]
 				if used != (x.Sets != 0) {
 					wrong("%v: sets %v because %s", key, x.Sets, x.Reason)
 				}
@@ -229,7 +266,9 @@ func checkExplanations(s *State, got *mirror) []string {
 					wrong("%v is explained twice", key)
 				}
 				explained[key] = true
-				if handed == nil && x.Sets != 0 || handed != nil && (handed.Sets != x.Sets || handed.Node != x.Node || handed.Ready != x.Ready || handed.Serving != x.Serving || handed.Terminating != x.Terminating) {
+				if handed == nil && x.Sets != 0 ||
+					handed != nil && (handed.Sets != x.Sets || handed.Node != x.Node || handed.Ready != x.Ready ||
+						handed.Serving != x.Serving || handed.Terminating != x.Terminating) {
 					wrong("%v: explained as %+v, handed over %v", key, x, handed)
 				}
 			}

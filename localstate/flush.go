@@ -80,8 +80,8 @@ func (c *Changes) add(own Changes, triggers []trigger) {
 	}
 }
 
-// Flush hands over what differs from what was last handed over, in the order that package sink lays down, and counts it as
-// handed over: a receiver whose Sync then fails keeps it.
+// Flush hands over what differs from what was last handed over, in the order that package sink lays down, and counts it
+// as handed over: a receiver whose Sync then fails keeps it.
 func (s *State) Flush(r Receiver) Changes {
 	var changes Changes
 	s.flushNode(r, &changes)

@@ -8,9 +8,10 @@ import (
 )
 
 // flushPort works out the i-th port of a service: its routes, which go to the buffers, as does what changes of its
-// endpoints. It takes the list of endpoints that has been handed over, and returns the new one, in the same memory if it
-// can be.
-func (s *State) flushPort(svc *service, i int, name model.PortName, list []*model.Endpoint, noLocal *noLocalPorts) []*model.Endpoint {
+// endpoints. It takes the list of endpoints that has been handed over, and returns the new one, in the same memory if
+// it can be.
+func (s *State) flushPort(svc *service, i int, name model.PortName, list []*model.Endpoint,
+	noLocal *noLocalPorts) []*model.Endpoint {
 	w := &s.wave
 	now := indexedPort{name: name.Port, protocol: name.Protocol}
 	before := svc.index.port(&now)
@@ -52,7 +53,8 @@ func (s *State) flushPort(svc *service, i int, name model.PortName, list []*mode
 
 // firstIPv6 returns where in a list of endpoints IPv6 begins.
 func firstIPv6(list []*model.Endpoint) int {
-	i, _ := slices.BinarySearchFunc(list, model.IPv6, func(e *model.Endpoint, f model.Family) int { return int(e.Family()) - int(f) })
+	i, _ := slices.BinarySearchFunc(list, model.IPv6,
+		func(e *model.Endpoint, f model.Family) int { return int(e.Family()) - int(f) })
 	return i
 }
 
@@ -120,7 +122,8 @@ func (p *familyPort) rulesFor(n *counts, headless bool, inUse model.EndpointSets
 		return rules{headless: true, inUse: model.ClusterSet}
 	}
 	k := p.counter()
-	return rules{nodeName: k.nodeName, zone: k.zone, topology: n.topology(), anyReady: n.ready > 0, anyLocalReady: n.localReady > 0, inUse: inUse}
+	return rules{nodeName: k.nodeName, zone: k.zone, topology: n.topology(), anyReady: n.ready > 0,
+		anyLocalReady: n.localReady > 0, inUse: inUse}
 }
 
 // routes asks the decision table (S25 to S28).

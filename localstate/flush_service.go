@@ -44,7 +44,8 @@ func (w *waveBuffers) release() {
 	}
 	for f := range w.families {
 		b := &w.families[f]
-		for _, e := range []*entries{&b.all, &b.difference.before, &b.difference.after, &b.difference.own[0], &b.difference.own[1]} {
+		for _, e := range []*entries{&b.all, &b.difference.before, &b.difference.after, &b.difference.own[0],
+			&b.difference.own[1]} {
 			e.reset()
 			if cap(e.list) > keepAtMost {
 				*e = entries{}
@@ -154,7 +155,8 @@ func (s *State) updateIndex(svc *service) {
 	case svc.index == nil:
 		svc.index = &index{}
 		for _, f := range s.families {
-			of := slices.DeleteFunc(slices.Clone(svc.slices), func(slice *sliceIntake) bool { return slice.family != f })
+			of := slices.DeleteFunc(slices.Clone(svc.slices),
+				func(slice *sliceIntake) bool { return slice.family != f })
 			if len(of) > 1 {
 				svc.index.hashes[familyIndex(f)] = hashes(of)
 			}

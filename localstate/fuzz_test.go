@@ -17,13 +17,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// The first three feed objects that no API server has checked: every field may be missing, empty or nonsense. Whatever comes,
-// nothing panics, the receiver gets what the contract allows, the rest of the cluster is served, and all is forgotten again.
+// The first three feed objects that no API server has checked: every field may be missing, empty or nonsense. Whatever
+// comes, nothing panics, the receiver gets what the contract allows, the rest of the cluster is served, and all is
+// forgotten again.
 
 func FuzzService(f *testing.F) {
 	addObjects(f,
-		aService("web", nodePort(30080), externalLocal, internalLocal, externalIPs("192.0.2.5", "2001:db8::5"), clusterIPs("10.0.0.1", "fd00::1")),
-		aService("web", vips("192.0.2.7", "::ffff:192.0.2.8"), externalLocal, healthCheck(30000), sourceRanges(" 203.0.113.0/24", "::/0")),
+		aService("web", nodePort(30080), externalLocal, internalLocal, externalIPs("192.0.2.5", "2001:db8::5"),
+			clusterIPs("10.0.0.1", "fd00::1")),
+		aService("web", vips("192.0.2.7", "::ffff:192.0.2.8"), externalLocal, healthCheck(30000),
+			sourceRanges(" 203.0.113.0/24", "::/0")),
 		aService("web", ports(tcp("http", 80), udp("http", 80), tcp("http", -1), tcp("", 70000)), clusterIPs("None")))
 	addTexts(f, `{}`, `{"metadata":null,"spec":null,"status":null}`,
 		`{"metadata":{"name":"web","namespace":"ns"},"spec":{"clusterIP":"10.0.0.1","sessionAffinity":"ClientIP","sessionAffinityConfig":{"clientIP":{"timeoutSeconds":-1}},"ports":[{}]}}`,
@@ -36,8 +39,11 @@ func FuzzService(f *testing.F) {
 
 func FuzzEndpointSlice(f *testing.F) {
 	addObjects(f,
-		aSlice("web-1", ep("10.1.0.1", local, forZones("zone-a", ""), forNodes(me)), ep("10.1.0.1", draining), ep("bogus")),
-		aSlice("web-1", ofType(discoveryv1.AddressTypeIPv6), slicePorts(slicePortObject("dns", "UDP", 53), slicePortObject("http", "", 70000)), ep("fd01::1", onNode(other), servingUnready)),
+		aSlice("web-1", ep("10.1.0.1", local, forZones("zone-a", ""), forNodes(me)), ep("10.1.0.1", draining),
+			ep("bogus")),
+		aSlice("web-1", ofType(discoveryv1.AddressTypeIPv6),
+			slicePorts(slicePortObject("dns", "UDP", 53), slicePortObject("http", "", 70000)),
+			ep("fd01::1", onNode(other), servingUnready)),
 		aSlice("web-1", annotated(corev1.EndpointsLastChangeTriggerTime, "2999-01-02T03:04:05.6Z"), ep("010.1.0.1")))
 	addTexts(f, `{}`, `{"endpoints":null,"ports":null}`,
 		`{"metadata":{"name":"web-1","namespace":"ns","labels":{"kubernetes.io/service-name":"web"}},"addressType":"IPv4","ports":[{},{"name":"http"},{"port":80},{"name":"http","port":-1,"protocol":"odd"},{"name":"http","port":8080}],"endpoints":[{},{"addresses":null},{"addresses":[""]},{"addresses":["10.1.0.1"],"conditions":null,"hints":{}},{"addresses":["10.1.0.2"],"hints":{"forZones":[{}],"forNodes":null},"nodeName":""}]}`,
@@ -49,16 +55,20 @@ func FuzzEndpointSlice(f *testing.F) {
 
 func FuzzNode(f *testing.F) {
 	addObjects(f,
-		aNode(inZone("zone-a"), internalIPs("203.0.113.9", "2001:db8::9", "bogus"), podCIDRs("10.1.0.0/24", "fd01::/64", "bogus")),
+		aNode(inZone("zone-a"), internalIPs("203.0.113.9", "2001:db8::9", "bogus"),
+			podCIDRs("10.1.0.0/24", "fd01::/64", "bogus")),
 		aNode(func(obj *corev1.Node) { obj.Spec.PodCIDR = "::ffff:10.1.0.0/120" }))
-	addTexts(f, `{}`, `{"metadata":{"name":"me","labels":null},"spec":{"podCIDR":"x","taints":[{}]},"status":{"addresses":[{},{"type":"InternalIP","address":"::ffff:203.0.113.9"},{"type":"InternalIP","address":"fe80::1%eth0"}]}}`)
+	addTexts(f,
+		`{}`,
+		`{"metadata":{"name":"me","labels":null},"spec":{"podCIDR":"x","taints":[{}]},"status":{"addresses":[{},{"type":"InternalIP","address":"::ffff:203.0.113.9"},{"type":"InternalIP","address":"fe80::1%eth0"}]}}`)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		checkObject(t, input, &corev1.Node{})
 	})
 }
 
 func FuzzServiceCIDR(f *testing.F) {
-	addObjects(f, aServiceCIDR("kubernetes", "10.0.0.0/16", "fd00::/108", "010.0.0.0/8", "::ffff:10.0.0.0/104", "::ffff:0:0/90", "bogus"))
+	addObjects(f, aServiceCIDR("kubernetes", "10.0.0.0/16", "fd00::/108", "010.0.0.0/8", "::ffff:10.0.0.0/104",
+		"::ffff:0:0/90", "bogus"))
 	addTexts(f, `{}`, `{"spec":{"cidrs":[""]}}`)
 	f.Fuzz(func(t *testing.T, input []byte) {
 		checkObject(t, input, &networkingv1.ServiceCIDR{})
@@ -85,8 +95,10 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 		return
 	}
 	others := []metav1.Object{
-		aService("web", nodePort(30080), clusterIPs("10.0.0.1", "fd00::1"), externalLocal), aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-2", ep("10.1.0.2", forZones("zone-a"))),
-		aService("api", clusterIPs("10.0.0.9"), vips("192.0.2.7"), sourceRanges("203.0.113.0/24")), aSlice("api-1", ofService("api"), ep("10.1.0.9")),
+		aService("web", nodePort(30080), clusterIPs("10.0.0.1", "fd00::1"), externalLocal),
+		aSlice("web-1", ep("10.1.0.1", local)), aSlice("web-2", ep("10.1.0.2", forZones("zone-a"))),
+		aService("api", clusterIPs("10.0.0.9"), vips("192.0.2.7"), sourceRanges("203.0.113.0/24")),
+		aSlice("api-1", ofService("api"), ep("10.1.0.9")),
 	}
 	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}})
 	w.state.indexAbove = 0
@@ -101,7 +113,8 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	for _, s := range w.got.services {
 		require.NotEmpty(t, s.ClusterIPs)
 		for _, addr := range append(append(s.ClusterIPs, s.ExternalIPs...), s.LoadBalancerIPs...) {
-			require.True(t, addr.IsValid() && !addr.Is4In6() && addr.Zone() == "" && s.ClusterIP(model.FamilyOf(addr)).IsValid(), "%v of %v", addr, s.Name)
+			require.True(t, addr.IsValid() && !addr.Is4In6() && addr.Zone() == "" && s.ClusterIP(model.FamilyOf(addr)).
+				IsValid(), "%v of %v", addr, s.Name)
 		}
 		for _, p := range s.LoadBalancerSourceRanges {
 			require.True(t, p.IsValid() && p == p.Masked() && p.Bits() > 0 && !p.Addr().Is4In6(), "%v of %v", p, s.Name)
@@ -125,8 +138,8 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	requireNothingKept(t, w.state)
 }
 
-// FuzzEvents takes its input as a program of events, see testdice.Input, and checks that any order and any batching of them
-// leads to what the rules say of the objects that are there at the end.
+// FuzzEvents takes its input as a program of events, see testdice.Input, and checks that any order and any batching of
+// them leads to what the rules say of the objects that are there at the end.
 func FuzzEvents(f *testing.F) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))

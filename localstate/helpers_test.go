@@ -112,8 +112,8 @@ func (w *world) routes(name string) model.Routes {
 	return svc.Ports[0].RoutesIPv4
 }
 
-// endpoints lists the endpoints of a service, in order of their key, as "address:port sets", with "port/protocol " before
-// it if the service has several ports.
+// endpoints lists the endpoints of a service, in order of their key, as "address:port sets", with "port/protocol "
+// before it if the service has several ports.
 func (w *world) endpoints(name string) []string {
 	list := []string{}
 	svc := w.service(name)
@@ -206,7 +206,8 @@ func vips(ips ...string) serviceOption {
 	return func(obj *corev1.Service) {
 		obj.Spec.Type = corev1.ServiceTypeLoadBalancer
 		for _, ip := range ips {
-			obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+			obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress,
+				corev1.LoadBalancerIngress{IP: ip})
 		}
 	}
 }
@@ -236,7 +237,8 @@ type sliceOption func(*discoveryv1.EndpointSlice)
 // aSlice is a slice of service "web" in its first address family, with port "http" 8080.
 func aSlice(name string, options ...sliceOption) *discoveryv1.EndpointSlice {
 	obj := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{slicePortObject("http", corev1.ProtocolTCP, 8080)},
 	}
@@ -340,7 +342,8 @@ func inZone(zone string) nodeOption {
 func internalIPs(ips ...string) nodeOption {
 	return func(obj *corev1.Node) {
 		for _, ip := range ips {
-			obj.Status.Addresses = append(obj.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+			obj.Status.Addresses = append(obj.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 		}
 	}
 }
@@ -350,7 +353,8 @@ func podCIDRs(cidrs ...string) nodeOption {
 }
 
 func aServiceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
-	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
 // texts turns values into their text.

@@ -19,8 +19,10 @@ func hugeService(endpoints, ports int) (*corev1.Service, []*discoveryv1.Endpoint
 	var slicePorts []discoveryv1.EndpointPort
 	for p := range ports {
 		name := fmt.Sprintf("port-%d", p)
-		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: int32(1000 + p)})
-		slicePorts = append(slicePorts, discoveryv1.EndpointPort{Name: &name, Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(8000 + p))})
+		service.Spec.Ports = append(service.Spec.Ports,
+			corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: int32(1000 + p)})
+		slicePorts = append(slicePorts, discoveryv1.EndpointPort{Name: &name, Protocol: ptr.To(corev1.ProtocolTCP),
+			Port: ptr.To(int32(8000 + p))})
 	}
 	var slices []*discoveryv1.EndpointSlice
 	for k := range endpoints / 100 {
@@ -36,9 +38,10 @@ func hugeService(endpoints, ports int) (*corev1.Service, []*discoveryv1.Endpoint
 
 func hugeEndpoint(n int) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
-		Addresses:  []string{netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String()},
-		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
-		NodeName:   ptr.To(fmt.Sprintf("node-%d", n%500)),
+		Addresses: []string{netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String()},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true),
+			Terminating: ptr.To(false)},
+		NodeName: ptr.To(fmt.Sprintf("node-%d", n%500)),
 	}
 }
 
@@ -54,11 +57,13 @@ func BenchmarkHugeService(b *testing.B) {
 		{"10000", 10_000, 1, replaceOne},
 		{"50000", 50_000, 1, replaceOne},
 		{"10000x50ports", 10_000, 50, replaceOne},
-		{"relabel50000", 50_000, 1, func(n int, service *corev1.Service, _ []*discoveryv1.EndpointSlice) (metav1.Object, bool) {
+		{"relabel50000", 50_000, 1, func(n int, service *corev1.Service, _ []*discoveryv1.EndpointSlice) (metav1.Object,
+			bool) {
 			service.Labels["version"] = fmt.Sprint(n)
 			return service, false
 		}},
-		{"slice50000", 50_000, 1, func(n int, _ *corev1.Service, slices []*discoveryv1.EndpointSlice) (metav1.Object, bool) {
+		{"slice50000", 50_000, 1, func(n int, _ *corev1.Service, slices []*discoveryv1.EndpointSlice) (metav1.Object,
+			bool) {
 			return slices[n/2%len(slices)], n%2 == 0
 		}},
 	} {

@@ -166,7 +166,8 @@ func (d *difference) touch(before, after *sliceIntake) {
 			n2 = n2[sameAddr(n2):]
 		default:
 			oldsHere, newsHere := o[:sameAddr(o)], n2[:sameAddr(n2)]
-			if !slices.EqualFunc(oldsHere, newsHere, func(a, b entry) bool { return before.sameEndpoint(int(a.at), after, int(b.at)) }) {
+			if !slices.EqualFunc(oldsHere, newsHere,
+				func(a, b entry) bool { return before.sameEndpoint(int(a.at), after, int(b.at)) }) {
 				d.touched = append(d.touched, o[0].addr)
 			}
 			o, n2 = o[len(oldsHere):], n2[len(newsHere):]

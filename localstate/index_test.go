@@ -49,8 +49,8 @@ func changed(addr string, option endpointOption) sliceOption {
 	}
 }
 
-// TestChangesOfALargeService: what changes is handed over, and nothing else of the service is looked at unless the rules for
-// all its endpoints change.
+// TestChangesOfALargeService: what changes is handed over, and nothing else of the service is looked at unless the
+// rules for all its endpoints change.
 func TestChangesOfALargeService(t *testing.T) {
 	moved := largeAddr(1, 50)
 	for _, tc := range []struct {
@@ -63,24 +63,37 @@ func TestChangesOfALargeService(t *testing.T) {
 	}{
 		{"an endpoint goes, and others move up", nil, []metav1.Object{largeSlice(1, without(largeAddr(1, 0)))}, nil,
 			[]string{"delete endpoint ns/web:http/TCP -> 10.1.0.1:8080"}, false},
-		{"an endpoint comes", nil, []metav1.Object{largeSlice(1, ep("10.1.0.200"))}, nil, []string{"set endpoint ns/web:http/TCP -> 10.1.0.200:8080"}, false},
+		{"an endpoint comes", nil, []metav1.Object{largeSlice(1, ep("10.1.0.200"))}, nil,
+			[]string{"set endpoint ns/web:http/TCP -> 10.1.0.200:8080"}, false},
 		{"an endpoint is replaced", nil, []metav1.Object{largeSlice(1, without(moved), ep("10.0.0.1"))}, nil,
-			[]string{"delete endpoint ns/web:http/TCP -> 10.1.0.51:8080", "set endpoint ns/web:http/TCP -> 10.0.0.1:8080"}, false},
-		{"an endpoint goes to another slice", nil, []metav1.Object{largeSlice(1, without(moved)), largeSlice(2, ep(moved))}, nil, nil, false},
+			[]string{"delete endpoint ns/web:http/TCP -> 10.1.0.51:8080",
+				"set endpoint ns/web:http/TCP -> 10.0.0.1:8080"}, false},
+		{"an endpoint goes to another slice", nil,
+			[]metav1.Object{largeSlice(1, without(moved)), largeSlice(2, ep(moved))}, nil, nil, false},
 		{"an endpoint is in two slices for a while", nil, []metav1.Object{largeSlice(2, ep(moved))}, nil, nil, false},
-		{"one that was in two slices stays in the other", []metav1.Object{largeSlice(2, ep(moved))}, []metav1.Object{largeSlice(1, without(moved))}, nil, nil, false},
-		{"one that was in two slices is now unready where it was not changed", []metav1.Object{largeSlice(2, ep(moved, unready))},
-			[]metav1.Object{largeSlice(1, without(moved))}, nil, []string{"delete endpoint ns/web:http/TCP -> 10.1.0.51:8080"}, false},
-		{"a slice goes", []metav1.Object{aSlice("web-3", ep("10.3.0.1"), ep("10.3.0.2"))}, nil, []metav1.Object{aSlice("web-3")},
-			[]string{"delete endpoint ns/web:http/TCP -> 10.3.0.1:8080", "delete endpoint ns/web:http/TCP -> 10.3.0.2:8080"}, false},
+		{"one that was in two slices stays in the other", []metav1.Object{largeSlice(2, ep(moved))},
+			[]metav1.Object{largeSlice(1, without(moved))}, nil, nil, false},
+		{"one that was in two slices is now unready where it was not changed",
+			[]metav1.Object{largeSlice(2, ep(moved, unready))},
+			[]metav1.Object{largeSlice(1, without(moved))}, nil,
+			[]string{"delete endpoint ns/web:http/TCP -> 10.1.0.51:8080"}, false},
+		{"a slice goes", []metav1.Object{aSlice("web-3", ep("10.3.0.1"), ep("10.3.0.2"))}, nil,
+			[]metav1.Object{aSlice("web-3")},
+			[]string{"delete endpoint ns/web:http/TCP -> 10.3.0.1:8080",
+				"delete endpoint ns/web:http/TCP -> 10.3.0.2:8080"}, false},
 		{"a slice has another port number", []metav1.Object{aSlice("web-3", ep("10.3.0.1"))},
 			[]metav1.Object{aSlice("web-3", ep("10.3.0.1"), slicePorts(slicePortObject("http", "TCP", 9090)))}, nil,
-			[]string{"delete endpoint ns/web:http/TCP -> 10.3.0.1:8080", "set endpoint ns/web:http/TCP -> 10.3.0.1:9090"}, false},
-		{"a slice comes that is as it was", nil, []metav1.Object{largeSlice(1)}, []metav1.Object{largeSlice(1)}, nil, false},
-		{"the service has another label", nil, []metav1.Object{aService("web", func(obj *corev1.Service) { obj.Labels = map[string]string{"a": "b"} })}, nil,
+			[]string{"delete endpoint ns/web:http/TCP -> 10.3.0.1:8080",
+				"set endpoint ns/web:http/TCP -> 10.3.0.1:9090"}, false},
+		{"a slice comes that is as it was", nil, []metav1.Object{largeSlice(1)}, []metav1.Object{largeSlice(1)}, nil,
+			false},
+		{"the service has another label", nil, []metav1.Object{
+			aService("web", func(obj *corev1.Service) { obj.Labels = map[string]string{"a": "b"} })}, nil,
 			[]string{"set service ns/web"}, false},
-		{"another port of the service", nil, []metav1.Object{aService("web", ports(tcp("http", 80), tcp("admin", 81)))}, nil, []string{"set service ns/web"}, true},
-		{"the first endpoint with a hint of many without", nil, []metav1.Object{largeSlice(1, changed(moved, forZones("zone-b")))}, nil, nil, false},
+		{"another port of the service", nil, []metav1.Object{aService("web", ports(tcp("http", 80), tcp("admin", 81)))},
+			nil, []string{"set service ns/web"}, true},
+		{"the first endpoint with a hint of many without", nil,
+			[]metav1.Object{largeSlice(1, changed(moved, forZones("zone-b")))}, nil, nil, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, aNode(inZone("zone-a")), aService("web"), largeSlice(1), largeSlice(2))
@@ -95,8 +108,8 @@ func TestChangesOfALargeService(t *testing.T) {
 	}
 }
 
-// requireAsFromScratch requires that what has been handed over is what a State hands over that sees the same slices for the
-// first time.
+// requireAsFromScratch requires that what has been handed over is what a State hands over that sees the same slices for
+// the first time.
 func requireAsFromScratch(t *testing.T, w *world) {
 	t.Helper()
 	for _, svc := range w.state.services {
@@ -130,7 +143,8 @@ func TestRulesThatChangeForAll(t *testing.T) {
 		}
 	}
 	t.Run("S22 the last hint that was missing", func(t *testing.T) {
-		w := newWorld(t, aNode(inZone("zone-a")), aService("web"), largeSlice(1, hinted("zone-a")), largeSlice(2, hinted("zone-b"), ep("10.9.0.1")))
+		w := newWorld(t, aNode(inZone("zone-a")), aService("web"), largeSlice(1, hinted("zone-a")),
+			largeSlice(2, hinted("zone-b"), ep("10.9.0.1")))
 		require.Len(t, w.clusterSet("web"), 201)
 		w.change(largeSlice(2, hinted("zone-b"), ep("10.9.0.1", forZones("zone-a"))))
 		require.Len(t, w.clusterSet("web"), 101)
@@ -172,7 +186,8 @@ func TestRulesThatChangeForAll(t *testing.T) {
 		w.change(largeSlice(2, changed(largeAddr(2, 7), local), ep(largeAddr(1, 7), local)))
 		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
 		w.change(largeSlice(1))
-		require.Equal(t, 1, w.mustService("web").HealthCheck.LocalEndpointsIPv4, "where both slices have it, the first one counts")
+		require.Equal(t, 1, w.mustService("web").HealthCheck.LocalEndpointsIPv4,
+			"where both slices have it, the first one counts")
 		w.change(largeSlice(1, without(largeAddr(1, 7))))
 		require.Equal(t, 2, w.mustService("web").HealthCheck.LocalEndpointsIPv4)
 		requireAsFromScratch(t, w)

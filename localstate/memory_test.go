@@ -31,7 +31,8 @@ func requireNothingKept(t testing.TB, s *State) {
 	}
 	for f := range s.wave.families {
 		b := &s.wave.families[f]
-		for _, e := range []*entries{&b.all, &b.difference.before, &b.difference.after, &b.difference.own[0], &b.difference.own[1]} {
+		for _, e := range []*entries{&b.all, &b.difference.before, &b.difference.after, &b.difference.own[0],
+			&b.difference.own[1]} {
 			for _, slice := range e.slices[:cap(e.slices)] {
 				require.Nil(t, slice, "a slice in a buffer")
 			}
@@ -55,7 +56,8 @@ func requireNothingKept(t testing.TB, s *State) {
 
 func TestNoBookkeepingIsLeft(t *testing.T) {
 	web := aService("web", vips("192.0.2.7"), sourceRanges("203.0.113.0/24"), internalLocal)
-	slice := aSlice("web-1", ep("10.1.0.1", forZones("a")), annotated(corev1.EndpointsLastChangeTriggerTime, time.Now().Add(time.Hour).Format(time.RFC3339Nano)))
+	slice := aSlice("web-1", ep("10.1.0.1", forZones("a")),
+		annotated(corev1.EndpointsLastChangeTriggerTime, time.Now().Add(time.Hour).Format(time.RFC3339Nano)))
 	headless := aService("headless", clusterIPs("None"))
 	for _, tc := range []struct {
 		name   string
@@ -83,7 +85,11 @@ func TestNoBookkeepingIsLeft(t *testing.T) {
 			w.set(slice, moved)
 			w.delete(moved)
 		}},
-		{"a slice that comes to be ignored", func(w *world) { w.set(slice); w.flush(); w.set(aSlice("web-1", ofService(""))) }},
+		{"a slice that comes to be ignored", func(w *world) {
+			w.set(slice)
+			w.flush()
+			w.set(aSlice("web-1", ofService("")))
+		}},
 		{"a service that is skipped", func(w *world) { w.set(headless); w.flush(); w.delete(headless) }},
 		{"a service that comes to be skipped", func(w *world) {
 			w.set(web, slice)
@@ -116,7 +122,8 @@ func TestNoObjectIsKept(t *testing.T) {
 	w := newWorld(t)
 	var gone []func() bool // whether an object, or a part of it, has been collected
 	hand := func() {
-		service := aService("web", vips("192.0.2.7"), externalIPs("192.0.2.5"), sourceRanges("203.0.113.0/24"), externalLocal, healthCheck(30000))
+		service := aService("web", vips("192.0.2.7"), externalIPs("192.0.2.5"), sourceRanges("203.0.113.0/24"),
+			externalLocal, healthCheck(30000))
 		service.Labels, service.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}
 		headless := aService("headless", clusterIPs("None"))
 		slice := aSlice("web-1", ep("10.1.0.1", local, forZones("a", "b"), forNodes(me)), ep("pod"))
@@ -156,10 +163,13 @@ func watchObjects[T any](gone *[]func() bool, objects ...*T) {
 
 // TestObjectsAreNotWrittenTo: they belong to the caller, who may share them.
 func TestObjectsAreNotWrittenTo(t *testing.T) {
-	service := aService("web", clusterIPs("fd00::1", "10.0.0.1"), vips("192.0.2.8", "192.0.2.7"), externalIPs("192.0.2.6", "192.0.2.5"), sourceRanges("203.0.114.0/24", "203.0.113.0/24"))
+	service := aService("web", clusterIPs("fd00::1", "10.0.0.1"), vips("192.0.2.8", "192.0.2.7"),
+		externalIPs("192.0.2.6", "192.0.2.5"), sourceRanges("203.0.114.0/24", "203.0.113.0/24"))
 	service.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}"}
-	objects := []metav1.Object{service, aSlice("web-1", ep("10.1.0.2", forZones("b", "a")), ep("10.1.0.1")), aNode(podCIDRs("fd01::/64", "10.1.0.0/24")), aServiceCIDR("c", "fd00::/108", "10.0.0.0/16")}
-	before := []metav1.Object{service.DeepCopy(), objects[1].(*discoveryv1.EndpointSlice).DeepCopy(), objects[2].(*corev1.Node).DeepCopy(), aServiceCIDR("c", "fd00::/108", "10.0.0.0/16")}
+	objects := []metav1.Object{service, aSlice("web-1", ep("10.1.0.2", forZones("b", "a")), ep("10.1.0.1")),
+		aNode(podCIDRs("fd01::/64", "10.1.0.0/24")), aServiceCIDR("c", "fd00::/108", "10.0.0.0/16")}
+	before := []metav1.Object{service.DeepCopy(), objects[1].(*discoveryv1.EndpointSlice).DeepCopy(),
+		objects[2].(*corev1.Node).DeepCopy(), aServiceCIDR("c", "fd00::/108", "10.0.0.0/16")}
 	w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}, objects...)
 	w.delete(objects...)
 	w.flush()

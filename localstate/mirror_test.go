@@ -181,7 +181,8 @@ func (m *mirror) endWave(changes Changes) []string {
 		last = group[0]
 		for i := range group[1:] {
 			a, b := group[i], group[i+1]
-			ordered := a.kind < b.kind || a.kind == b.kind && (a.kind == setEndpoint || a.kind == deleteEndpoint) && a.key.Compare(b.key) < 0
+			ordered := a.kind < b.kind || a.kind == b.kind && (a.kind == setEndpoint || a.kind == deleteEndpoint) &&
+				a.key.Compare(b.key) < 0
 			if !ordered || a.kind == deleteService {
 				m.problem("%q after %q", b, a)
 			}
@@ -233,7 +234,8 @@ func (m *mirror) callTexts() []string { return texts(m.calls) }
 
 // kinds lists the kinds of the calls of the last wave.
 func (m *mirror) sortedEndpoints() []*model.Endpoint {
-	return slices.SortedFunc(maps.Values(m.endpoints), func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
+	return slices.SortedFunc(maps.Values(m.endpoints),
+		func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
 }
 
 // String is everything that has been received and is still there.
@@ -242,7 +244,8 @@ func (m *mirror) String() string {
 	if m.node != nil {
 		fmt.Fprintln(&b, content(m.node))
 	}
-	for _, s := range slices.SortedFunc(maps.Values(m.services), func(a, b *model.Service) int { return a.Name.Compare(b.Name) }) {
+	for _, s := range slices.SortedFunc(maps.Values(m.services),
+		func(a, b *model.Service) int { return a.Name.Compare(b.Name) }) {
 		fmt.Fprintln(&b, content(s))
 	}
 	for _, e := range m.sortedEndpoints() {

@@ -14,7 +14,8 @@ func TestNoObjectIsAnError(t *testing.T) {
 	state, err := New(t.Context(), Options{})
 	require.NoError(t, err)
 	for _, object := range []metav1.Object{
-		nil, (*corev1.Service)(nil), (*discoveryv1.EndpointSlice)(nil), (*corev1.Node)(nil), (*networkingv1.ServiceCIDR)(nil),
+		nil, (*corev1.Service)(nil), (*discoveryv1.EndpointSlice)(nil), (*corev1.Node)(nil),
+		(*networkingv1.ServiceCIDR)(nil),
 		(*corev1.Pod)(nil),
 	} {
 		for _, deleted := range []bool{false, true} {

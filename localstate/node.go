@@ -43,8 +43,8 @@ func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	return local
 }
 
-// SetNode takes a new or changed Node; other nodes than this one are ignored. It returns whether there is anything new in
-// it.
+// SetNode takes a new or changed Node; other nodes than this one are ignored. It returns whether there is anything new
+// in it.
 func (s *State) SetNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
@@ -52,7 +52,8 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	return s.nodeChanged(s.opts.node(s.log, obj, s.node.model))
 }
 
-// NodeTracker follows one node by its Node object, as a State does, for who works out the state of many nodes by [Class].
+// NodeTracker follows one node by its Node object, as a State does, for who works out the state of many nodes by
+// [Class].
 type NodeTracker struct {
 	opts Options
 	log  klog.Logger
@@ -134,8 +135,9 @@ func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *mo
 	return node
 }
 
-// AwaitsNodeCIDR tells that local traffic cannot be told from other traffic yet: that is to go by the Node's podCIDRs, and
-// it has had none so far. What Flush hands over meanwhile would masquerade too little, and drop what pods send (S48).
+// AwaitsNodeCIDR tells that local traffic cannot be told from other traffic yet: that is to go by the Node's podCIDRs,
+// and it has had none so far. What Flush hands over meanwhile would masquerade too little, and drop what pods send
+// (S48).
 func (s *State) AwaitsNodeCIDR() bool {
 	return s.opts.awaitsNodeCIDR(s.node.model)
 }
@@ -219,7 +221,8 @@ func (s *State) SetServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	for _, text := range obj.Spec.CIDRs {
 		prefix, err := parsePrefix(text)
 		if err != nil {
-			s.log.Info("Ignoring an invalid value of a ServiceCIDR", "serviceCIDR", klog.KObj(obj), "field", "spec.cidrs", "reason", err.Error())
+			s.log.Info("Ignoring an invalid value of a ServiceCIDR", "serviceCIDR", klog.KObj(obj),
+				"field", "spec.cidrs", "reason", err.Error())
 			continue
 		}
 		prefixes = append(prefixes, prefix)

@@ -27,20 +27,34 @@ func TestNode(t *testing.T) {
 	}{
 		{"a node that says nothing", aNode(), "node me"},
 		{"S22 its zone", aNode(inZone("zone-a")), "node me zone=zone-a"},
-		{"S26 its internal addresses come before its external ones, in their order", aNode(address(corev1.NodeExternalIP, "198.51.100.1"), internalIPs("192.0.2.2", "2001:db8::1", "192.0.2.1")),
+		{"S26 its internal addresses come before its external ones, in their order",
+			aNode(address(corev1.NodeExternalIP, "198.51.100.1"), internalIPs("192.0.2.2", "2001:db8::1", "192.0.2.1")),
 			"node me ips=192.0.2.2,2001:db8::1,192.0.2.1,198.51.100.1"},
-		{"its host name is no address", aNode(address(corev1.NodeHostName, "192.0.2.9"), internalIPs("192.0.2.1")), "node me ips=192.0.2.1"},
-		{"an address that is there twice counts once", aNode(internalIPs("192.0.2.1"), address(corev1.NodeExternalIP, "192.0.2.1")), "node me ips=192.0.2.1"},
-		{"S5 an invalid address is skipped", aNode(internalIPs("", "192.0.2.256", "192.0.2.01")), "node me ips=192.0.2.1"},
-		{"its pod CIDRs, in their order", aNode(podCIDRs("fd01::/64", "10.1.0.0/24")), "node me pods=fd01::/64,10.1.0.0/24"},
-		{"a pod CIDR that is there twice counts once", aNode(podCIDRs("10.1.0.0/24", "10.1.0.7/24")), "node me pods=10.1.0.0/24"},
-		{"podCIDR where there are no podCIDRs", aNode(func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }), "node me pods=10.1.0.0/24"},
-		{"podCIDR does not matter where there are podCIDRs", aNode(podCIDRs("10.2.0.0/24"), func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }), "node me pods=10.2.0.0/24"},
+		{"its host name is no address", aNode(address(corev1.NodeHostName, "192.0.2.9"), internalIPs("192.0.2.1")),
+			"node me ips=192.0.2.1"},
+		{"an address that is there twice counts once",
+			aNode(internalIPs("192.0.2.1"), address(corev1.NodeExternalIP, "192.0.2.1")), "node me ips=192.0.2.1"},
+		{"S5 an invalid address is skipped", aNode(internalIPs("", "192.0.2.256", "192.0.2.01")),
+			"node me ips=192.0.2.1"},
+		{"its pod CIDRs, in their order", aNode(podCIDRs("fd01::/64", "10.1.0.0/24")),
+			"node me pods=fd01::/64,10.1.0.0/24"},
+		{"a pod CIDR that is there twice counts once", aNode(podCIDRs("10.1.0.0/24", "10.1.0.7/24")),
+			"node me pods=10.1.0.0/24"},
+		{"podCIDR where there are no podCIDRs", aNode(func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }),
+			"node me pods=10.1.0.0/24"},
+		{"podCIDR does not matter where there are podCIDRs",
+			aNode(podCIDRs("10.2.0.0/24"), func(obj *corev1.Node) { obj.Spec.PodCIDR = "10.1.0.0/24" }),
+			"node me pods=10.2.0.0/24"},
 		{"S5 an invalid pod CIDR is skipped", aNode(podCIDRs("10.1.0.0", "10.2.0.0/24")), "node me pods=10.2.0.0/24"},
-		{"S39a the autoscaler is about to remove it", aNode(taint("any"), taint("ToBeDeletedByClusterAutoscaler")), "node me not-eligible"},
-		{"S39a in whatever order the taints are", aNode(taint("ToBeDeletedByClusterAutoscaler"), taint("any")), "node me not-eligible"},
+		{"S39a the autoscaler is about to remove it", aNode(taint("any"), taint("ToBeDeletedByClusterAutoscaler")),
+			"node me not-eligible"},
+		{"S39a in whatever order the taints are", aNode(taint("ToBeDeletedByClusterAutoscaler"), taint("any")),
+			"node me not-eligible"},
 		{"S39a other taints do not matter", aNode(taint("node.kubernetes.io/unschedulable")), "node me"},
-		{"S39a it is being deleted", aNode(func(obj *corev1.Node) { now := metav1.Now(); obj.DeletionTimestamp = &now }), "node me not-eligible"},
+		{"S39a it is being deleted", aNode(func(obj *corev1.Node) {
+			now := metav1.Now()
+			obj.DeletionTimestamp = &now
+		}), "node me not-eligible"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, tc.node)
@@ -49,25 +63,26 @@ func TestNode(t *testing.T) {
 		})
 	}
 
-	t.Run("S48 node IPs that are given take the place of the Node object's of their family, with and without it", func(t *testing.T) {
-		given := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
-		state, err := New(t.Context(), Options{NodeName: me, NodeIPs: given})
-		require.NoError(t, err)
-		var got nodes
-		state.Flush(&got)
-		state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
-		state.Flush(&got)
-		state.SetNode(aNode(inZone("zone-a"), internalIPs("2001:db8::1", "192.0.2.1", "2001:db8::2")))
-		state.Flush(&got)
-		state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.2", "2001:db8::3")))
-		state.Flush(&got)
-		require.Equal(t, []string{
-			"node me ips=192.0.2.7",
-			"node me zone=zone-a ips=192.0.2.7",
-			"node me zone=zone-a ips=192.0.2.7,2001:db8::1,2001:db8::2",
-			"node me zone=zone-a ips=192.0.2.7,2001:db8::3",
-		}, got.list)
-	})
+	t.Run("S48 node IPs that are given take the place of the Node object's of their family, with and without it",
+		func(t *testing.T) {
+			given := []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+			state, err := New(t.Context(), Options{NodeName: me, NodeIPs: given})
+			require.NoError(t, err)
+			var got nodes
+			state.Flush(&got)
+			state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
+			state.Flush(&got)
+			state.SetNode(aNode(inZone("zone-a"), internalIPs("2001:db8::1", "192.0.2.1", "2001:db8::2")))
+			state.Flush(&got)
+			state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.2", "2001:db8::3")))
+			state.Flush(&got)
+			require.Equal(t, []string{
+				"node me ips=192.0.2.7",
+				"node me zone=zone-a ips=192.0.2.7",
+				"node me zone=zone-a ips=192.0.2.7,2001:db8::1,2001:db8::2",
+				"node me zone=zone-a ips=192.0.2.7,2001:db8::3",
+			}, got.list)
+		})
 
 	t.Run("S48 podCIDRs by which local traffic is detected are kept until there are others", func(t *testing.T) {
 		w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}})
@@ -136,7 +151,8 @@ func TestServiceCIDRs(t *testing.T) {
 	cidrs := func() []string { return texts(w.got.node.ServiceCIDRs) }
 	require.Equal(t, []string{"10.0.0.0/16", "fd00::/108"}, cidrs(), "S47 of both families, sorted")
 	require.Equal(t, []string{"set node"}, w.change(aServiceCIDR("more", "10.9.0.0/16", "10.0.0.0/16")))
-	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16", "fd00::/108"}, cidrs(), "S47 one that two objects share is there once")
+	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16", "fd00::/108"}, cidrs(),
+		"S47 one that two objects share is there once")
 	w.delete(aServiceCIDR("kubernetes"))
 	w.flush()
 	require.Equal(t, []string{"10.0.0.0/16", "10.9.0.0/16"}, cidrs(), "S47 and survives one's deletion")
@@ -148,7 +164,8 @@ func TestServiceCIDRs(t *testing.T) {
 	require.Equal(t, []string{"set node"}, w.change(aNode(inZone("a"))))
 	require.Equal(t, []string{"10.0.0.0/16"}, cidrs(), "the Node object knows nothing of them")
 	w.change(aServiceCIDR("more", "::ffff:10.7.0.0/112", "::ffff:10.7.0.0/90"))
-	require.Equal(t, []string{"10.7.0.0/16", "::ffc0:0:0/90"}, cidrs(), "S5 an IPv4-mapped range is IPv4, unless it is wider than that")
+	require.Equal(t, []string{"10.7.0.0/16", "::ffc0:0:0/90"}, cidrs(),
+		"S5 an IPv4-mapped range is IPv4, unless it is wider than that")
 	w.delete(aServiceCIDR("more"), aServiceCIDR("again"))
 	w.flush()
 	require.Empty(t, cidrs())

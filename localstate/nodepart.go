@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// NodePart is what one node has of its own in a service, beside what all nodes of its [Class] have: its local endpoints,
-// those that topology hints name the node for, and the count of its health check. It is immutable. The methods put it
-// over what the class has; they take a nil NodePart for none.
+// NodePart is what one node has of its own in a service, beside what all nodes of its [Class] have: its local
+// endpoints, those that topology hints name the node for, and the count of its health check. It is immutable. The
+// methods put it over what the class has; they take a nil NodePart for none.
 type NodePart struct {
 	// Endpoints are in the order of their keys. Each takes the place of the class's endpoint with its key, or is there
 	// besides.
@@ -43,8 +43,8 @@ func (p *NodePart) Equal(o *NodePart) bool {
 		slices.EqualFunc(p.Endpoints, o.Endpoints, (*model.Endpoint).Equal)
 }
 
-// Service returns a service of the class as it is for the node: with the count of its own endpoints, and with the VIPs as
-// allowed sources where the node's address is (S26). It is the service itself if that is the same.
+// Service returns a service of the class as it is for the node: with the count of its own endpoints, and with the VIPs
+// as allowed sources where the node's address is (S26). It is the service itself if that is the same.
 func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service {
 	if svc == nil {
 		return nil
@@ -72,13 +72,14 @@ func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service 
 	return &own
 }
 
-// Endpoint returns the endpoint with a key as it is for the node, or nil if there is none. shared is that of the class, or
-// nil.
+// Endpoint returns the endpoint with a key as it is for the node, or nil if there is none. shared is that of the class,
+// or nil.
 func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoint) *model.Endpoint {
 	if p == nil {
 		return shared
 	}
-	at, found := slices.BinarySearchFunc(p.Endpoints, key, func(e *model.Endpoint, key model.EndpointKey) int { return e.Key().Compare(key) })
+	at, found := slices.BinarySearchFunc(p.Endpoints, key,
+		func(e *model.Endpoint, key model.EndpointKey) int { return e.Key().Compare(key) })
 	switch {
 	case found:
 		return p.Endpoints[at]
@@ -100,8 +101,9 @@ type nodePlaces struct {
 	anyReady      bool
 }
 
-// NodeParts returns what nodes have of their own in a service, by their names, according to the objects as they are known
-// now. s is one of [State.ForClass]. It looks at every endpoint of the service once, however many nodes there are.
+// NodeParts returns what nodes have of their own in a service, by their names, according to the objects as they are
+// known now. s is one of [State.ForClass]. It looks at every endpoint of the service once, however many nodes there
+// are.
 func (s *State) NodeParts(name model.ServiceName) map[string]*NodePart {
 	svc := s.services[name]
 	if svc == nil || svc.intake == nil {
@@ -199,12 +201,13 @@ func (p *familyPort) nodeParts(all *entries, part func(node string) *NodePart) {
 	}
 }
 
-// servingNodes returns the nodes for which the entries of one address count in a health check, as servesLocally tells it of
-// one node.
+// servingNodes returns the nodes for which the entries of one address count in a health check, as servesLocally tells
+// it of one node.
 func (e *entries) servingNodes(same []entry) []string {
 	var nodes []string
 	add := func(slice *sliceIntake, at int32) {
-		if node := slice.places[at].Value().node; node != "" && slice.flags(int(at)).has(flagReady) && !slices.Contains(nodes, node) {
+		if node := slice.places[at].Value().node; node != "" && slice.flags(int(at)).has(flagReady) &&
+			!slices.Contains(nodes, node) {
 			nodes = append(nodes, node)
 		}
 	}

@@ -18,23 +18,23 @@ type Options struct {
 	// ServiceProxyName takes the services whose label service.kubernetes.io/service-proxy-name has this value, instead
 	// of those that do not have the label (S1).
 	ServiceProxyName string
-	// NodeIPs are the node's addresses of the families that they have one of, the primary one of each first. Of the other
-	// families those of the Node object count, and are followed.
+	// NodeIPs are the node's addresses of the families that they have one of, the primary one of each first. Of the
+	// other families those of the Node object count, and are followed.
 	NodeIPs []netip.Addr
 	// NoExternalIPs programs no spec.externalIPs, for clusters that do not trust who may write them (S6).
 	NoExternalIPs bool
 	// DropAnnotations are keys of annotations that are not passed on, so that a change of them is no news: those that
-	// operators change all the time, for example. A key that ends in "/" stands for all that begin with it. The one with
-	// which kubectl remembers the whole object is never passed on.
+	// operators change all the time, for example. A key that ends in "/" stands for all that begin with it. The one
+	// with which kubectl remembers the whole object is never passed on.
 	DropAnnotations []string
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
-	// EndpointDetails fills in [model.Endpoint]'s Details: what people know an endpoint by. It takes about as much memory
-	// again for each endpoint. The slices have to come with it: see EndpointDetails of watch.ClientsetOptions.
+	// EndpointDetails fills in [model.Endpoint]'s Details: what people know an endpoint by. It takes about as much
+	// memory again for each endpoint. The slices have to come with it: see EndpointDetails of watch.ClientsetOptions.
 	EndpointDetails bool
 	// DrainingEndpoints hands over endpoints of all protocols while they serve the connections that they have and
-	// terminate, in no set, so that a receiver can tell one that drains from one that is gone (S57). Without it only UDP
-	// endpoints are (S40).
+	// terminate, in no set, so that a receiver can tell one that drains from one that is gone (S57). Without it only
+	// UDP endpoints are (S40).
 	DrainingEndpoints bool
 	// HeadlessServices takes headless services, too, with their endpoints, and ExternalNameServices those of type
 	// ExternalName, for a receiver that is a DNS server, say (S2). A headless service without ports has no endpoints
@@ -50,8 +50,8 @@ type Options struct {
 type DetectLocal struct {
 	// ClusterCIDRs hold the addresses of the cluster's pods. A family without one has no detector.
 	ClusterCIDRs []netip.Prefix
-	// NodeCIDR takes the podCIDRs of the Node object, and follows them. Those that are known are kept until others come,
-	// see also [State.AwaitsNodeCIDR].
+	// NodeCIDR takes the podCIDRs of the Node object, and follows them. Those that are known are kept until others
+	// come, see also [State.AwaitsNodeCIDR].
 	NodeCIDR bool
 	// Bridge is the name of the interface that all pods of the node are behind.
 	Bridge string
@@ -72,7 +72,8 @@ func (o Options) validate() error {
 		}
 	}
 	ways := 0
-	for _, set := range []bool{len(o.DetectLocal.ClusterCIDRs) > 0, o.DetectLocal.NodeCIDR, o.DetectLocal.Bridge != "", o.DetectLocal.InterfacePrefix != ""} {
+	for _, set := range []bool{len(o.DetectLocal.ClusterCIDRs) > 0, o.DetectLocal.NodeCIDR,
+		o.DetectLocal.Bridge != "", o.DetectLocal.InterfacePrefix != ""} {
 		if set {
 			ways++
 		}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere, leads to
-// what the rules say of the objects that are there at the end; and that nothing is left when they go.
+// checkHistory requires that a history, in any order of the events of different objects and with flushes anywhere,
+// leads to what the rules say of the objects that are there at the end; and that nothing is left when they go.
 func checkHistory(t *testing.T, d testdice.Dice, opts Options, h history) {
 	scratch := h.final().play(t, opts, indexAbove, func() bool { return false })
 	want := scratch.got.String()

@@ -70,8 +70,10 @@ func randomService(d testdice.Dice) *corev1.Service {
 	if testdice.OneIn(d, 8) {
 		obj.Spec.Ports = nil
 	}
-	obj.Spec.Ports = append(obj.Spec.Ports, testdice.Some(d, tcp("admin", 81), udp("http", 80), sctp("http", 80), corev1.ServicePort{Name: "x", Port: 82}, tcp("bad", 0))...)
-	obj.Spec.Type = testdice.Pick(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "")
+	obj.Spec.Ports = append(obj.Spec.Ports, testdice.Some(d, tcp("admin", 81), udp("http", 80), sctp("http", 80),
+		corev1.ServicePort{Name: "x", Port: 82}, tcp("bad", 0))...)
+	obj.Spec.Type = testdice.Pick(d, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer, "")
 	for i := range obj.Spec.Ports {
 		if obj.Spec.Type != corev1.ServiceTypeClusterIP && d.Roll(2) == 0 {
 			obj.Spec.Ports[i].NodePort = int32(30000 + i)
@@ -88,11 +90,15 @@ func randomService(d testdice.Dice) *corev1.Service {
 	}
 	obj.Spec.ExternalIPs = testdice.Some(d, "192.0.2.5", "2001:db8::5", "bogus", "192.0.2.4")
 	for _, ip := range testdice.Some(d, "192.0.2.7", "2001:db8::7", "203.0.113.8") {
-		obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: testdice.Pick(d, nil, nil, ptr.To(corev1.LoadBalancerIPModeVIP), ptr.To(corev1.LoadBalancerIPModeProxy))})
+		obj.Status.LoadBalancer.Ingress = append(obj.Status.LoadBalancer.Ingress,
+			corev1.LoadBalancerIngress{IP: ip, IPMode: testdice.Pick(d, nil, nil, ptr.To(corev1.LoadBalancerIPModeVIP),
+				ptr.To(corev1.LoadBalancerIPModeProxy))})
 	}
-	obj.Spec.LoadBalancerSourceRanges = testdice.Some(d, "203.0.113.0/24", " 203.0.113.128/25", "2001:db8::/32", "198.51.100.0/24", "bogus")
+	obj.Spec.LoadBalancerSourceRanges = testdice.Some(d, "203.0.113.0/24", " 203.0.113.128/25", "2001:db8::/32",
+		"198.51.100.0/24", "bogus")
 	if testdice.OneIn(d, 8) {
-		obj.Spec.LoadBalancerSourceRanges = append(obj.Spec.LoadBalancerSourceRanges, testdice.Pick(d, "0.0.0.0/0", "::/0"))
+		obj.Spec.LoadBalancerSourceRanges = append(obj.Spec.LoadBalancerSourceRanges,
+			testdice.Pick(d, "0.0.0.0/0", "::/0"))
 	}
 	if !testdice.OneIn(d, 8) {
 		obj.Spec.HealthCheckNodePort = 31000
@@ -121,14 +127,18 @@ func randomSlice(d testdice.Dice) *discoveryv1.EndpointSlice {
 	case 3, 4, 5, 6, 7:
 		obj.AddressType = discoveryv1.AddressTypeIPv6
 	}
-	obj.Ports = testdice.Some(d, slicePortObject("admin", "TCP", 8081), slicePortObject("http", "UDP", 8080), slicePortObject("http", "TCP", 9090),
-		slicePortObject("http", "SCTP", 8080), discoveryv1.EndpointPort{Name: ptr.To("x"), Port: ptr.To[int32](8082)}, discoveryv1.EndpointPort{Port: ptr.To[int32](1)},
-		discoveryv1.EndpointPort{Name: ptr.To("http")}, slicePortObject("http", "TCP", 70000), slicePortObject("http", "TCP", 0))
+	obj.Ports = testdice.Some(d, slicePortObject("admin", "TCP", 8081), slicePortObject("http", "UDP", 8080),
+		slicePortObject("http", "TCP", 9090),
+		slicePortObject("http", "SCTP", 8080), discoveryv1.EndpointPort{Name: ptr.To("x"), Port: ptr.To[int32](8082)},
+		discoveryv1.EndpointPort{Port: ptr.To[int32](1)},
+		discoveryv1.EndpointPort{Name: ptr.To("http")}, slicePortObject("http", "TCP", 70000),
+		slicePortObject("http", "TCP", 0))
 	if !testdice.OneIn(d, 8) {
 		obj.Ports = append(obj.Ports, slicePortObject("http", "TCP", 8080))
 	}
 	for range d.Roll(5) {
-		ep(testdice.Pick(d, "10.1.0.1", "10.1.0.2", "10.1.0.3", "bogus"), randomConditions(d), testdice.Pick(d, local, onNode(other), onNode("")), randomHints(d))(obj)
+		ep(testdice.Pick(d, "10.1.0.1", "10.1.0.2", "10.1.0.3", "bogus"), randomConditions(d),
+			testdice.Pick(d, local, onNode(other), onNode("")), randomHints(d))(obj)
 	}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
 		for i := range obj.Endpoints {
@@ -164,7 +174,9 @@ func randomHints(d testdice.Dice) endpointOption {
 }
 
 func randomNode(d testdice.Dice) *corev1.Node {
-	obj := aNode(inZone(testdice.Pick(d, "", "zone-a", "zone-a", "zone-b")), internalIPs(testdice.Some(d, "203.0.113.9", "198.51.100.9", "2001:db8::9", "bogus")...), podCIDRs(testdice.Some(d, "10.1.1.0/24", "fd01::/64")...))
+	obj := aNode(inZone(testdice.Pick(d, "", "zone-a", "zone-a", "zone-b")),
+		internalIPs(testdice.Some(d, "203.0.113.9", "198.51.100.9", "2001:db8::9", "bogus")...),
+		podCIDRs(testdice.Some(d, "10.1.1.0/24", "fd01::/64")...))
 	if testdice.OneIn(d, 8) {
 		obj.Spec.Taints = []corev1.Taint{{Key: taintToBeDeleted}}
 	}
@@ -225,8 +237,8 @@ func (h history) shuffled(d testdice.Dice) history {
 	return out
 }
 
-// final returns the objects that are there at the end. The node comes with its deletion if it was deleted, and with what it
-// was before if it has lost its podCIDRs since: what was known of it stays.
+// final returns the objects that are there at the end. The node comes with its deletion if it was deleted, and with
+// what it was before if it has lost its podCIDRs since: what was known of it stays.
 func (h history) final() history {
 	last, node, withCIDRs := map[string]event{}, map[string]event{}, map[string]event{}
 	for _, e := range h {

@@ -14,8 +14,8 @@ import (
 )
 
 // reference works the node-local state out in the plainest way that follows the rules: everything anew, with a loop for
-// every question. It shares nothing with the package but the node (which has its own tests) and the model's types. Random
-// objects only hold what it reads: no leading zeros, no ports that collide.
+// every question. It shares nothing with the package but the node (which has its own tests) and the model's types.
+// Random objects only hold what it reads: no leading zeros, no ports that collide.
 type reference struct {
 	opts     Options
 	node     *model.Node
@@ -59,7 +59,8 @@ func (m *mirror) lines() []string {
 			out = append(out, fmt.Sprintf("%v is headless", s.Name))
 			continue
 		}
-		out = append(out, fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", s.Name, s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs, s.LoadBalancerSourceRanges))
+		out = append(out, fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", s.Name, s.ClusterIPs, s.ExternalIPs,
+			s.LoadBalancerIPs, s.LoadBalancerSourceRanges))
 		if s.HealthCheck != nil {
 			out = append(out, fmt.Sprintf("%v health check %+v", s.Name, *s.HealthCheck))
 		}
@@ -138,13 +139,15 @@ func (r *reference) service(svc *corev1.Service) []string {
 	// S6, S7
 	external, vips := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, text := range spec.ExternalIPs {
-		if addr, err := netip.ParseAddr(text); err == nil && slices.Contains(r.families(), model.FamilyOf(addr)) && r.clusterIP(svc, model.FamilyOf(addr)).IsValid() {
+		if addr, err := netip.ParseAddr(text); err == nil && slices.Contains(r.families(), model.FamilyOf(addr)) &&
+			r.clusterIP(svc, model.FamilyOf(addr)).IsValid() {
 			external[addr] = true
 		}
 	}
 	for _, ingress := range svc.Status.LoadBalancer.Ingress {
 		addr := netip.MustParseAddr(ingress.IP)
-		if (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) && slices.Contains(r.families(), model.FamilyOf(addr)) && r.clusterIP(svc, model.FamilyOf(addr)).IsValid() {
+		if (ingress.IPMode == nil || *ingress.IPMode == corev1.LoadBalancerIPModeVIP) &&
+			slices.Contains(r.families(), model.FamilyOf(addr)) && r.clusterIP(svc, model.FamilyOf(addr)).IsValid() {
 			vips[addr] = true
 		}
 	}
@@ -156,15 +159,18 @@ func (r *reference) service(svc *corev1.Service) []string {
 	}
 	// S9
 	externalLocal := spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal &&
-		(spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort || len(spec.ExternalIPs) > 0)
-	internalLocal := spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
+		(spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
+			len(spec.ExternalIPs) > 0)
+	internalLocal := spec.InternalTrafficPolicy != nil &&
+		*spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
 
 	shown := external
 	if r.opts.NoExternalIPs {
 		shown = nil
 	}
 	slices.SortFunc(ranges, model.ComparePrefixes)
-	out := []string{fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", name, ips, sortedAddrs(shown), sortedAddrs(vips), ranges)}
+	out := []string{fmt.Sprintf("%v IPs %v external %v VIPs %v ranges %v", name, ips, sortedAddrs(shown),
+		sortedAddrs(vips), ranges)}
 	if spec.Type == corev1.ServiceTypeLoadBalancer && externalLocal && spec.HealthCheckNodePort != 0 {
 		check := model.HealthCheck{NodePort: uint16(spec.HealthCheckNodePort)}
 		for _, f := range r.families() {
@@ -233,7 +239,8 @@ func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) [
 
 // inNoSet tells whether an endpoint is handed over although it is in no set.
 func (r *reference) inNoSet(x referenceEntry, protocol corev1.Protocol) bool {
-	return protocol == corev1.ProtocolUDP && x.Serving || r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating
+	return protocol == corev1.ProtocolUDP && x.Serving ||
+		r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating
 }
 
 func portName(svc model.ServiceName, port corev1.ServicePort) model.PortName {
@@ -282,16 +289,19 @@ type referenceEntry struct {
 }
 
 // entries is S13, S15, S16 and S17: the winners for each target of a port.
-func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.Protocol, f model.Family) map[netip.AddrPort]referenceEntry {
+func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.Protocol,
+	f model.Family) map[netip.AddrPort]referenceEntry {
 	winners := map[netip.AddrPort]referenceEntry{}
 	for _, slice := range r.slices {
 		_, headless := slice.Labels["service.kubernetes.io/headless"]
-		if headless && !r.opts.HeadlessServices || slice.Namespace != svc.Namespace || slice.Labels["kubernetes.io/service-name"] != svc.Name || string(slice.AddressType) != f.String() {
+		if headless && !r.opts.HeadlessServices || slice.Namespace != svc.Namespace ||
+			slice.Labels["kubernetes.io/service-name"] != svc.Name || string(slice.AddressType) != f.String() {
 			continue
 		}
 		own := map[netip.AddrPort]referenceEntry{}
 		for _, p := range slice.Ports {
-			if p.Name == nil || *p.Name != port || p.Port == nil || *p.Port < 1 || *p.Port > 65535 || protocolOf(p.Protocol) != protocol {
+			if p.Name == nil || *p.Name != port || p.Port == nil || *p.Port < 1 || *p.Port > 65535 ||
+				protocolOf(p.Protocol) != protocol {
 				continue
 			}
 			for _, e := range slice.Endpoints {
@@ -299,7 +309,8 @@ func (r *reference) entries(svc model.ServiceName, port string, protocol corev1.
 				if err != nil || model.FamilyOf(addr) != f {
 					continue
 				}
-				x := referenceEntry{Endpoint: model.Endpoint{Target: netip.AddrPortFrom(addr, uint16(*p.Port)), Ready: true, Serving: true}}
+				x := referenceEntry{Endpoint: model.Endpoint{Target: netip.AddrPortFrom(addr, uint16(*p.Port)),
+					Ready: true, Serving: true}}
 				if c := e.Conditions.Ready; c != nil {
 					x.Ready = *c
 				}
@@ -367,7 +378,8 @@ func (r *reference) healthCheckCount(svc model.ServiceName, f model.Family) int 
 }
 
 // port is S10, S21 to S23 and S25 to S28.
-func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model.Family, internalLocal, externalLocal, accessible bool) []string {
+func (r *reference) port(svc model.ServiceName, port corev1.ServicePort, f model.Family, internalLocal, externalLocal,
+	accessible bool) []string {
 	protocol := protocolOf(&port.Protocol)
 	entries := r.entries(svc, port.Name, protocol, f)
 	last := func(x referenceEntry) bool { return !x.Ready && x.Serving && x.Terminating }
@@ -444,7 +456,8 @@ func (r *reference) routes(internalLocal, externalLocal, accessible, usable bool
 	if !accessible {
 		return routes
 	}
-	routes.External, routes.ExternalFromPod, routes.ExternalFromNode = cluster(model.MasqueradeAlways), cluster(model.MasqueradeAlways), cluster(model.MasqueradeAlways)
+	routes.External, routes.ExternalFromPod, routes.ExternalFromNode = cluster(model.MasqueradeAlways),
+		cluster(model.MasqueradeAlways), cluster(model.MasqueradeAlways)
 	if externalLocal {
 		routes.External = local(model.MasqueradeNever)
 		routes.ExternalFromPod = routes.External

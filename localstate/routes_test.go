@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestRoutes goes through S25 to S28 as they reach a backend. What a backend has to do with a route, package model says.
+// TestRoutes goes through S25 to S28 as they reach a backend. What a backend has to do with a route, package model
+// says.
 func TestRoutes(t *testing.T) {
 	const (
 		here  = "here"
@@ -39,29 +40,45 @@ func TestRoutes(t *testing.T) {
 			"cluster IP: Cluster, masquerade Never, if empty Reject"},
 		{"S28 with a detector: what is no local pod is masqueraded", Options{DetectLocal: detect}, nil, here,
 			"cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject"},
-		{"S28 masqueradeAll: all is, with or without a detector", Options{DetectLocal: detect, MasqueradeAll: true}, nil, here,
+		{"S28 masqueradeAll: all is, with or without a detector", Options{DetectLocal: detect, MasqueradeAll: true},
+			nil, here,
 			"cluster IP: Cluster, masquerade Always, if empty Reject"},
-		{"S28 internal Local does not change masquerading", Options{DetectLocal: detect}, []serviceOption{internalLocal}, here,
+		{"S28 internal Local does not change masquerading", Options{DetectLocal: detect},
+			[]serviceOption{internalLocal}, here,
 			"cluster IP: Local, masquerade UnlessLocalPod, if empty Drop"},
 		{"S25 internal Local with no endpoint here: drop", Options{}, []serviceOption{internalLocal}, there,
 			"cluster IP: Local, masquerade Never, if empty Drop"},
 		{"S25 internal Local with no endpoint anywhere: reject", Options{}, []serviceOption{internalLocal}, gone,
 			"cluster IP: Local, masquerade Never, if empty Reject"},
-		{"S27 external traffic, policy Cluster: always masqueraded", Options{DetectLocal: detect}, []serviceOption{nodePort(30080)}, here,
-			"cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject; external: Cluster, masquerade Always, if empty Reject; " +
-				"external from local pod: Cluster, masquerade Always, if empty Reject; external from node: Cluster, masquerade Always, if empty Reject"},
-		{"S27 policy Local: the source is kept; pods and the node are short-circuited", Options{DetectLocal: detect}, []serviceOption{nodePort(30080), externalLocal}, here,
-			"cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject; external: Local, masquerade Never, if empty Drop; " +
-				"external from local pod: Cluster, masquerade Never, if empty Reject; external from node: Cluster, masquerade Always, if empty Reject"},
-		{"S27 policy Local without a detector: pods are as others", Options{}, []serviceOption{nodePort(30080), externalLocal}, here,
+		{"S27 external traffic, policy Cluster: always masqueraded", Options{DetectLocal: detect},
+			[]serviceOption{nodePort(30080)}, here,
+			"cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject; external: Cluster, masquerade Always, " +
+				"if empty Reject; " +
+				"external from local pod: Cluster, masquerade Always, if empty Reject; external from node: Cluster, " +
+				"masquerade Always, if empty Reject"},
+		{"S27 policy Local: the source is kept; pods and the node are short-circuited", Options{DetectLocal: detect},
+			[]serviceOption{nodePort(30080), externalLocal}, here,
+			"cluster IP: Cluster, masquerade UnlessLocalPod, if empty Reject; external: Local, masquerade Never, if " +
+				"empty Drop; " +
+				"external from local pod: Cluster, masquerade Never, if empty Reject; external from node: Cluster, " +
+				"masquerade Always, if empty Reject"},
+		{"S27 policy Local without a detector: pods are as others", Options{},
+			[]serviceOption{nodePort(30080), externalLocal}, here,
 			"cluster IP: Cluster, masquerade Never, if empty Reject; external: Local, masquerade Never, if empty Drop; " +
-				"external from local pod: Local, masquerade Never, if empty Drop; external from node: Cluster, masquerade Always, if empty Reject"},
-		{"S27 S28 masqueradeAll is about cluster IPs only", Options{DetectLocal: detect, MasqueradeAll: true}, []serviceOption{nodePort(30080), externalLocal}, here,
-			"cluster IP: Cluster, masquerade Always, if empty Reject; external: Local, masquerade Never, if empty Drop; " +
-				"external from local pod: Cluster, masquerade Never, if empty Reject; external from node: Cluster, masquerade Always, if empty Reject"},
-		{"S25 policy Local with no endpoint anywhere: reject", Options{}, []serviceOption{nodePort(30080), externalLocal}, gone,
-			"cluster IP: Cluster, masquerade Never, if empty Reject; external: Local, masquerade Never, if empty Reject; " +
-				"external from local pod: Local, masquerade Never, if empty Reject; external from node: Cluster, masquerade Always, if empty Reject"},
+				"external from local pod: Local, masquerade Never, if empty Drop; external from node: Cluster, " +
+				"masquerade Always, if empty Reject"},
+		{"S27 S28 masqueradeAll is about cluster IPs only", Options{DetectLocal: detect, MasqueradeAll: true},
+			[]serviceOption{nodePort(30080), externalLocal}, here,
+			"cluster IP: Cluster, masquerade Always, if empty Reject; external: Local, masquerade Never, if empty " +
+				"Drop; " +
+				"external from local pod: Cluster, masquerade Never, if empty Reject; external from node: Cluster, " +
+				"masquerade Always, if empty Reject"},
+		{"S25 policy Local with no endpoint anywhere: reject", Options{},
+			[]serviceOption{nodePort(30080), externalLocal}, gone,
+			"cluster IP: Cluster, masquerade Never, if empty Reject; external: Local, masquerade Never, if empty " +
+				"Reject; " +
+				"external from local pod: Local, masquerade Never, if empty Reject; external from node: Cluster, " +
+				"masquerade Always, if empty Reject"},
 		{"S9 policy Local where it is not honoured", Options{}, []serviceOption{externalLocal}, here,
 			"cluster IP: Cluster, masquerade Never, if empty Reject"},
 	} {
@@ -84,12 +101,14 @@ func TestHasAny(t *testing.T) {
 		{"S23 ready elsewhere, for another zone", ep("10.1.0.2", onNode(other), forZones("zone-z")), model.Drop},
 		{"S23 serving and terminating elsewhere", ep("10.1.0.2", onNode(other), draining), model.Drop},
 		{"S23 ready and terminating elsewhere", ep("10.1.0.2", onNode(other), readyTerminating), model.Drop},
-		{"S23 serving and neither ready nor terminating is not usable", ep("10.1.0.2", onNode(other), servingUnready), model.Reject},
+		{"S23 serving and neither ready nor terminating is not usable", ep("10.1.0.2", onNode(other), servingUnready),
+			model.Reject},
 		{"S23 terminating and not serving is not usable", ep("10.1.0.2", onNode(other), dead), model.Reject},
 		{"S23 S25 nothing at all", func(*discoveryv1.EndpointSlice) {}, model.Reject},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, aService("web", nodePort(30080), externalLocal, internalLocal), aSlice("web-1", tc.endpoint))
+			w := newWorld(t, aService("web", nodePort(30080), externalLocal, internalLocal),
+				aSlice("web-1", tc.endpoint))
 			require.Equal(t, tc.want, w.routes("web").External.Empty)
 			require.Equal(t, tc.want, w.routes("web").ClusterIP.Empty)
 			require.Equal(t, model.Reject, w.routes("web").ExternalFromNode.Empty)
@@ -108,7 +127,8 @@ func TestHasAny(t *testing.T) {
 		require.Equal(t, model.Reject, w.routes("web").ClusterIP.Empty)
 	})
 	t.Run("S25 each port and family for itself", func(t *testing.T) {
-		w := newWorld(t, aService("web", clusterIPs("10.0.0.1", "fd00::1"), internalLocal, ports(tcp("http", 80), tcp("admin", 81))),
+		w := newWorld(t, aService("web", clusterIPs("10.0.0.1", "fd00::1"), internalLocal,
+			ports(tcp("http", 80), tcp("admin", 81))),
 			aSlice("web-1", ep("10.1.0.2", onNode(other))))
 		http, admin := w.mustService("web").Ports[0], w.mustService("web").Ports[1]
 		require.Equal(t, model.Drop, http.RoutesIPv4.ClusterIP.Empty)
@@ -134,11 +154,18 @@ func TestLocalTrafficDetectors(t *testing.T) {
 		bridge, prefix string
 	}{
 		{"S30 none", DetectLocal{}, []nodeOption{podCIDRs("10.1.2.0/24")}, not, not, nil, "", ""},
-		{"S30 cluster CIDRs of both families", DetectLocal{ClusterCIDRs: []netip.Prefix{v6, v4}}, nil, detected, detected, []string{"10.1.0.0/16", "fd01::/16"}, "", ""},
-		{"S30 a missing cluster CIDR: no detector for that family", DetectLocal{ClusterCIDRs: []netip.Prefix{v4}}, nil, detected, not, []string{"10.1.0.0/16"}, "", ""},
-		{"S30 host bits of a cluster CIDR are cleared", DetectLocal{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/16"), v4}}, nil, detected, not, []string{"10.1.0.0/16"}, "", ""},
-		{"S30 the node's pod CIDRs", DetectLocal{NodeCIDR: true}, []nodeOption{podCIDRs("fd01:0:0:1::/64", "10.1.2.0/24")}, detected, detected, []string{"10.1.2.0/24", "fd01:0:0:1::/64"}, "", ""},
-		{"S30 a node with one pod CIDR", DetectLocal{NodeCIDR: true}, []nodeOption{podCIDRs("fd01:0:0:1::/64")}, not, detected, []string{"fd01:0:0:1::/64"}, "", ""},
+		{"S30 cluster CIDRs of both families", DetectLocal{ClusterCIDRs: []netip.Prefix{v6, v4}}, nil, detected,
+			detected, []string{"10.1.0.0/16", "fd01::/16"}, "", ""},
+		{"S30 a missing cluster CIDR: no detector for that family", DetectLocal{ClusterCIDRs: []netip.Prefix{v4}}, nil,
+			detected, not, []string{"10.1.0.0/16"}, "", ""},
+		{"S30 host bits of a cluster CIDR are cleared",
+			DetectLocal{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/16"), v4}}, nil, detected, not,
+			[]string{"10.1.0.0/16"}, "", ""},
+		{"S30 the node's pod CIDRs", DetectLocal{NodeCIDR: true},
+			[]nodeOption{podCIDRs("fd01:0:0:1::/64", "10.1.2.0/24")}, detected, detected,
+			[]string{"10.1.2.0/24", "fd01:0:0:1::/64"}, "", ""},
+		{"S30 a node with one pod CIDR", DetectLocal{NodeCIDR: true}, []nodeOption{podCIDRs("fd01:0:0:1::/64")}, not,
+			detected, []string{"fd01:0:0:1::/64"}, "", ""},
 		{"S30 a node that has none yet", DetectLocal{NodeCIDR: true}, nil, not, not, nil, "", ""},
 		{"S30 a bridge is for both families", DetectLocal{Bridge: "cbr0"}, nil, detected, detected, nil, "cbr0", ""},
 		{"S30 an interface prefix too", DetectLocal{InterfacePrefix: "veth"}, nil, detected, detected, nil, "", "veth"},
@@ -157,11 +184,14 @@ func TestLocalTrafficDetectors(t *testing.T) {
 	}
 
 	t.Run("S48 services follow the node's pod CIDRs", func(t *testing.T) {
-		w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}, dual, aService("api", clusterIPs("fd00::2")))
+		w := newWorldWith(t, Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}, dual,
+			aService("api", clusterIPs("fd00::2")))
 		require.Equal(t, []string{"set node", "set service ns/web"}, w.change(aNode(podCIDRs("10.1.2.0/24"))))
 		require.Equal(t, detected, w.mustService("web").Ports[0].RoutesIPv4.ClusterIP.Masquerade)
-		require.Equal(t, []string{"set node"}, w.change(aNode(podCIDRs("10.1.3.0/24"))), "another CIDR: the services stay")
-		require.Equal(t, []string{"set node", "set service ns/api", "set service ns/web"}, w.change(aNode(podCIDRs("fd01::/64"))))
+		require.Equal(t, []string{"set node"}, w.change(aNode(podCIDRs("10.1.3.0/24"))),
+			"another CIDR: the services stay")
+		require.Equal(t, []string{"set node", "set service ns/api", "set service ns/web"},
+			w.change(aNode(podCIDRs("fd01::/64"))))
 		require.Equal(t, not, w.mustService("web").Ports[0].RoutesIPv4.ClusterIP.Masquerade)
 		w.delete(aNode())
 		w.flush()

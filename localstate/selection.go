@@ -42,8 +42,8 @@ func (f endpointFlags) draining() bool {
 	return f&(flagReady|flagServing|flagTerminating) == flagServing|flagTerminating
 }
 
-// rules decide which sets an endpoint is in. All candidates of a port in one family are under the same ones: while these
-// stay the same, an endpoint that changes does not alter what another one is in.
+// rules decide which sets an endpoint is in. All candidates of a port in one family are under the same ones: while
+// these stay the same, an endpoint that changes does not alter what another one is in.
 type rules struct {
 	nodeName, zone string
 	topology       topology

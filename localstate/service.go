@@ -24,12 +24,13 @@ const (
 	defaultAffinityTimeout = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 )
 
-// serviceIntake is what is remembered of a Service object: the fields of a model.Service, and what that has no place for.
+// serviceIntake is what is remembered of a Service object: the fields of a model.Service, and what that has no place
+// for.
 //
 // Some fields of a model.Service follow from other objects, too: the ports' routes, the health check's counts, and
-// LoadBalancerSourceRanges, which may have VIPs beside the ranges. Of these, fields may hold anything: complete works them
-// out, and nothing else reads them. So, once the service has been handed over, fields is that very value, and there is
-// one copy of it.
+// LoadBalancerSourceRanges, which may have VIPs beside the ranges. Of these, fields may hold anything: complete works
+// them out, and nothing else reads them. So, once the service has been handed over, fields is that very value, and
+// there is one copy of it.
 type serviceIntake struct {
 	fields *model.Service
 	// ranges are the source ranges of the object (S8), without VIPs.
@@ -47,12 +48,14 @@ func (in *serviceIntake) external(f model.Family) bool { return in.externals[fam
 
 // saysTheSameAs tells whether two readings of a Service object agree.
 func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
-	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) && in.plain().Equal(o.plain())
+	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) && in.plain().
+		Equal(o.plain())
 }
 
 // plain returns the fields with nothing in those that follow from other objects.
 func (in *serviceIntake) plain() *model.Service {
-	return in.complete(make([][2]model.Routes, len(in.fields.Ports)), [2]int{}, func(model.Family) netip.Addr { return netip.Addr{} })
+	return in.complete(make([][2]model.Routes, len(in.fields.Ports)), [2]int{},
+		func(model.Family) netip.Addr { return netip.Addr{} })
 }
 
 // skipReason says why a Service gets no service proxy, or "" if it gets one (S1, S2).
@@ -101,7 +104,8 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 	}
 	spec := &obj.Spec
 	bad := func(field string, err error) {
-		log.Info("Ignoring an invalid value of a Service", "service", klog.KObj(obj), "field", field, "reason", err.Error())
+		log.Info("Ignoring an invalid value of a Service", "service", klog.KObj(obj), "field", field,
+			"reason", err.Error())
 	}
 
 	svc := &model.Service{
@@ -146,7 +150,8 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 func headlessFamilies(families []model.Family, spec *corev1.ServiceSpec) [2]bool {
 	var served [2]bool
 	for _, f := range families {
-		served[familyIndex(f)] = len(spec.IPFamilies) == 0 || slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String()))
+		served[familyIndex(f)] = len(spec.IPFamilies) == 0 ||
+			slices.Contains(spec.IPFamilies, corev1.IPFamily(f.String()))
 	}
 	return served
 }
@@ -274,7 +279,8 @@ func intakePolicies(in *serviceIntake, obj *corev1.Service, bad func(string, err
 	}
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		svc.SessionAffinityTimeout = defaultAffinityTimeout
-		if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+		if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil &&
+			*c.ClientIP.TimeoutSeconds > 0 {
 			svc.SessionAffinityTimeout = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
 		}
 	}
@@ -322,7 +328,8 @@ func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count
 // of local endpoints, by family; and the VIPs as allowed sources where a range holds the node's address. It returns
 // in.fields itself if that has it all already.
-func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]int, nodeIP func(model.Family) netip.Addr) *model.Service {
+func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]int,
+	nodeIP func(model.Family) netip.Addr) *model.Service {
 	old := in.fields
 	ports, check, ranges := old.Ports, old.HealthCheck, old.LoadBalancerSourceRanges
 	changed := false
@@ -334,8 +341,10 @@ func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]in
 			ports[i].RoutesIPv4, ports[i].RoutesIPv6 = r[0], r[1]
 		}
 	}
-	if check != nil && (check.LocalEndpointsIPv4 != localEndpoints[0] || check.LocalEndpointsIPv6 != localEndpoints[1]) {
-		check = &model.HealthCheck{NodePort: check.NodePort, LocalEndpointsIPv4: localEndpoints[0], LocalEndpointsIPv6: localEndpoints[1]}
+	if check != nil && (check.LocalEndpointsIPv4 != localEndpoints[0] ||
+		check.LocalEndpointsIPv6 != localEndpoints[1]) {
+		check = &model.HealthCheck{NodePort: check.NodePort, LocalEndpointsIPv4: localEndpoints[0],
+			LocalEndpointsIPv6: localEndpoints[1]}
 		changed = true
 	}
 	if len(in.ranges) > 0 {

@@ -19,8 +19,8 @@ import (
 // sliceKey names an EndpointSlice object.
 type sliceKey struct{ namespace, name string }
 
-// sliceIntake is what is remembered of an EndpointSlice. It is compact, because there are as many endpoints in slices as
-// the cluster has, and it is not written to once State.SetEndpointSlice has taken it in.
+// sliceIntake is what is remembered of an EndpointSlice. It is compact, because there are as many endpoints in slices
+// as the cluster has, and it is not written to once State.SetEndpointSlice has taken it in.
 type sliceIntake struct {
 	name    string // in the service's namespace
 	service *service
@@ -137,8 +137,8 @@ func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 		!slices.ContainsFunc(s.families, func(f model.Family) bool { return f.String() == string(obj.AddressType) })
 }
 
-// intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is what
-// was last read of the object, or nil: it saves the time of looking up what has not changed.
+// intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is
+// what was last read of the object, or nil: it saves the time of looking up what has not changed.
 func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old *sliceIntake) *sliceIntake {
 	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
@@ -146,7 +146,8 @@ func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old
 	}
 	bad := func(field string, i int, reason string) {
 		log.Info("Ignoring an invalid value of an EndpointSlice", "endpointSlice", klog.KObj(obj),
-			"service", obj.Labels[discoveryv1.LabelServiceName], "field", fmt.Sprintf("%s[%d]", field, i), "reason", reason)
+			"service", obj.Labels[discoveryv1.LabelServiceName], "field", fmt.Sprintf("%s[%d]", field, i),
+			"reason", reason)
 	}
 
 	s.ports = make([]slicePort, 0, len(obj.Ports))

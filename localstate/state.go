@@ -118,8 +118,8 @@ func (p Pending) Concerns(f model.Family) bool {
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }
 
-// Apply takes any of the objects that a State knows: it calls the Set method of the object's type or, if the object is gone,
-// the Delete method. An object of another type is an error, and so is none.
+// Apply takes any of the objects that a State knows: it calls the Set method of the object's type or, if the object is
+// gone, the Delete method. An object of another type is an error, and so is none.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
 	if isNil(object) {
 		return false, fmt.Errorf("no object, but a nil %T", object)
@@ -237,8 +237,8 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	return true
 }
 
-// DeleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it was
-// known.
+// DeleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it
+// was known.
 func (s *State) DeleteEndpointSlice(namespace, name string) bool {
 	old := s.slices[sliceKey{namespace, name}]
 	if old == nil {
@@ -285,7 +285,8 @@ func (s *State) dropSlice(old *sliceIntake) {
 
 // findSlice returns the place of a slice, or the one where it belongs and false.
 func (svc *service) findSlice(name string) (int, bool) {
-	return slices.BinarySearchFunc(svc.slices, name, func(o *sliceIntake, name string) int { return strings.Compare(o.name, name) })
+	return slices.BinarySearchFunc(svc.slices, name,
+		func(o *sliceIntake, name string) int { return strings.Compare(o.name, name) })
 }
 
 // slice returns the slice with a name, or nil.
@@ -296,7 +297,8 @@ func (svc *service) slice(name string) *sliceIntake {
 	return nil
 }
 
-// dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices goes (S19).
+// dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices goes
+// (S19).
 func (s *State) dropTriggers(svc *service, f model.Family) {
 	s.triggers[svc] = slices.DeleteFunc(s.triggers[svc], func(t trigger) bool { return t.family == f })
 }
