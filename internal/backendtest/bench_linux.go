@@ -9,8 +9,8 @@ import (
 type Bench struct {
 	Size ClusterSize
 	New  func() Backend
-	// Settle waits until the dataplane has done what it does in the background after a clean-up, so that it does not count for
-	// what is measured next; nil if there is no such thing.
+	// Settle waits until the dataplane has done what it does in the background after a clean-up, so that it does not
+	// count for what is measured next; nil if there is no such thing.
 	Settle func()
 }
 

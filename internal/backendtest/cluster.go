@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ClusterSize is a number of services, at most 65536, and of endpoints of each, at most 16. Service i has one port and pods of
-// its own.
+// ClusterSize is a number of services, at most 65536, and of endpoints of each, at most 16. Service i has one port and
+// pods of its own.
 type ClusterSize struct{ Services, Endpoints int }
 
 // Sizes returns sizes with the same number of endpoints of each service.
@@ -41,7 +41,8 @@ func (c ClusterSize) Endpoint(i, j int) *model.Endpoint {
 	if local {
 		pod = netip.AddrFrom4([4]byte{10, 244, byte(i / 100), 9})
 	}
-	return &model.Endpoint{Port: port, Target: netip.AddrPortFrom(pod, 8080), Sets: model.ClusterSet, Ready: true, Serving: true, Local: local}
+	return &model.Endpoint{Port: port, Target: netip.AddrPortFrom(pod, 8080), Sets: model.ClusterSet, Ready: true,
+		Serving: true, Local: local}
 }
 
 // Node returns the node of the cluster.
@@ -61,8 +62,8 @@ func (c ClusterSize) Describe(d Describer) {
 	}
 }
 
-// ReplaceEndpoint describes wave n of those in which one endpoint goes and another one comes, as when a pod is replaced; each
-// second wave takes it back.
+// ReplaceEndpoint describes wave n of those in which one endpoint goes and another one comes, as when a pod is
+// replaced; each second wave takes it back.
 func (c ClusterSize) ReplaceEndpoint(d Describer, n int) {
 	i := n / 2 * 7 % c.Services
 	gone, come := c.Endpoint(i, 3), c.Endpoint(i, 14)

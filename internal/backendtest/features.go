@@ -19,10 +19,12 @@ func EveryFeature() []any {
 		fm.Endpoint("default/dns:dns/UDP", "10.244.1.53:53").Local().Build(),
 
 		fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80).NoEndpoints().Build(),
-		fm.Service("default/elsewhere").DetectsLocalPods().ClusterIP("10.96.0.12").Port("http", 80).InternalLocal().Build(),
+		fm.Service("default/elsewhere").DetectsLocalPods().ClusterIP("10.96.0.12").Port("http", 80).InternalLocal().
+			Build(),
 
 		fm.Service("shop/front").DetectsLocalPods().ClusterIP("10.96.1.1").Port("https", 443).NodePort(30443).
-			ExternalIP("198.51.100.1").LoadBalancerIP("203.0.113.1").SourceRange("203.0.113.0/25", "203.0.113.64/26", "198.51.100.0/24").Build(),
+			ExternalIP("198.51.100.1").LoadBalancerIP("203.0.113.1").
+			SourceRange("203.0.113.0/25", "203.0.113.64/26", "198.51.100.0/24").Build(),
 		fm.Endpoint("shop/front:https/TCP", "10.244.2.7:8443").Build(),
 		fm.Endpoint("shop/front:https/TCP", "10.244.3.7:8443").Build(),
 
@@ -36,7 +38,8 @@ func EveryFeature() []any {
 		fm.Endpoint("shop/remote:http/TCP", "10.244.2.10:80").Build(),
 		fm.Endpoint("shop/remote:http/TCP", "10.244.3.10:80").Build(),
 
-		fm.Service("shop/sticky").DetectsLocalPods().ClusterIP("10.96.1.3", "fd00:96::3").Port("http", 80).NodePort(30081).
+		fm.Service("shop/sticky").DetectsLocalPods().ClusterIP("10.96.1.3", "fd00:96::3").Port("http", 80).
+			NodePort(30081).
 			ExternalLocal().Affinity(3 * time.Hour).Build(),
 		fm.Endpoint("shop/sticky:http/TCP", "10.244.1.9:80").Local().Build(),
 		fm.Endpoint("shop/sticky:http/TCP", "10.244.2.9:80").Build(),

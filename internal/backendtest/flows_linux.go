@@ -17,8 +17,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Flows makes new flows in a namespace in which a service, 10.96.255.1:80/UDP, has up to 12 endpoints, 10.1.0.1 to 10.1.0.12,
-// that answer for as long as the test runs, whether they belong to the service or not: what is lost was led nowhere.
+// Flows makes new flows in a namespace in which a service, 10.96.255.1:80/UDP, has up to 12 endpoints, 10.1.0.1 to
+// 10.1.0.12, that answer for as long as the test runs, whether they belong to the service or not: what is lost was led
+// nowhere.
 type Flows struct {
 	t        testing.TB
 	ns       netns.NsHandle
@@ -77,7 +78,8 @@ func (f *Flows) EndpointAddr(i int) *unix.SockaddrInet4 {
 
 // Service describes the service.
 func (f *Flows) Service() *model.Service {
-	return &model.Service{Name: model.ServiceName{Namespace: "default", Name: "dns"}, ClusterIPs: []netip.Addr{netip.AddrFrom4(f.VIP().Addr)},
+	return &model.Service{Name: model.ServiceName{Namespace: "default", Name: "dns"},
+		ClusterIPs: []netip.Addr{netip.AddrFrom4(f.VIP().Addr)},
 		Ports: []model.ServicePort{{Name: "dns", Protocol: model.UDP, Port: 80,
 			RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true})}}}
 }
@@ -85,8 +87,9 @@ func (f *Flows) Service() *model.Service {
 // Endpoint describes the i-th endpoint, from 1 to 12, as one of the service.
 func (f *Flows) Endpoint(i int) *model.Endpoint {
 	s := f.Service()
-	return &model.Endpoint{Port: s.PortName(s.Ports[0]), Target: netip.AddrPortFrom(netip.AddrFrom4(f.EndpointAddr(i).Addr), EndpointPort),
-		Sets: model.ClusterSet, Ready: true, Serving: true}
+	return &model.Endpoint{Port: s.PortName(s.Ports[0]),
+		Target: netip.AddrPortFrom(netip.AddrFrom4(f.EndpointAddr(i).Addr), EndpointPort),
+		Sets:   model.ClusterSet, Ready: true, Serving: true}
 }
 
 // Describe describes a node, and the service with its first n endpoints.
@@ -98,8 +101,8 @@ func (f *Flows) Describe(d Describer, n int) {
 	}
 }
 
-// Resize changes the service that Describe gave 3 endpoints: to 12 and back, and at each second round another endpoint in
-// place of one that is there. It comes to all that it does within 36 rounds.
+// Resize changes the service that Describe gave 3 endpoints: to 12 and back, and at each second round another endpoint
+// in place of one that is there. It comes to all that it does within 36 rounds.
 func (f *Flows) Resize(d Describer, round int) {
 	if i := 4 + round/2%9; round%2 == 0 {
 		d.DeleteEndpoint(f.Endpoint(1 + round%3).Key())
@@ -155,12 +158,12 @@ func isAnswered(fd int) bool {
 	}
 }
 
-// NoneIsLostDuring does something in a loop, on a thread in the namespace, while it makes new flows, one after the other, each
-// from a port of its own: 10,000, and on until the loop has been gone through often enough. No flow may be lost; one that is
-// not answered within 10 s is.
+// NoneIsLostDuring does something in a loop, on a thread in the namespace, while it makes new flows, one after the
+// other, each from a port of its own: 10,000, and on until the loop has been gone through often enough. No flow may be
+// lost; one that is not answered within 10 s is.
 //
-// KPL_FLOWS=200000 makes as many as a backend is meant to bear; that takes half a minute on two cores that have nothing else
-// to do.
+// KPL_FLOWS=200000 makes as many as a backend is meant to bear; that takes half a minute on two cores that have nothing
+// else to do.
 func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.t.Context())
@@ -183,7 +186,8 @@ func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 		}()
 	}()
 	made, lost := 0, 0
-	for n := Number(f.t, "KPL_FLOWS", 10000); ctx.Err() == nil && lost < 3 && (made < n || rounds.Load() < enough && made < 100*n); made++ {
+	for n := Number(f.t, "KPL_FLOWS", 10000); ctx.Err() == nil && lost < 3 &&
+		(made < n || rounds.Load() < enough && made < 100*n); made++ {
 		if !f.Flow(made, f.VIP()) {
 			lost++
 		}

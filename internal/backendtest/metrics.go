@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Metrics returns the values of counters and gauges whose names begin with a prefix, by the rest of the name and the values of
-// the labels: "last IPv4 nat".
+// Metrics returns the values of counters and gauges whose names begin with a prefix, by the rest of the name and the
+// values of the labels: "last IPv4 nat".
 func Metrics(t testing.TB, g prometheus.Gatherer, prefix string) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()

@@ -1,8 +1,8 @@
 // Package manifest reads the cluster objects that matter to a service proxy from texts of the kind that kubectl prints:
 // YAML or JSON, any number of documents, Lists too. It is the reader of packages watch and fakemodel.
 //
-// [Documents] takes a text apart, [Document.Objects] a document, and [Object.Decode] decodes an object, so that a caller
-// can stop in between, go on after an error, and need not decode what it has decoded before.
+// [Documents] takes a text apart, [Document.Objects] a document, and [Object.Decode] decodes an object, so that a
+// caller can stop in between, go on after an error, and need not decode what it has decoded before.
 package manifest
 
 import (
@@ -26,9 +26,9 @@ type Document struct {
 	JSON   bool // Text is JSON; otherwise it is YAML
 }
 
-// Documents returns the documents of a text that have content: anything but space, comments and directives. JSON values may
-// follow one another without a separator. With an error, the document has nothing but its number; what comes after it is
-// returned too, unless it is JSON, which has no separators to go on from.
+// Documents returns the documents of a text that have content: anything but space, comments and directives. JSON values
+// may follow one another without a separator. With an error, the document has nothing but its number; what comes after
+// it is returned too, unless it is JSON, which has no separators to go on from.
 func Documents(text []byte) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // Windows editors begin files so
@@ -55,7 +55,8 @@ func Documents(text []byte) iter.Seq2[Document, error] {
 				more = number(Document{}, err)
 			case len(body) == 0:
 			case bytes.IndexByte(chunk, 0) >= 0:
-				more = number(Document{}, errors.New("it has NUL bytes: it was not written completely, or is not UTF-8"))
+				more = number(Document{}, errors.New(
+					"it has NUL bytes: it was not written completely, or is not UTF-8"))
 			case body[0] == '{' || body[0] == '[':
 				more = jsonDocuments(body, number)
 			case endsBefore(chunk):
@@ -89,8 +90,8 @@ func endsBefore(document []byte) bool {
 	return len(content(after)) > 0
 }
 
-// jsonDocuments yields JSON values, and returns false if the caller wants no more. What looks like JSON may be a document of
-// YAML in flow style.
+// jsonDocuments yields JSON values, and returns false if the caller wants no more. What looks like JSON may be a
+// document of YAML in flow style.
 func jsonDocuments(text []byte, yield func(Document, error) bool) bool {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for first := true; ; first = false {

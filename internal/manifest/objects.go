@@ -27,12 +27,13 @@ type Object struct {
 type OtherKindError struct{ metav1.TypeMeta }
 
 func (e *OtherKindError) Error() string {
-	return fmt.Sprintf("unknown kind %q: want v1 Service, discovery.k8s.io/v1 EndpointSlice, v1 Node or networking.k8s.io/v1 ServiceCIDR",
+	return fmt.Sprintf("unknown kind %q: want v1 Service, discovery.k8s.io/v1 EndpointSlice, v1 Node or "+
+		"networking.k8s.io/v1 ServiceCIDR",
 		e.APIVersion+" "+e.Kind)
 }
 
-// Objects returns the object of a document or the items of a List, and nil if the document is null. With strict, a key that is
-// there twice is an error.
+// Objects returns the object of a document or the items of a List, and nil if the document is null. With strict, a key
+// that is there twice is an error.
 func (d Document) Objects(strict bool) ([]Object, error) {
 	data := d.Text
 	if !d.JSON {
@@ -85,8 +86,9 @@ func (d Document) Objects(strict bool) ([]Object, error) {
 	return objects, nil
 }
 
-// Decode returns the object, in namespace "default" if it should have one and does not. The error is an [OtherKindError] if
-// the object is to be skipped. With strict, an unknown field and a key that is there twice are errors.
+// Decode returns the object, in namespace "default" if it should have one and does not. The error is an
+// [OtherKindError] if the object is to be skipped. With strict, an unknown field and a key that is there twice are
+// errors.
 func (o Object) Decode(strict bool) (metav1.Object, error) {
 	t := metav1.TypeMeta{}
 	if err := utiljson.Unmarshal(o.JSON, &t); err != nil {
@@ -118,7 +120,8 @@ func (o Object) Decode(strict bool) (metav1.Object, error) {
 	return object, nil
 }
 
-// DefaultNamespace gives the object the namespace "default" if it should have one and does not, and none if it should not.
+// DefaultNamespace gives the object the namespace "default" if it should have one and does not, and none if it should
+// not.
 func DefaultNamespace(object metav1.Object) {
 	switch object.(type) {
 	case *corev1.Service, *discoveryv1.EndpointSlice:

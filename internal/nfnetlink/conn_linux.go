@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a netlink socket. The kernel handles nf_tables' and conntrack's messages in the system call that sends them, and
-// goes on with a dump in those that read it: answers are there, nothing waits for them. It is for one goroutine at a time.
+// Conn is a netlink socket. The kernel handles nf_tables' and conntrack's messages in the system call that sends them,
+// and goes on with a dump in those that read it: answers are there, nothing waits for them. It is for one goroutine at
+// a time.
 type Conn struct {
 	conn *netlink.Conn
 	raw  syscall.RawConn
@@ -25,7 +26,8 @@ type Config struct {
 	// NetNS is a file descriptor of the network namespace. 0: the calling thread's.
 	NetNS int
 	// SendBuffer and ReceiveBuffer are the sizes of the socket's buffers in bytes, beyond the system's limits where the
-	// process may go beyond them. A batch has to fit into the one, the answers to it into the other. 0: the system's default.
+	// process may go beyond them. A batch has to fit into the one, the answers to it into the other. 0: the system's
+	// default.
 	SendBuffer, ReceiveBuffer int
 }
 
@@ -127,8 +129,8 @@ func (c *Conn) read(fd int) (int, error) {
 	}
 }
 
-// Wait waits for messages that come unasked, after Join. They are valid until the next call. ENOBUFS means that some were
-// lost; os.ErrClosed comes after Close.
+// Wait waits for messages that come unasked, after Join. They are valid until the next call. ENOBUFS means that some
+// were lost; os.ErrClosed comes after Close.
 func (c *Conn) Wait() ([]byte, error) {
 	var n int
 	var err error
@@ -141,7 +143,8 @@ func (c *Conn) Wait() ([]byte, error) {
 	return c.recv[:n], err
 }
 
-// drain throws away what is there. The kernel refuses a new dump as long as an earlier one has not been read to its end.
+// drain throws away what is there. The kernel refuses a new dump as long as an earlier one has not been read to its
+// end.
 func (c *Conn) drain() {
 	for {
 		if _, err := c.receive(); err != nil && err != unix.ENOBUFS {
@@ -185,8 +188,8 @@ func (e *Error) Unwrap() error { return e.Errno }
 // ErrInterrupted is returned by [Conn.Dump] if the list changed while it was read.
 var ErrInterrupted = errors.New("the list changed while it was read")
 
-// Dump sends a request for a list and calls f with each message of the answer, until f returns an error. It fails with an
-// [*Error] if the kernel refuses the request, and then f has not been called.
+// Dump sends a request for a list and calls f with each message of the answer, until f returns an error. It fails with
+// an [*Error] if the kernel refuses the request, and then f has not been called.
 func (c *Conn) Dump(request *Builder, f func(Message) error) error {
 	if err := c.Send(request.Buf); err != nil {
 		return err

@@ -80,7 +80,8 @@ func TestADumpThatEndsEarlyIsNoBurdenToTheNext(t *testing.T) {
 	c := dial(t, testns.New(t))
 	var names []string
 	for i := range 2000 { // more than one read
-		names = append(names, "a-table-with-a-long-name-"+string(rune('a'+i%26))+string(rune('a'+i/26%26))+string(rune('a'+i/676)))
+		names = append(names, "a-table-with-a-long-name-"+string(rune('a'+i%26))+string(rune('a'+i/26%26))+
+			string(rune('a'+i/676)))
 	}
 	for len(names) > 0 {
 		tables(t, c, names[:200]...)

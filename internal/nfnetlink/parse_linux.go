@@ -50,8 +50,8 @@ func (m Message) Attributes() iter.Seq2[uint16, []byte] {
 	return Attributes(m.Data[min(nfgenLen, len(m.Data)):])
 }
 
-// Failure returns the error that a message of type NLMSG_ERROR or NLMSG_DONE carries, 0 if it is an acknowledgement, and
-// the kernel's explanation if there is one.
+// Failure returns the error that a message of type NLMSG_ERROR or NLMSG_DONE carries, 0 if it is an acknowledgement,
+// and the kernel's explanation if there is one.
 func (m Message) Failure() (syscall.Errno, string) {
 	if m.Type == unix.NLMSG_DONE {
 		return errno(m.Data), ""

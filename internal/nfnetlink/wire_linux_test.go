@@ -53,7 +53,8 @@ func TestWhatIsBuiltIsReadBack(t *testing.T) {
 	require.Len(t, attributes, 3)
 	assert.Equal(t, []attribute{{1, "odd\x00"}, {2, "\x01\x02\x03\x04\x05"}}, attributes[:2])
 	assert.Equal(t, "odd", CString([]byte(attributes[0].value)))
-	assert.Equal(t, []attribute{{4, "\x12\x34"}, {5, "raw"}, {6, "\x12\x34\x56\x78"}}, attributesOf([]byte(attributes[2].value)))
+	assert.Equal(t, []attribute{{4, "\x12\x34"}, {5, "raw"}, {6, "\x12\x34\x56\x78"}},
+		attributesOf([]byte(attributes[2].value)))
 	for typ := range first.Attributes() {
 		assert.EqualValues(t, 1, typ, "a loop may end early")
 		break
@@ -84,7 +85,8 @@ func TestMalformedInput(t *testing.T) {
 	tooShort := append([]byte(nil), whole...)
 	binary.NativeEndian.PutUint32(tooShort, headerLen-1)
 	for name, input := range map[string][]byte{
-		"cut within the header": whole[:headerLen-1], "cut behind it": whole[:len(whole)-1], "longer than it is": tooLong,
+		"cut within the header": whole[:headerLen-1], "cut behind it": whole[:len(whole)-1],
+		"longer than it is":     tooLong,
 		"shorter than a header": tooShort, "rubbish behind a message": append(append([]byte(nil), whole...), 1, 2, 3),
 	} {
 		assert.ErrorContains(t, Messages(input, func(Message) error { return nil }), "malformed netlink message", name)
@@ -103,7 +105,8 @@ func TestFailureAndItsExplanation(t *testing.T) {
 		data := make([]byte, 4+before)
 		errno := -int32(unix.ENOENT)
 		binary.NativeEndian.PutUint32(data, uint32(errno))
-		binary.NativeEndian.PutUint32(data[4:], uint32(before)) // the header of the message that failed begins with its length
+		// the header of the message that failed begins with its length
+		binary.NativeEndian.PutUint32(data[4:], uint32(before))
 		return Message{Type: unix.NLMSG_ERROR, Flags: flags, Data: append(data, b.Buf...)}
 	}
 	for _, test := range []struct {
@@ -113,7 +116,8 @@ func TestFailureAndItsExplanation(t *testing.T) {
 		hint  string
 	}{
 		{"an acknowledgement", Message{Type: unix.NLMSG_ERROR, Data: make([]byte, 20)}, unix.Errno(0), ""},
-		{"without the message that failed", hint(unix.NLM_F_ACK_TLVS|unix.NLM_F_CAPPED, headerLen), unix.ENOENT, "no such thing"},
+		{"without the message that failed", hint(unix.NLM_F_ACK_TLVS|unix.NLM_F_CAPPED, headerLen), unix.ENOENT,
+			"no such thing"},
 		{"behind the message that failed", hint(unix.NLM_F_ACK_TLVS, headerLen+12), unix.ENOENT, "no such thing"},
 		{"no explanation announced", hint(0, headerLen), unix.ENOENT, ""},
 		{"cut short", Message{Type: unix.NLMSG_ERROR, Data: []byte{1, 2, 3, 4}}, unix.EBADMSG, ""},

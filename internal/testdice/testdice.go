@@ -15,7 +15,8 @@ type seeded struct{ r *rand.Rand }
 
 func (d seeded) Roll(n int) int { return d.r.IntN(n) }
 
-// Input is the input of a fuzz test as dice: each choice takes a byte of it. When it is used up, every choice is the first.
+// Input is the input of a fuzz test as dice: each choice takes a byte of it. When it is used up, every choice is the
+// first.
 type Input []byte
 
 // Roll implements [Dice].

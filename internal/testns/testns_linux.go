@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// Namespace is a network namespace without a name: threads and open files alone hold it, so that nothing is left when the
-// test process ends, however it does.
+// Namespace is a network namespace without a name: threads and open files alone hold it, so that nothing is left when
+// the test process ends, however it does.
 type Namespace struct {
 	t    testing.TB
 	fd   netns.NsHandle
