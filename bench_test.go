@@ -30,8 +30,8 @@ func (a *applied) Sync(ctx context.Context) error {
 }
 
 // BenchmarkOneEndpointChanged is the whole way, from the event of a source to the end of the Sync, goroutines included:
-// one endpoint of a service is replaced by another. The sinks do nothing with what they get; the full-state one asks what
-// changed.
+// one endpoint of a service is replaced by another. The sinks do nothing with what they get; the full-state one asks
+// what changed.
 func BenchmarkOneEndpointChanged(b *testing.B) {
 	for name, newSink := range map[string]func() sink.Sink{
 		"null": func() sink.Sink { return sink.Tee() },
@@ -53,8 +53,9 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 				ctx, cancel := context.WithCancel(klog.NewContext(b.Context(), logr.Discard()))
 				ended := make(chan error)
 				go func() {
-					ended <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: out, MinInterval: -1, ResyncInterval: -1,
-						State: localstate.Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}})
+					ended <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: out, MinInterval: -1,
+						ResyncInterval: -1,
+						State:          localstate.Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}})
 				}()
 				<-src.started
 				const versions = 2

@@ -19,8 +19,8 @@
 //   - Package [sigs.k8s.io/kube-proxy-lib/watch] has the sources: an API server, informers, files.
 //   - Package [sigs.k8s.io/kube-proxy-lib/localstate] is the only one that knows Kubernetes' semantics, and explains
 //     its decisions.
-//   - Package [sigs.k8s.io/kube-proxy-lib/remote] has localstate run elsewhere, once for many nodes, and the result sent
-//     here.
+//   - Package [sigs.k8s.io/kube-proxy-lib/remote] has localstate run elsewhere, once for many nodes, and the result
+//     sent here.
 //   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] helps a backend to find out what changed in what it renders.
 //
 // # Promises

@@ -43,7 +43,8 @@ func proxy(ctx context.Context, client kubernetes.Interface, backend sink.Sink) 
 	if err != nil {
 		return err
 	}
-	return kubeproxy.Run(ctx, kubeproxy.Options{Source: source, Sink: backend, State: localstate.Options{NodeName: "node-1"}})
+	return kubeproxy.Run(ctx, kubeproxy.Options{Source: source, Sink: backend,
+		State: localstate.Options{NodeName: "node-1"}})
 }
 
 // A whole proxy. The backend prints what it would tell its dataplane.
@@ -75,7 +76,8 @@ func TestReadmeShowsTheExample(t *testing.T) {
 	}
 }
 
-// A loop of one's own, for programs that have one already: what Run does, with health and metrics, in the simplest form.
+// A loop of one's own, for programs that have one already: what Run does, with health and metrics, in the simplest
+// form.
 func ExampleProgress() {
 	ctx := context.Background()
 	proxy := health.New(health.Options{}) // its handlers answer /healthz and /livez

@@ -18,9 +18,9 @@ type Feed interface {
 	Pending() localstate.Pending
 	Flush(localstate.Receiver) localstate.Changes
 	NoLocalEndpoints() localstate.NoLocalEndpoints
-	// Applied says how it went to apply what was last flushed: the error of Sync, or nil. It comes after every Flush: if
-	// that made no Sync necessary, the error is that of the last one. It is called from the goroutine that calls Flush,
-	// and must not wait.
+	// Applied says how it went to apply what was last flushed: the error of Sync, or nil. It comes after every Flush:
+	// if that made no Sync necessary, the error is that of the last one. It is called from the goroutine that calls
+	// Flush, and must not wait.
 	Applied(error)
 }
 

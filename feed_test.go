@@ -46,7 +46,8 @@ func TestAStateThatIsWorkedOutElsewhereIsFedToTheSink(t *testing.T) {
 		require.NoError(t, err)
 		f, rec := &byHand{State: state, started: make(chan struct{})}, &sink.Recorder{}
 		ctx, cancel := context.WithCancel(t.Context())
-		r, err := kubeproxy.New(ctx, kubeproxy.Options{Feed: f, Sink: rec, MinInterval: time.Second, ResyncInterval: -1})
+		r, err := kubeproxy.New(ctx, kubeproxy.Options{Feed: f, Sink: rec, MinInterval: time.Second,
+			ResyncInterval: -1})
 		require.NoError(t, err)
 		result := make(chan error, 1)
 		go func() { result <- r.Run(ctx) }()

@@ -30,7 +30,8 @@ type listed struct {
 
 // list returns the packages of the module, as they are built for an operating system.
 func list(t *testing.T, goos string) map[string]listed {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps",
+		"./...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -63,30 +64,39 @@ var layers = []struct {
 	{"model", nil},
 	{"diffstore", nil},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
-	{"localstate", []string{module + "/model", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2", "k8s.io/utils/"}},
+	{"localstate", []string{module + "/model", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
+		"k8s.io/utils/"}},
 	{"oracle", []string{module + "/model", module + "/sink"}},
-	{"page", []string{module + "/model", module + "/sink", module + "/localstate", module + "/health", module + "/oracle"}},
+	{"page", []string{module + "/model", module + "/sink", module + "/localstate", module + "/health",
+		module + "/oracle"}},
 	{"internal/manifest", []string{"k8s.io/api/", "k8s.io/apimachinery/", "sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
 	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
 	// IPVS filters and masquerades by nftables.
 	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/sysctl",
-		module + "/backends/internal/", module + "/backends/frontend", module + "/backends/nft/dataplane", "k8s.io/klog/v2",
-		"golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/", "github.com/prometheus/client_golang/"}},
+		module + "/backends/internal/", module + "/backends/frontend", module + "/backends/nft/dataplane",
+		"k8s.io/klog/v2",
+		"golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/",
+		"github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/frontend", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
-	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/backends/frontend",
+	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr",
+		module + "/backends/frontend",
 		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/"}},
-	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/", module + "/backends/frontend",
+	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
+		module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/vishvananda/netns",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
-	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink", "k8s.io/klog/v2",
+	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink",
+		"k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
-	{"nodeaddr", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/vishvananda/", "golang.org/x/sys/"}},
-	{"remote", []string{module, "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/",
+	{"nodeaddr", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/vishvananda/",
+		"golang.org/x/sys/"}},
+	{"remote", []string{module, "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
+		"github.com/prometheus/client_golang/",
 		"google.golang.org/grpc", "google.golang.org/protobuf/"}},
 	{"health", []string{module + "/model", module + "/sink", "github.com/prometheus/client_golang/"}},
 	{"", []string{module + "/", "k8s.io/api/", "k8s.io/klog/v2", "github.com/prometheus/client_golang/"}},
@@ -127,7 +137,8 @@ func TestLayers(t *testing.T) {
 	for _, layer := range layers {
 		for _, prefix := range layer.imports {
 			ours := prefix == "" || strings.HasPrefix(prefix, module)
-			assert.True(t, ours || made[rule{layer.folder, prefix}], "nothing in %q imports %q any more", layer.folder, prefix)
+			assert.True(t, ours || made[rule{layer.folder, prefix}], "nothing in %q imports %q any more", layer.folder,
+				prefix)
 		}
 	}
 }
@@ -144,7 +155,8 @@ func TestLightPackagesStayLight(t *testing.T) {
 			if packages[dep].Standard {
 				continue
 			}
-			assert.True(t, slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(dep+"/", prefix+"/") }),
+			assert.True(t, slices.ContainsFunc(allowed,
+				func(prefix string) bool { return strings.HasPrefix(dep+"/", prefix+"/") }),
 				"%s depends on %s", path, dep)
 		}
 	}
@@ -154,7 +166,8 @@ func TestLightPackagesStayLight(t *testing.T) {
 func TestOnlyTestsTest(t *testing.T) {
 	for path, p := range list(t, "linux") {
 		folder, ours := strings.CutPrefix(path+"/", module+"/")
-		if !ours || strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") || folder == "internal/backendtest/" {
+		if !ours || strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") ||
+			folder == "internal/backendtest/" {
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -169,17 +182,20 @@ func TestOnlyTestsTest(t *testing.T) {
 func TestOnlyRemoteLinksGRPC(t *testing.T) {
 	for _, goos := range []string{"linux", "windows"} {
 		packages := list(t, goos)
-		require.True(t, slices.ContainsFunc(packages[module+"/remote"].Deps, func(dep string) bool { return dep == "google.golang.org/grpc" }))
+		require.True(t, slices.ContainsFunc(packages[module+"/remote"].Deps,
+			func(dep string) bool { return dep == "google.golang.org/grpc" }))
 		for path, p := range packages {
 			folder, ours := strings.CutPrefix(path+"/", module+"/")
 			if !ours || strings.HasPrefix(folder, "remote/") || slices.Contains(p.Deps, module+"/remote") {
 				continue
 			}
 			for _, dep := range p.Deps {
-				assert.False(t, strings.HasPrefix(dep+"/", "google.golang.org/grpc/"), "%s: %s links %s", goos, path, dep)
+				assert.False(t, strings.HasPrefix(dep+"/", "google.golang.org/grpc/"), "%s: %s links %s", goos, path,
+					dep)
 			}
 		}
-		for _, light := range []string{"", "/watch", "/localstate", "/sink", "/health", "/config", "/backends/nft", "/backends/iptables"} {
+		for _, light := range []string{"", "/watch", "/localstate", "/sink", "/health", "/config", "/backends/nft",
+			"/backends/iptables"} {
 			assert.NotContains(t, packages[module+light].Deps, module+"/remote", light)
 		}
 	}
@@ -250,7 +266,8 @@ func isEmbedded(d *ast.GenDecl, v *ast.ValueSpec) bool {
 	return ok && x.Name == "embed" && sel.Sel.Name == "FS"
 }
 
-// isConstant tells whether an expression makes something that nobody writes to: a sentinel error or a regular expression.
+// isConstant tells whether an expression makes something that nobody writes to: a sentinel error or a regular
+// expression.
 func isConstant(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {

@@ -34,7 +34,8 @@ const (
 func newMetrics() *metrics {
 	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricPrefix + name, Help: help, Buckets: buckets}, []string{labelFamily})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricPrefix + name, Help: help,
+			Buckets: buckets}, []string{labelFamily})
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, labels)
@@ -42,21 +43,29 @@ func newMetrics() *metrics {
 	changes := func(kind, object string) changeMetrics {
 		return changeMetrics{
 			pending: prometheus.NewGauge(prometheus.GaugeOpts{
-				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_pending", Help: "Services whose " + object + " changed since the last Sync began"}),
+				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_pending",
+				Help: "Services whose " + object + " changed since the last Sync began"}),
 			total: prometheus.NewCounter(prometheus.CounterOpts{
-				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total", Help: object + "s that came in changed"}),
+				Name: metricPrefix + "sync_proxy_rules_" + kind + "_changes_total",
+				Help: object + "s that came in changed"}),
 		}
 	}
 	return &metrics{
-		sync:        histogram("sync_proxy_rules_duration_seconds", "Duration of a Sync in seconds", syncBuckets),
-		syncFull:    histogram("sync_full_proxy_rules_duration_seconds", "Duration of a full resync in seconds", syncBuckets),
-		syncPartial: histogram("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds", syncBuckets),
-		programming: histogram("network_programming_duration_seconds", "Time from a change of pods to the end of the Sync that puts it in force in seconds", programmingBuckets()),
-		lastSync:    gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended", labelFamily),
-		lastQueued:  gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came", labelFamily),
-		noLocal:     gauge("sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
-		services:    changes("service", "Service object"),
-		endpoints:   changes("endpoint", "EndpointSlice object"),
+		sync: histogram("sync_proxy_rules_duration_seconds", "Duration of a Sync in seconds", syncBuckets),
+		syncFull: histogram("sync_full_proxy_rules_duration_seconds", "Duration of a full resync in seconds",
+			syncBuckets),
+		syncPartial: histogram("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds",
+			syncBuckets),
+		programming: histogram("network_programming_duration_seconds",
+			"Time from a change of pods to the end of the Sync that puts it in force in seconds", programmingBuckets()),
+		lastSync: gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended",
+			labelFamily),
+		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came",
+			labelFamily),
+		noLocal: gauge("sync_proxy_rules_no_local_endpoints_total",
+			"Service ports with a Local traffic policy and no endpoint on this node", labelPolicy, labelFamily),
+		services:  changes("service", "Service object"),
+		endpoints: changes("endpoint", "EndpointSlice object"),
 	}
 }
 

@@ -113,8 +113,8 @@ func (r *Runner) Run(ctx context.Context) error {
 }
 
 // Explain says what is known of a service, and why each endpoint is or is not used on this node, by the objects as they
-// are known now. It returns false if neither an object nor a slice of it is known, and with a Feed. The sink's Set and Delete methods
-// cannot call it: they are called while the state is locked.
+// are known now. It returns false if neither an object nor a slice of it is known, and with a Feed. The sink's Set and
+// Delete methods cannot call it: they are called while the state is locked.
 func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool) {
 	if r.cluster == nil {
 		return nil, false

@@ -45,7 +45,8 @@ func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 			return nil
 		})
 		src, other := newManual(), sink.Count(nil)
-		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(other, backend), MinInterval: -1, ResyncInterval: -1})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(other, backend), MinInterval: -1,
+			ResyncInterval: -1})
 		src.Synced()
 		synctest.Wait()
 		time.Sleep(50 * time.Millisecond) // so that no change comes together with a retry
@@ -59,7 +60,8 @@ func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 		assert.Equal(t, 1, full[model.IPv4], "the first Sync")
 		// After 0.1 s, 0.2 s ... 25.6 s, and then every 30 s.
 		assert.Equal(t, 1+9+8, full[model.IPv6])
-		assert.Zero(t, other.Calls.ForceResync.Load()+other.Calls.ResyncFailed.Load(), "the other sink of the Tee is well")
+		assert.Zero(t, other.Calls.ForceResync.Load()+other.Calls.ResyncFailed.Load(),
+			"the other sink of the Tee is well")
 		broken = false
 		mu.Unlock()
 		time.Sleep(time.Minute)
@@ -83,7 +85,8 @@ func TestASinkWithoutResyncFailedIsForcedAtTheRetry(t *testing.T) {
 			time.Sleep(75 * time.Millisecond)
 			synctest.Wait()
 		}
-		assert.Equal(t, []string{"SetService", "SetService", "ForceResync", "SetService", "SetService", "ForceResync", "SetService"},
+		assert.Equal(t, []string{"SetService", "SetService", "ForceResync", "SetService", "SetService", "ForceResync",
+			"SetService"},
 			ops(rec), "after 0.1 s, and after 0.2 s more")
 		require.NoError(t, stop())
 	})
@@ -130,11 +133,13 @@ func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		result := make(chan error, 1)
 		go func() {
-			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, Metrics: reg, ResyncInterval: -1,
-				OnPortError: func(e *sink.PortError) { events.add(e.Error()) }})
+			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, Metrics: reg,
+				ResyncInterval: -1,
+				OnPortError:    func(e *sink.PortError) { events.add(e.Error()) }})
 		}()
 		<-src.started
-		port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"}, Port: "http", Protocol: model.TCP}
+		port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"},
+			Port: "http", Protocol: model.TCP}
 		refused := func(reason string) error {
 			return errors.Join(&sink.PortError{Port: port, Family: model.IPv4, Err: errors.New(reason)})
 		}
@@ -143,7 +148,8 @@ func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
 		src.Synced()
 		synctest.Wait()
 		began := time.Now()
-		assert.Equal(t, health.Family{LastQueued: began, LastApplied: began, Healthy: true}, proxy.Family(model.IPv4), "it is applied")
+		assert.Equal(t, health.Family{LastQueued: began, LastApplied: began, Healthy: true}, proxy.Family(model.IPv4),
+			"it is applied")
 		count, err := testutil.GatherAndCount(reg, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 		require.NoError(t, err)
 		assert.Equal(t, 2, count)
@@ -159,7 +165,8 @@ func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
 		assert.Empty(t, taken(), "it is known")
 		assert.Empty(t, events.take())
 
-		rec.FailNext(refused("no memory"), errors.Join(&sink.FamilyError{Family: model.IPv4, Err: errors.New("down")}), refused("no memory"))
+		rec.FailNext(refused("no memory"), errors.Join(&sink.FamilyError{Family: model.IPv4, Err: errors.New("down")}),
+			refused("no memory"))
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		assert.Len(t, taken(), 1, "another error")

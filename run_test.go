@@ -65,7 +65,8 @@ func service(name, ip string) *corev1.Service {
 // slice has an endpoint on node-1 for each address.
 func slice(service string, addrs ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: service + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service + "-1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080)}},
 	}
@@ -181,7 +182,8 @@ func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, ops(rec))
 		assert.Equal(t, applied, proxy.Family(model.IPv4).LastApplied)
-		assert.True(t, proxy.Family(model.IPv4).OldestPending.IsZero(), "a change that alters nothing does not wait for anything")
+		assert.True(t, proxy.Family(model.IPv4).OldestPending.IsZero(),
+			"a change that alters nothing does not wait for anything")
 		require.NoError(t, stop())
 	})
 }
@@ -189,7 +191,8 @@ func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 func TestAFailedSyncIsTriedAgainWithGrowingPausesAndAFullResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second, RetryInterval: 5 * time.Second})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second,
+			RetryInterval: 5 * time.Second})
 		src.Synced()
 		synctest.Wait()
 		ops(rec)
@@ -271,7 +274,8 @@ func TestRunEndsWithAPermanentError(t *testing.T) {
 			m.Synced()
 		}, "sync: IPv6: no such kernel module"},
 		"of the source": {func(m *manual, _ *sink.Recorder) { m.ended <- cause }, "source: no such kernel module"},
-		"of a source that ends before it is synced": {func(m *manual, _ *sink.Recorder) { m.ended <- nil }, "source: it ended before everything was listed"},
+		"of a source that ends before it is synced": {func(m *manual, _ *sink.Recorder) { m.ended <- nil },
+			"source: it ended before everything was listed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -314,9 +318,12 @@ func TestWrongOptionsAreAllReported(t *testing.T) {
 func TestEveryKindOfObjectIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1, State: localstate.Options{NodeName: "node-1"}})
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}}}
-		cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "main"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/12"}}}
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1,
+			State: localstate.Options{NodeName: "node-1"}})
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1",
+			Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}}}
+		cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "main"},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/12"}}}
 		all := []metav1.Object{node, cidr, service("a", "10.96.0.1"), slice("a", "10.0.0.1"), &corev1.Pod{}}
 		src.Update(set(all...)...)
 		src.Synced()
@@ -341,8 +348,10 @@ func TestEveryKindOfObjectIsTakenIn(t *testing.T) {
 func TestHealthTellsFamiliesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, MinInterval: -1, RetryInterval: time.Hour})
-		v4, v6 := func() health.Family { return proxy.Family(model.IPv4) }, func() health.Family { return proxy.Family(model.IPv6) }
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, MinInterval: -1,
+			RetryInterval: time.Hour})
+		v4, v6 := func() health.Family { return proxy.Family(model.IPv4) },
+			func() health.Family { return proxy.Family(model.IPv6) }
 		assert.Equal(t, health.Family{Healthy: true}, v4(), "nothing has happened")
 		src.Update(set(service("four", "10.96.0.1"))...)
 		src.Update(set(service("six", "fd00::1"))...)
@@ -358,7 +367,8 @@ func TestHealthTellsFamiliesApart(t *testing.T) {
 		src.Update(set(slice("four", "10.0.0.1"), slice("six", "fd00:1::1"))...)
 		synctest.Wait()
 		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: queued, Healthy: true}, v4(), "it is applied")
-		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: first, OldestPending: queued, Healthy: true}, v6(), "it waits")
+		assert.Equal(t, health.Family{LastQueued: queued, LastApplied: first, OldestPending: queued, Healthy: true},
+			v6(), "it waits")
 		ops(rec)
 		_, err := rec.NextWave(t.Context()) // the retry
 		require.NoError(t, err)
@@ -373,7 +383,8 @@ func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
 		block := make(chan struct{})
 		slow := sink.NewFullState(func(context.Context, *sink.Snapshot) error { <-block; return nil })
-		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, slow), Health: proxy, MinInterval: time.Minute})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, slow), Health: proxy,
+			MinInterval: time.Minute})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		src.Synced()
 		synctest.Wait()
@@ -394,7 +405,8 @@ func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, reg := newManual(), &sink.Recorder{}, prometheus.NewPedanticRegistry()
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Metrics: reg, MinInterval: -1, State: localstate.Options{NodeName: "node-9"}})
+		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Metrics: reg, MinInterval: -1,
+			State: localstate.Options{NodeName: "node-9"}})
 		svc := service("a", "10.96.0.1")
 		svc.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		time.Sleep(time.Second)
@@ -438,7 +450,8 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 		}
 		assert.Equal(t, map[string]int{
 			"sync_proxy_rules_duration_seconds": 2, "sync_full_proxy_rules_duration_seconds": 2,
-			"sync_proxy_rules_last_timestamp_seconds": 2, "sync_proxy_rules_last_queued_timestamp_seconds": 1, // no IPv6 change came
+			// no IPv6 change came
+			"sync_proxy_rules_last_timestamp_seconds": 2, "sync_proxy_rules_last_queued_timestamp_seconds": 1,
 			"sync_proxy_rules_endpoint_changes_pending": 1, "sync_proxy_rules_endpoint_changes_total": 1,
 			"sync_proxy_rules_service_changes_pending": 1, "sync_proxy_rules_service_changes_total": 1,
 			"sync_proxy_rules_no_local_endpoints_total": 4,
@@ -461,7 +474,8 @@ func TestNetworkProgrammingLatencyEndsWithASuccessfulSync(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		changed := slice("a", "10.0.0.1")
-		changed.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().Format(time.RFC3339Nano)}
+		changed.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().
+			Format(time.RFC3339Nano)}
 		time.Sleep(2 * time.Second)
 		rec.FailNext(errors.New("down"))
 		src.Update(set(changed)...)
@@ -491,7 +505,8 @@ func TestNetworkProgrammingLatencyEndsWithASuccessfulSync(t *testing.T) {
 
 func TestMetricsThatAreTakenAreReported(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_sync_proxy_rules_service_changes_pending", Help: "other"})
+	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_sync_proxy_rules_service_changes_pending",
+		Help: "other"})
 	require.NoError(t, reg.Register(taken))
 	err := kubeproxy.Run(t.Context(), kubeproxy.Options{Source: newManual(), Sink: &sink.Recorder{}, Metrics: reg})
 	require.ErrorContains(t, err, "metrics: ")
@@ -516,13 +531,15 @@ func TestASinkThatFailsAtRandomLosesNothing(t *testing.T) {
 					return nil
 				})
 				src, rec := newManual(), &sink.Recorder{}
-				stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, flaky), MinInterval: time.Second, RetryInterval: 2 * time.Second})
+				stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, flaky), MinInterval: time.Second,
+					RetryInterval: 2 * time.Second})
 				src.Synced()
 				for range 200 {
 					name := fmt.Sprint("s", rng.IntN(5))
 					obj := set(service(name, "10.96.0."+name[1:]+"1"))[0]
 					if rng.IntN(2) == 0 {
-						obj = set(slice(name, fmt.Sprint("10.0.0.", rng.IntN(9)+1), fmt.Sprint("10.0.1.", rng.IntN(9)+1)))[0]
+						obj = set(slice(name, fmt.Sprint("10.0.0.", rng.IntN(9)+1),
+							fmt.Sprint("10.0.1.", rng.IntN(9)+1)))[0]
 					}
 					obj.Deleted = rng.IntN(3) == 0
 					src.Update(obj)

@@ -40,7 +40,8 @@ func startRunner(t *testing.T, opts kubeproxy.Options) (r *kubeproxy.Runner, sto
 func TestAFullResyncComesWhenItIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second, ResyncInterval: -1})
+		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second,
+			ResyncInterval: -1})
 		r.RequestResync()
 		time.Sleep(time.Minute)
 		assert.Empty(t, ops(rec), "not before everything is listed")
@@ -66,7 +67,8 @@ func TestAFullResyncComesWhenItIsAskedFor(t *testing.T) {
 func TestASyncComesWhenItIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Minute, ResyncInterval: -1})
+		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Minute,
+			ResyncInterval: -1})
 		src.Synced()
 		synctest.Wait()
 		ops(rec)
@@ -157,7 +159,8 @@ func TestNoObjectIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
 		_, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1})
-		src.Update(watch.Change{}, watch.Change{Object: (*corev1.Service)(nil)}, watch.Change{Object: (*corev1.Node)(nil), Deleted: true})
+		src.Update(watch.Change{}, watch.Change{Object: (*corev1.Service)(nil)},
+			watch.Change{Object: (*corev1.Node)(nil), Deleted: true})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		src.Synced()
 		synctest.Wait()
@@ -221,8 +224,10 @@ func TestTheNodesPodCIDRsAreNotWaitedForForEver(t *testing.T) {
 		timeout, after time.Duration
 		want           string
 	}{
-		"by default":          {0, 5 * time.Minute, `node "node-1" has no podCIDRs after 5m0s: local traffic cannot be detected`},
-		"as the options say":  {time.Second, time.Second, `node "node-1" has no podCIDRs after 1s: local traffic cannot be detected`},
+		"by default": {0, 5 * time.Minute,
+			`node "node-1" has no podCIDRs after 5m0s: local traffic cannot be detected`},
+		"as the options say": {time.Second, time.Second,
+			`node "node-1" has no podCIDRs after 1s: local traffic cannot be detected`},
 		"unless they say not": {-1, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
