@@ -19,13 +19,14 @@
 //
 // # What always holds
 //
-// Package localstate keeps to this, and backends may rely on it; who makes values by hand sees to it:
+// Package localstate guarantees this, and backends may rely on it. Programs that make values by hand have to guarantee
+// it themselves:
 //
 //   - An endpoint in a set serves, and one in the local set is on this node.
 //   - Where a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would
 //     leave this node nothing are ignored (S22). Then the local set is empty as well, and all routes of the port say
 //     Reject.
-//   - So an address of a service refuses everybody or nobody. Serving some sources and dropping others does occur.
+//   - So an address of a service refuses either everybody or nobody. It may serve some sources and drop others.
 //
 // # Making values
 //
@@ -34,11 +35,11 @@
 //
 // # Ownership
 //
-// Values are immutable once they have been handed over: whoever receives a *Service, *Endpoint or *Node may keep it for
-// ever and read it from any goroutine, and nobody may write to it. A change is a new value.
+// Values are immutable once they have been handed over: a receiver of a *Service, *Endpoint or *Node may keep it
+// forever and read it from any goroutine, and nobody may write to it. A change is a new value.
 //
 // # Compatibility
 //
-// The types are structs, so that a new field breaks nobody: use field names in literals. The JSON names are stable.
-// The package imports the standard library only.
+// The types are structs, so that new fields break nobody: use field names in literals. The JSON names are stable. The
+// package imports the standard library only.
 package model

@@ -38,10 +38,10 @@ type Endpoint struct {
 	Target netip.AddrPort `json:"target"`
 	// Node is the name of the node that the endpoint is on, "" if it is on none.
 	Node string `json:"node,omitempty"`
-	// Sets are the candidate sets that the endpoint belongs to. It may be none: a serving endpoint of a UDP port that
-	// this node sends nothing new to is handed over all the same, so that flows that it already has are left alone
-	// when stale ones are cleaned up (S40); and so is a draining endpoint of any port, if the source of the values is
-	// asked for those.
+	// Sets are the candidate sets that the endpoint belongs to. There may be none: a serving endpoint of a UDP port is
+	// handed over even if this node sends nothing new to it, so that the clean-up of stale flows leaves its existing
+	// ones alone (S40); and so is a draining endpoint of any port, if the source of the values is configured to include
+	// those.
 	Sets EndpointSets `json:"sets"`
 	// Local: the endpoint is on this node.
 	Local bool `json:"local"`
@@ -50,7 +50,8 @@ type Endpoint struct {
 	Ready       bool `json:"ready"`
 	Serving     bool `json:"serving"`
 	Terminating bool `json:"terminating"`
-	// Details is what people know the endpoint by. It is zero unless the source of the values is asked for it.
+	// Details identifies the endpoint for people. It is zero unless the source of the values is configured to fill it
+	// in.
 	Details Details `json:"details,omitzero"`
 }
 

@@ -14,10 +14,10 @@ import (
 //
 // The copy is in the form that the fields promise: the creation time is in UTC, without fractions of a second;
 // IPv4-mapped addresses and ranges are IPv4; external and load-balancer IPs and source ranges are sorted, without
-// duplicates; source ranges of a family for which one of them is a /0 are gone, for they restrict nothing (S8). Routes
-// that are wholly zero in a family that has a cluster IP are computed with [NewRoutes] from the policies and addresses
-// of the service, for a node that cannot detect local pods and a port that has endpoints; whoever knows more fills them
-// in.
+// duplicates; source ranges of a family for which one of them is a /0 are removed, because they restrict nothing (S8).
+// Routes that are wholly zero in a family that has a cluster IP are computed with [NewRoutes] from the policies and
+// addresses of the service, for a node that cannot detect local pods and a port that has endpoints; callers that know
+// more fill them in.
 //
 // The error joins everything that is wrong, each with the service's name and the field as it is called in JSON: an
 // empty name, an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a
@@ -177,7 +177,7 @@ func (p *problems) addressing(s *Service) {
 	case s.Headless && s.ExternalName != "":
 		p.add("headless", "a service with an external name is not headless")
 	case len(s.ClusterIPs) == 0 && !s.Headless && s.ExternalName == "":
-		p.add("clusterIPs", "there is none")
+		p.add("clusterIPs", "is empty")
 	case len(s.ClusterIPs) > 0 && s.Headless:
 		p.add("clusterIPs", "a headless service has none")
 	case len(s.ClusterIPs) > 0 && s.ExternalName != "":

@@ -39,7 +39,7 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 		{"no ports are fine", func(s *model.Service) { s.Ports = nil }, nil},
 		{"no names", func(s *model.Service) { s.Name = model.ServiceName{} },
 			[]string{"name.namespace: is empty", "name.name: is empty"}},
-		{"no cluster IP", func(s *model.Service) { s.ClusterIPs = nil }, []string{"clusterIPs: there is none"}},
+		{"no cluster IP", func(s *model.Service) { s.ClusterIPs = nil }, []string{"clusterIPs: is empty"}},
 		{"a headless service has no cluster IP", func(s *model.Service) {
 			s.ClusterIPs, s.Headless, s.Ports[0].NodePort, s.Ports[2].NodePort = nil, true, 0, 0
 		}, nil},

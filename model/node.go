@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// LocalPods says how a backend tells that a source is a pod of this node (S30). One way at most is set; with none, it
-// cannot be told and no route asks for it.
+// LocalPods says how a backend recognises pods of this node as a source (S30). At most one way is set; without any,
+// they cannot be recognised, and no route depends on it.
 type LocalPods struct {
 	// CIDRs hold the addresses of this node's pods; or of all pods of the cluster, which serves as well where pod
 	// traffic from other nodes keeps its source. A family without a CIDR has no detector.
@@ -51,7 +51,7 @@ type Node struct {
 	// LocalPods says how to tell that a source is a pod of this node.
 	LocalPods LocalPods `json:"localPods,omitzero"`
 	// NotEligible: load balancers should send no new traffic here, because the node is gone, is being deleted or is
-	// about to be removed by the cluster autoscaler (S39a). Nothing else changes for traffic that comes all the same.
+	// about to be removed by the cluster autoscaler (S39a). Traffic that comes anyway is served as before.
 	NotEligible bool `json:"notEligible,omitempty"`
 }
 

@@ -14,11 +14,11 @@ const (
 	// this node, or, where no endpoint is ready, those that still serve while they terminate (S21, S22).
 	ClusterSet EndpointSets = 1 << iota
 	// LocalSet is the set for traffic that must stay on the node: the ready endpoints of this node or, where there are
-	// none, those of this node that still serve while they terminate (S21). Topology hints do not touch it.
+	// none, those of this node that still serve while they terminate (S21). Topology hints do not apply to it.
 	LocalSet
 )
 
-// Has tells whether all the sets in x are in s. No set at all is never had.
+// Has tells whether all the sets in x are in s. Has(0) is false.
 func (s EndpointSets) Has(x EndpointSets) bool { return x != 0 && s&x == x }
 
 // String returns "Cluster", "Local", "Cluster,Local" or "-".
@@ -151,10 +151,10 @@ func (r Route) String() string {
 // in this order: traffic to the cluster IP; traffic to an external address from a pod of this node (Node.LocalPods);
 // from the node itself (an address of the node as source); from anywhere else.
 //
-// An external address is an external IP, a load-balancer VIP, or a node port. Traffic that is addressed to the
-// endpoint itself is none of a service proxy's business.
+// An external address is an external IP, a load-balancer VIP, or a node port. A service proxy does not deal with
+// traffic that is addressed to the endpoint itself.
 type Routes struct {
-	// ClusterIP is for traffic to the cluster IP, from wherever.
+	// ClusterIP is for traffic to the cluster IP, from anywhere.
 	ClusterIP Route `json:"clusterIP,omitzero"`
 	// External is for traffic to an external address from anywhere but this node and its pods.
 	External Route `json:"external,omitzero"`
@@ -197,10 +197,9 @@ type RoutePolicy struct {
 //	... from the node itself                Local    cluster    always      reject
 //
 // (1) with MasqueradeAll: always; else with a detector: unless the source is a pod of this node; else: never. The
-// traffic policy has no say in it.
+// traffic policy does not matter.
 //
-// (2) reject if no usable endpoint exists anywhere: there is nothing to wait for, so the client had better know at
-// once.
+// (2) reject if no usable endpoint exists anywhere: there is nothing to wait for, so the client is told at once.
 func NewRoutes(p RoutePolicy) Routes {
 	emptyLocal := Drop
 	if p.NoEndpoints {

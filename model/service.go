@@ -105,23 +105,23 @@ func (h HealthCheck) LocalEndpoints(f Family) int {
 	return 0
 }
 
-// Service is one service as this node has to provide it. Its endpoints are values of their own, see [Endpoint].
+// Service is one service as this node has to provide it. Its endpoints are separate values, see [Endpoint].
 type Service struct {
 	Name ServiceName `json:"name"`
-	// UID tells the service from an earlier one with its name; "" if it is not known.
+	// UID distinguishes the service from an earlier one with the same name; "" if it is not known.
 	UID string `json:"uid,omitempty"`
 	// Created is when the service was made, to the second and in UTC, as the Kubernetes API has it; the zero time if
 	// that is not known. Where services compete for an address, the older one keeps it.
 	Created time.Time `json:"created,omitzero"`
 	// Type and LoadBalancerClass are those of the object, for people and for extensions: everything that follows from
-	// them for traffic is in other fields. A service that is made by hand need not have a type.
+	// them for traffic is in other fields. A service made by hand needs no type.
 	Type ServiceType `json:"type,omitempty"`
 	// Headless services have no cluster IP and no routes: clients look up their endpoints, which are in the Cluster set
-	// while they are ready. There are such services only if the source of the values is asked for them.
+	// while they are ready. They exist only if the source of the values is configured to include them.
 	Headless          bool   `json:"headless,omitempty"`
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
 	// ExternalName is the DNS name that a service of type ExternalName stands for: it has neither addresses nor
-	// endpoints. There are such services only if the source of the values is asked for them.
+	// endpoints. They exist only if the source of the values is configured to include them.
 	ExternalName string `json:"externalName,omitempty"`
 	// Labels and Annotations are the object's own, for backends with extensions. Treat them as read-only.
 	Labels      map[string]string `json:"labels,omitempty"`
