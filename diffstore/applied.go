@@ -41,7 +41,7 @@ func (s *Store[K, L]) Seed(key K) L {
 	return e.applied
 }
 
-// Forget says that the dataplane holds nothing. Whoever reads what it really holds calls it before Seed.
+// Forget says that the dataplane holds nothing. Call it before Seed when the dataplane is read again.
 func (s *Store[K, L]) Forget() {
 	for _, e := range s.entries {
 		e.exists, e.unsure = false, false

@@ -6,15 +6,15 @@
 //
 // [Store.Get] is called for every key that is wanted, and its leaf is filled; [Store.Done] ends the description and
 // compares; [Store.Created], [Store.Updated], [Store.Changed] (both) and [Store.Deleted] are what is left to do, in key
-// order; [Store.Reset] takes it for done and begins the next wave. There are leaves for text, for values of any type
-// and for what has a JSON form; a type of one's own needs the two methods of [Leaf].
+// order; [Store.Reset] considers it applied and begins the next wave. There are leaves for text, for values of any type
+// and for values with a JSON form; your own type needs the two methods of [Leaf].
 //
-// Values are compared, not hashes of them, so that no change is ever mistaken for none.
+// Values themselves are compared, not hashes of them, so that no change is ever missed.
 //
 // # When applying fails
 //
-// The store compares with what the dataplane holds, not with what was wanted last. Whoever could not apply an entry
-// says so before Reset, and it is in the next diff, whether its value changes again or not:
+// The store compares with what the dataplane holds, not with what was wanted last. A caller that could not apply an
+// entry says so before Reset. The entry is then in the next diff, whether its value changes again or not:
 //
 //   - [Store.NotApplied] for one entry whose fate is not known: it may have happened, or half of it.
 //   - [Store.NotAppliedAll] for a whole wave of which that is so.
@@ -34,7 +34,7 @@
 // # What the dataplane holds at the start
 //
 // A new process finds the dataplane as an earlier one left it. [Store.Seed] tells the store, which then asks only for
-// what differs, deletions included. Somebody who reads the dataplane again later calls [Store.Forget], then Seed.
+// what differs, deletions included. To read the dataplane again later, call [Store.Forget], then Seed.
 //
 // # Cost
 //

@@ -11,8 +11,8 @@ type Change uint8
 const (
 	Unchanged Change = iota
 	Created          // to be created: it is wanted and not there
-	Updated          // to be updated: it is there with another value
-	Deleted          // to be deleted: it is there and not wanted
+	Updated          // to be updated: it exists with another value
+	Deleted          // to be deleted: it exists and is not wanted
 )
 
 // String returns "unchanged", "created", "updated" or "deleted".

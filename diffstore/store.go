@@ -132,7 +132,7 @@ func (s *Store[K, L]) Created() iter.Seq[*Entry[K, L]] {
 	return s.changes(func(c Change) bool { return c == Created })
 }
 
-// Updated returns the entries that are there with another value than the one that is wanted, ordered by key.
+// Updated returns the entries that exist with a value other than the wanted one, ordered by key.
 func (s *Store[K, L]) Updated() iter.Seq[*Entry[K, L]] {
 	return s.changes(func(c Change) bool { return c == Updated })
 }
@@ -142,7 +142,7 @@ func (s *Store[K, L]) Changed() iter.Seq[*Entry[K, L]] {
 	return s.changes(func(c Change) bool { return c == Created || c == Updated })
 }
 
-// Deleted returns the entries that are there and not wanted, ordered by key.
+// Deleted returns the entries that exist and are not wanted, ordered by key.
 func (s *Store[K, L]) Deleted() iter.Seq[*Entry[K, L]] {
 	return s.changes(func(c Change) bool { return c == Deleted })
 }
