@@ -15,10 +15,10 @@ type Change struct {
 }
 
 // ChangesSince yields the services that are not the same in old and in s, in the order of their names. What changed and
-// changed back in between is the same.
+// changed back in between does not count.
 //
-// The cost is that of what changed between the two, however large the cluster and however old the snapshot. That old is
-// nil means that everything in s is new. It may also be newer than s, which gives the way back, or a snapshot of
+// The cost is in proportion to what changed between the two, however large the cluster and however old the snapshot.
+// With a nil old everything in s is new. It may also be newer than s, which gives the way back, or a snapshot of
 // another [FullState]: then every service is looked at.
 func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	if old == nil {

@@ -20,8 +20,8 @@ func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.E
 func (e *FamilyError) Unwrap() error { return e.Err }
 
 // PortError is an error from Sync that concerns one service port in one IP family only: everything else is applied.
-// Sync may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors has
-// succeeded for all that goes by it: health, metrics, and the clean-up that follows. Its ports are tried again later.
+// Sync may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors counts
+// as successful for health, metrics and the clean-up that follows. The ports are retried later.
 type PortError struct {
 	Port   model.PortName
 	Family model.Family
@@ -35,8 +35,8 @@ func (e *PortError) Error() string {
 // Unwrap returns the error without the service port.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// PermanentError is an error from Sync that no retry can mend, such as a kernel without the feature that the sink is
-// built on. The runner ends with it. In a [PortError] it has no such effect.
+// PermanentError is an error from Sync that no retry can fix, such as a kernel without a feature that the sink needs.
+// Run ends with it. Inside a [PortError] it has no such effect.
 type PermanentError struct{ Err error }
 
 func (e *PermanentError) Error() string { return e.Err.Error() }

@@ -26,23 +26,23 @@ type FilterSink struct {
 type Keep struct {
 	// Service tells whether a service is passed on, with its endpoints.
 	Service func(*model.Service) bool
-	// Endpoint tells whether an endpoint of a service that is passed on is passed on as well. What the service says is
-	// not worked out anew: a route whose endpoints are all hidden is one with an empty set, and the counts of health
-	// checks include hidden endpoints.
+	// Endpoint tells whether an endpoint of a service that is passed on is passed on as well. The service itself is not
+	// recomputed: a route whose endpoints are all hidden has an empty set, and the counts of health checks include
+	// hidden endpoints.
 	Endpoint func(*model.Service, *model.Endpoint) bool
 }
 
 // Filter returns a Sink that passes on what is to be kept and hides everything else. An answer for a service or an
-// endpoint holds until that changes (for an endpoint, or its service) or [FilterSink.Ask] is called: it is asked for
-// again then, and only then. When the answer becomes another, the service with all its endpoints, or the endpoint,
-// comes or goes for the next sink.
+// endpoint holds until that changes (for an endpoint, or its service) or [FilterSink.Ask] is called; only then is it
+// asked for again. When the answer changes, the service with all its endpoints, or the endpoint, comes or goes for the
+// next sink.
 //
 // The calls of a wave are made to the next sink at Sync, in the order that [Sink] describes, and only those that change
-// something: whatever the order and the number of the calls before. Endpoints of a service that is not set are held
-// back until it is.
+// something, whatever the order and number of the calls before. Endpoints of a service that is not set are held back
+// until it is.
 //
 // The filter has to remember all services and endpoints, since any of them may have to come or go. It keeps the values
-// that it was given alive and needs, besides them, about 20 bytes for each endpoint of services with ten of them.
+// that it was given, and needs about 20 bytes more for each endpoint of services with ten of them.
 func Filter(next Sink, keep Keep) *FilterSink {
 	shown := map[model.ServiceName]*ServiceEntry{}
 	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: shown}

@@ -7,14 +7,14 @@ import (
 )
 
 // Forward passes every call on, the optional ones if the next sink has them: [NodeSetter], [Resyncer] and
-// [FailureResyncer]. Middleware embeds a *Forward, made by [NewForward], and overrides the methods that it is about:
+// [FailureResyncer]. Middleware embeds a *Forward, made by [NewForward], and overrides the methods that it changes:
 //
 //	type upperCase struct{ *sink.Forward }
 //
 //	func (u upperCase) SetService(s *model.Service) { u.Forward.SetService(upper(s)) }
 //
-// Embedding the [Sink] itself instead would hide what else the next sink can do: it would never hear of the node, and
-// never be asked to resync.
+// Embedding the [Sink] itself instead would hide the next sink's optional methods: it would never be told about the
+// node, and never be asked to resync.
 type Forward struct {
 	next Sink
 	err  error // of the last Sync

@@ -15,7 +15,7 @@ import (
 //
 //   - anything is different from the last snapshot: the node, a service or an endpoint, compared by value; or
 //   - the last call of it failed; or
-//   - a resync is asked for, with ForceResync, or because it has not succeeded yet.
+//   - a resync has been requested by ForceResync, or has not succeeded yet.
 //
 // Otherwise Sync returns nil at once. Every call gets a new snapshot. Sync returns what the callback returns.
 //
@@ -28,9 +28,9 @@ import (
 //
 // # Applying changes only
 //
-// A callback that succeeds remembers the snapshot, and the next time asks for [Snapshot.ChangesSince] that one. One
-// that fails does not, and loses nothing: the changes since the snapshot that it remembers have all that failed, and
-// what came later.
+// A callback that succeeds remembers the snapshot, and calls [Snapshot.ChangesSince] with it the next time. One that
+// fails does not remember it, and loses nothing: the changes since the remembered snapshot include what failed and what
+// came later.
 //
 // # Calls that do not keep the contract
 //

@@ -137,7 +137,7 @@ func (r *Recorder) ForceResync() { r.record(Call{Op: OpForceResync}) }
 // ResyncFailed implements [FailureResyncer].
 func (r *Recorder) ResyncFailed() { r.record(Call{Op: OpResyncFailed}) }
 
-// Sync implements [Sink]. It ends the wave and returns the error that FailNext asked for, or nil.
+// Sync implements [Sink]. It ends the wave and returns the error set by FailNext, or nil.
 func (r *Recorder) Sync(context.Context) error {
 	r.fed++
 	r.mu.Lock()

@@ -29,7 +29,7 @@ type state struct {
 	origin   *origin
 	revision uint64
 	// changes counts the entries that changed since the beginning; history has the names of the last of them, at most
-	// as many as there are services: whoever is behind by more compares everything, which costs no more by then.
+	// as many as there are services: a snapshot older than that is compared as a whole, which costs no more by then.
 	// Snapshots share history's array: it is appended to and cut at the front, and never written elsewhere.
 	changes uint64
 	history []model.ServiceName
