@@ -21,7 +21,7 @@ type ClientsetOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
-	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither asked for nor waited for.
+	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither listed nor waited for.
 	NoServiceCIDRs bool
 	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
 	// localstate.Options.

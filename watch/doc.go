@@ -4,8 +4,8 @@
 // # Which source
 //
 //   - [NewClientset] asks an API server. It has the server filter, and keeps no object in memory. This is what a proxy
-//     on a node wants.
-//   - [NewInformers] uses informers that the program has anyway, in a controller or an agent that does more than this.
+//     on a node needs.
+//   - [NewInformers] uses the program's own informers, in a controller or agent that has them anyway.
 //   - [NewFiles] and [NewFilesFS] read files of the kind that kubectl prints: for tests, demonstrations, clusters that
 //     are written down, and bug reports.
 //
@@ -14,11 +14,11 @@
 // # What all of them guarantee
 //
 // What the handler has been given when [Handler.Synced] is called is complete: every kind of object has been listed,
-// and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing is
-// taken for complete meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete
-// without them. An empty cluster is complete.
+// and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing counts
+// as complete meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete without
+// them. An empty cluster is complete.
 //
-// Nothing gets lost. What was deleted while the connection was down, or while a file could not be read, is delivered as
+// Nothing is lost. What was deleted while the connection was down, or while a file could not be read, is delivered as
 // deleted once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves,
 // or that becomes headless.
 //

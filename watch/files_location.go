@@ -64,8 +64,8 @@ func (l location) list() ([]string, error) {
 	return names, nil
 }
 
-// isFile tells whether the entry is a file, or a symbolic link to one. One whose link leads nowhere is none; one that
-// cannot be looked at is, and reading it will say why.
+// isFile tells whether the entry is a file, or a symbolic link to one. A broken link is not a file; one that cannot be
+// looked at is, and reading it will say why.
 func (l location) isFile(entry fs.DirEntry) bool {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.Type().IsRegular()

@@ -92,7 +92,7 @@ const notStartedHint = 30 * time.Second
 // serviceCIDRsGrace is how long Run waits for ServiceCIDRs once everything else has been listed.
 const serviceCIDRsGrace = 10 * time.Second
 
-// syncedPoll is how often Run looks whether the informers have told it everything.
+// syncedPoll is how often Run checks whether the informers have delivered everything.
 const syncedPoll = 20 * time.Millisecond
 
 // ServiceProxyName returns the option: what reads from the source takes the name from here.

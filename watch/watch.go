@@ -20,8 +20,8 @@ type Source interface {
 
 // Handler receives what a Source delivers. Calls may come from several goroutines at once.
 type Handler interface {
-	// Update hands over changes that belong together: nothing is put in force while only some of them are known.
-	// The objects are the source's own: the handler neither changes nor keeps them.
+	// Update hands over changes that belong together: nothing is applied while only some of them are known. The objects
+	// are the source's own: the handler neither changes nor keeps them.
 	Update(changes ...Change)
 	// Synced says that every object that existed when Run began has been handed over. It is called once for a Run, and
 	// an empty cluster is complete too.
