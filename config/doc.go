@@ -1,5 +1,5 @@
 // Package config reads, checks and writes the configuration file of kube-proxy, so that a program built on this library
-// can take kube-proxy's place with the file that is there.
+// can take kube-proxy's place with the existing file.
 //
 // # Versions
 //
@@ -13,7 +13,7 @@
 //
 //   - A file that is malformed, of an unknown version, or with a value of a wrong type is an error. All wrong values
 //     are named at once.
-//   - Fields that are unknown or there twice are warnings.
+//   - Unknown and duplicate fields are warnings.
 //   - Values that [Validate] finds wrong are an error that names all of them, or, if configHardFail is false, warnings;
 //     then the defaults are used in their place.
 //
