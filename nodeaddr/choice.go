@@ -23,7 +23,7 @@ type Choice struct {
 const primary = "primary"
 
 // Parse reads the form that kube-proxy's configuration has: a list of CIDRs, or "primary" alone. An empty list is all
-// addresses. The error names every element that is none; the choice then holds the others.
+// addresses. The error names every invalid element; the choice then holds the others.
 func Parse(list []string) (Choice, error) {
 	if len(list) == 1 && list[0] == primary {
 		return Choice{Primary: true}, nil
@@ -48,7 +48,7 @@ func Parse(list []string) (Choice, error) {
 	return c, errors.Join(errs...)
 }
 
-// Validate names the CIDRs that are none.
+// Validate returns an error that names the invalid CIDRs.
 func (c Choice) Validate() error {
 	var errs []error
 	for i, p := range c.CIDRs {
@@ -113,7 +113,7 @@ func (c Choice) contains(a netip.Addr) bool {
 	if all && !a.IsLinkLocalUnicast() {
 		return true
 	}
-	// A link-local address means something on one interface only: it has to be asked for.
+	// A link-local address means something on one interface only: it has to be chosen explicitly.
 	return slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool {
 		return p.Contains(a) && (!a.IsLinkLocalUnicast() || p.Addr().IsLinkLocalUnicast())
 	})

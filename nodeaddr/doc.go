@@ -3,9 +3,9 @@
 //
 //   - A [Choice] is what kube-proxy's configuration calls nodePortAddresses: address ranges, or "primary". [Parse]
 //     reads it.
-//   - [Addresses] is what a choice comes to on a host at some time: a plain value that a backend turns into rules.
-//   - A [Tracker] keeps them up to date: the kernel says when the host's addresses change, nobody polls.
+//   - [Addresses] is the result of a choice on a host at some time: a plain value that a backend turns into rules.
+//   - A [Tracker] keeps them up to date: the kernel reports changes of the host's addresses, so nothing polls.
 //
-// A [Host] is where addresses come from; [System] is this one, and [Fake] is for tests. On other systems than Linux the
-// addresses are read, but not followed.
+// A [Host] is where addresses come from; [System] is this one, and [Fake] is for tests. On systems other than Linux the
+// addresses are read once and not followed.
 package nodeaddr
