@@ -4,9 +4,9 @@
 // # What it is for
 //
 // The kernel decides where a flow goes once, when its first packet comes. A UDP flow has no end: while its client goes
-// on sending, it goes on to the endpoint that was chosen then, although that has long been gone; and one that began
-// before there was a rule for its service is never rewritten at all. A stale flow has to be deleted, and the next
-// packet makes a new one.
+// on sending, it goes on to the endpoint that was chosen then, even long after that endpoint has gone; and a flow that
+// began before its service had a rule is never rewritten at all. A stale flow has to be deleted, and the next packet
+// makes a new one.
 //
 // # What is stale
 //
@@ -22,18 +22,18 @@
 //
 // An endpoint serves here if it is [model.Endpoint.Serving] or in any of the endpoint sets; unlike in kube-proxy a flow
 // is not cut off from an endpoint that is not ready while new flows are sent to it (publishNotReadyAddresses). Where an
-// address and port is that of a service, a node port of the same number has no say.
+// address and port is that of a service, a node port of the same number does not matter.
 //
 // # How to use it
 //
-// Most backends need one line: [Wrap] makes a sink that passes everything on to the backend, and cleans up after it.
+// Most backends need one line: [Wrap] returns a sink that passes everything on to the backend and cleans up after it.
 // Others call [DeleteStale].
 //
 // # Guarantees
 //
 //   - Only UDP flows are ever deleted, one by one, each by its tuple and its ID, so that a flow that has just taken its
-//     place is left alone (but for the rare one to which the kernel gives the same ID). Flows in other conntrack zones
-//     than the default one are somebody else's and left alone.
+//     place is left alone (except for the rare one that gets the same ID from the kernel). Flows in conntrack zones
+//     other than the default one belong to somebody else and are left alone.
 //   - A clean-up is one pass over the table, however many services there are, and looks each flow up in constant time.
 //     The table is streamed: memory does not grow with the number of flows. After a small change the kernel shows only
 //     the flows concerned.

@@ -56,7 +56,7 @@ type familyState struct {
 	resync bool
 	failed bool // the last Sync, in this family
 
-	index    *index  // what is in force, from the first successful Sync on; until then nil
+	index    *index  // what is applied, from the first successful Sync on; until then nil
 	due      pending // what the next pass looks at
 	failures int     // passes that failed in a row
 	never    bool    // there is no table
@@ -79,7 +79,7 @@ var (
 // ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows
 // stale (S20): a serving endpoint that went, or came where there was none, a service with UDP ports that came or went,
 // or one that gained or lost an address, a port or a node port. What changed is remembered until a Sync succeeds for
-// the family. The pass judges by what is in force: by what was described at the last Sync that succeeded.
+// the family. The pass compares with what is applied: what was described at the last successful Sync.
 //
 // After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that came
 // or went, and for those to endpoints that went, up to four of them together. It looks at all flows after the first
