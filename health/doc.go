@@ -1,7 +1,6 @@
-// Package health knows how a running service proxy is doing, by IP family, and answers those who ask: /healthz for load
+// Package health keeps track of the health of a running service proxy, by IP family, and serves it: /healthz for load
 // balancers that send traffic to the node as a whole, and /livez for the kubelet (S39a).
 //
-// There is one [Proxy] for a running proxy. Who feeds it notes what happens: the root package's Run and Progress do,
-// and a loop of your own may. Everybody else asks: the handlers, [Proxy.Healthy], and [Proxy.Family] for the times
-// behind it.
+// A running proxy has one [Proxy]. The root package's Run and Progress update it, and a loop of your own can do so,
+// too. Everybody else reads it: through the handlers, [Proxy.Healthy], and [Proxy.Family] for the times behind them.
 package health

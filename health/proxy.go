@@ -69,8 +69,9 @@ func New(opts Options) *Proxy {
 	}
 }
 
-// SetDisconnected notes since when no server is there that says what to apply; the zero time: there is one. That is not
-// unhealthy, since what is applied stays and serves. It is in the answers.
+// SetDisconnected notes since when there has been no connection to a server that says what to apply; the zero time
+// means that there is one. A disconnected proxy is not unhealthy, because what is applied stays and serves, but the
+// answers say so.
 func (p *Proxy) SetDisconnected(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
