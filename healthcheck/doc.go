@@ -7,6 +7,5 @@
 //
 // The health of the proxy itself, /healthz and /livez, is in package health.
 //
-// It never fails a Sync: a port that cannot be opened does not hold up traffic. Headers, bodies, codes and Events are
-// kube-proxy's.
+// A port that cannot be opened does not fail Sync. Headers, bodies, codes and Events are kube-proxy's.
 package healthcheck

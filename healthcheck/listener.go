@@ -24,7 +24,7 @@ type listener struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-// Who asks is a load balancer: its requests are small and come from next door.
+// The clients are load balancers: their requests are small and come from nearby.
 const (
 	requestTimeout = 10 * time.Second
 	idleTimeout    = 2 * time.Minute

@@ -72,9 +72,9 @@ type ServicesOptions struct {
 // # When
 //
 // When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is
-// closed and the new one opened. Where only one family is in force, only that one is served anew. A port that cannot be
-// listened on leads to an Event with the reason FailedToStartServiceHealthcheck and is tried again at the next Sync
-// (S39); every address counts for itself, so that one which is taken does not keep the others closed.
+// closed and the new one opened. Where only one family is applied, only that one is updated. A port that cannot be
+// opened causes an Event with the reason FailedToStartServiceHealthcheck and is tried again at the next Sync (S39);
+// every address counts for itself, so that one which is taken does not keep the others closed.
 //
 // # Goroutines
 //
@@ -213,7 +213,7 @@ func (s *Services) deleteService(name model.ServiceName) {
 func (s *Services) Sync(ctx context.Context) error {
 	err := s.Forward.Sync(ctx)
 	failed4, failed6 := sink.FailedFamilies(err)
-	var families []model.Family // that are in force
+	var families []model.Family // that are applied
 	for _, f := range model.Families() {
 		if !(f == model.IPv4 && failed4 || f == model.IPv6 && failed6) {
 			families = append(families, f)
