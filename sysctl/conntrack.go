@@ -81,8 +81,8 @@ func countList(list string) (n int, ok bool) {
 
 const netfilter = "net/netfilter/nf_conntrack_"
 
-// Apply sets what is asked for. One thing that cannot be set does not keep the others from being set: the error joins
-// an [*Error] for each. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
+// Apply sets the parameters. If one cannot be set, the others are set all the same: the error joins an [*Error] for
+// each failure. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
 // average; it is never made smaller. It belongs to the machine and not to the network namespace, like the maximum, so
 // that both can be set from the machine's own namespace only. Elsewhere, on a node that is itself a container for
 // example, a maximum that is already as high as asked for is no error.
