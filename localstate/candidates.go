@@ -51,7 +51,7 @@ func (c *candidate) preferredTo(o *candidate) bool {
 }
 
 // handedOver tells whether the receiver gets to know a candidate: if it is in a set; on a UDP port, if it serves, so
-// that its flows are not taken for stale ones (S40); and while it drains, if that is asked for.
+// that its flows do not count as stale (S40); and while it drains, if that is enabled.
 func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol model.Protocol) bool {
 	switch {
 	case sets != 0:
@@ -63,7 +63,7 @@ func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol mod
 }
 
 // keptWithoutSets tells whether the receiver gets to know an endpoint that is in no set: on a UDP port if it serves
-// (S40), and while it drains if that is asked for.
+// (S40), and while it drains, if that is enabled.
 func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
 	return protocol == model.UDP && serving || wantsDraining && draining
 }

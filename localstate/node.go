@@ -165,8 +165,8 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 	return ips
 }
 
-// DeleteNode takes the deletion of a Node. What is known of this one stays in force, as in kube-proxy (S24); it is no
-// longer eligible for load balancers' traffic. It returns whether that is new.
+// DeleteNode takes the deletion of a Node. What is known of this node stays, as in kube-proxy (S24); it is no longer
+// eligible for load balancers' traffic. It returns whether that is new.
 func (s *State) DeleteNode(name string) bool {
 	if name != s.opts.NodeName || name == "" {
 		return false

@@ -23,14 +23,15 @@ type Options struct {
 	NodeIPs []netip.Addr
 	// NoExternalIPs programs no spec.externalIPs, for clusters that do not trust who may write them (S6).
 	NoExternalIPs bool
-	// DropAnnotations are keys of annotations that are not passed on, so that a change of them is no news: those that
-	// operators change all the time, for example. A key that ends in "/" stands for all that begin with it. The one
-	// with which kubectl remembers the whole object is never passed on.
+	// DropAnnotations are keys of annotations that are not passed on, so that changes of them do not count: for
+	// example, those that operators change all the time. A key that ends in "/" stands for all keys that begin with it.
+	// The annotation in which kubectl keeps the whole object is never passed on.
 	DropAnnotations []string
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
-	// EndpointDetails fills in [model.Endpoint]'s Details: what people know an endpoint by. It takes about as much
-	// memory again for each endpoint. The slices have to come with it: see EndpointDetails of watch.ClientsetOptions.
+	// EndpointDetails fills in [model.Endpoint]'s Details, which identify an endpoint for people. It takes about as
+	// much memory again for each endpoint. The slices have to come with it: see EndpointDetails of
+	// watch.ClientsetOptions.
 	EndpointDetails bool
 	// DrainingEndpoints hands over endpoints of all protocols while they serve the connections that they have and
 	// terminate, in no set, so that a receiver can tell one that drains from one that is gone (S57). Without it only
@@ -63,7 +64,7 @@ func (o Options) validate() error {
 	var errs []error
 	for _, f := range o.Families {
 		if f != model.IPv4 && f != model.IPv6 {
-			errs = append(errs, fmt.Errorf("families: %v is none", f))
+			errs = append(errs, fmt.Errorf("families: %v is invalid", f))
 		}
 	}
 	for _, a := range o.NodeIPs {

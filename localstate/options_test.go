@@ -21,7 +21,7 @@ func TestOptions(t *testing.T) {
 			ServiceProxyName: "mine", NoExternalIPs: true, MasqueradeAll: true,
 			DetectLocal: DetectLocal{NodeCIDR: true}}, nil},
 		{"a family that is none", Options{Families: []model.Family{model.IPv4, 5}},
-			[]string{"invalid options: families: Family(5) is none"}},
+			[]string{"invalid options: families: Family(5) is invalid"}},
 		{"two ways to detect local traffic", Options{
 			DetectLocal: DetectLocal{ClusterCIDRs: []netip.Prefix{cidr}, Bridge: "cbr0"}},
 			[]string{"more than one way"}},

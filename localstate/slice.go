@@ -85,7 +85,7 @@ func (s *sliceIntake) add(addr netip.Addr, flags endpointFlags, p unique.Handle[
 	s.hinted = s.hinted || flags&(flagNodeHints|flagZoneHints) != 0
 }
 
-// place is where an endpoint is and whom it is for. Many endpoints share one, unless their details are asked for.
+// place is where an endpoint is and whom it is for. Many endpoints share one, unless details are enabled.
 type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.

@@ -119,7 +119,7 @@ func (p Pending) Concerns(f model.Family) bool {
 func (s *State) Pending() Pending { return s.pending }
 
 // Apply takes any of the objects that a State knows: it calls the Set method of the object's type or, if the object is
-// gone, the Delete method. An object of another type is an error, and so is none.
+// gone, the Delete method. An object of another type is an error, and so is nil.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
 	if isNil(object) {
 		return false, fmt.Errorf("no object, but a nil %T", object)
