@@ -46,7 +46,7 @@ func (m Bench) firstSyncs(b *testing.B, end func(Backend)) {
 	}
 }
 
-// Waves measures waves of one change each, on a cluster that is in force.
+// Waves measures waves of one change each, on a cluster that is applied.
 func (m Bench) Waves(b *testing.B, describe func(d Describer, n int)) {
 	backend := m.described()
 	defer func() { check(b, backend.Close()) }()

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Describer is who is told what there is: a backend, or a model that is handed to one.
+// Describer receives the state: a backend, or a model that is handed to one later.
 type Describer interface {
 	SetNode(*model.Node)
 	SetService(*model.Service)

@@ -15,7 +15,7 @@ type Loaded struct {
 	Backend func() Backend
 }
 
-// During changes the model in a loop and lets the backend put it in force, see [Flows.NoneIsLostDuring].
+// During changes the model in a loop and lets the backend apply it, see [Flows.NoneIsLostDuring].
 func (l Loaded) During(change func(round int), enough int64) {
 	l.Flows.t.Helper()
 	l.Flows.NoneIsLostDuring(func(round int) error {

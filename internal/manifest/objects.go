@@ -33,7 +33,7 @@ func (e *OtherKindError) Error() string {
 }
 
 // Objects returns the object of a document or the items of a List, and nil if the document is null. With strict, a key
-// that is there twice is an error.
+// that occurs twice is an error.
 func (d Document) Objects(strict bool) ([]Object, error) {
 	data := d.Text
 	if !d.JSON {
@@ -87,8 +87,7 @@ func (d Document) Objects(strict bool) ([]Object, error) {
 }
 
 // Decode returns the object, in namespace "default" if it should have one and does not. The error is an
-// [OtherKindError] if the object is to be skipped. With strict, an unknown field and a key that is there twice are
-// errors.
+// [OtherKindError] if the object is to be skipped. With strict, an unknown field and a duplicate key are errors.
 func (o Object) Decode(strict bool) (metav1.Object, error) {
 	t := metav1.TypeMeta{}
 	if err := utiljson.Unmarshal(o.JSON, &t); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // Conn is a netlink socket. The kernel handles nf_tables' and conntrack's messages in the system call that sends them,
-// and goes on with a dump in those that read it: answers are there, nothing waits for them. It is for one goroutine at
-// a time.
+// and goes on with a dump in those that read it: the answers are there already, so nothing waits. It is for one
+// goroutine at a time.
 type Conn struct {
 	conn *netlink.Conn
 	raw  syscall.RawConn

@@ -84,7 +84,8 @@ func errno(b []byte) syscall.Errno {
 	return syscall.Errno(-int32(binary.NativeEndian.Uint32(b)))
 }
 
-// Attributes goes through the attributes in b: their types, without flags, and their values. It ends at what is none.
+// Attributes goes through the attributes in b: their types, without flags, and their values. It ends at the first
+// malformed one.
 func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= attrLen {

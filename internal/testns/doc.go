@@ -1,2 +1,2 @@
-// Package testns gives tests network namespaces of their own. It is empty on other systems than Linux.
+// Package testns gives tests network namespaces of their own. It is empty on systems other than Linux.
 package testns
