@@ -9,28 +9,27 @@
 //	EndpointSlice     for one node, computed     or a full-state callback
 //	Node              only for what changed      Sync(ctx) error
 //
-// There is no way back but an error. Every arrow is a package boundary, and each package is of use without the ones
-// left of it.
+// Nothing flows back but errors. Every arrow is a package boundary, and each package can be used without the ones to
+// its left.
 //
 //   - Package [sigs.k8s.io/kube-proxy-lib/model] holds the values: services, endpoints, and for every kind of traffic
-//     the decision what to do with it. Start here: a backend reads these and nothing else.
+//     the decision what to do with it. Start here: a backend reads nothing else.
 //   - Package [sigs.k8s.io/kube-proxy-lib/sink] has the interface that a backend implements, Sink, and its other form,
 //     a callback over the full state.
 //   - Package [sigs.k8s.io/kube-proxy-lib/watch] has the sources: an API server, informers, files.
 //   - Package [sigs.k8s.io/kube-proxy-lib/localstate] is the only one that knows Kubernetes' semantics, and explains
 //     its decisions.
-//   - Package [sigs.k8s.io/kube-proxy-lib/remote] has localstate run elsewhere, once for many nodes, and the result
-//     sent here.
-//   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] helps a backend to find out what changed in what it renders.
+//   - Package [sigs.k8s.io/kube-proxy-lib/remote] runs localstate elsewhere, once for many nodes, and sends the result
+//     here.
+//   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] tells a backend what changed in what it renders.
 //
 // # Promises
 //
-//   - Never a partial view. The first Sync comes when everything has been listed, and it comes for an empty cluster,
-//     too.
+//   - Never a partial view. The first Sync comes when everything has been listed, even if the cluster is empty.
 //   - The order of events does not matter.
 //   - No news is no work: a change that does not alter this node's result reaches no sink.
-//   - A failed apply loses nothing: what failed is tried again in full, after a growing pause; the rest goes on.
-//   - Cost follows change, whatever the size of the cluster.
+//   - A failed apply loses nothing: what failed is retried in full, with backoff; everything else goes on.
+//   - Cost is in proportion to what changes, never to the size of the cluster.
 //   - The library does not exit, panic on input, install signal handlers, read flags or hold globals. Run returns an
 //     error, and every goroutine ends with its context.
 //
@@ -40,7 +39,7 @@
 //
 // # Metrics
 //
-// Run has kube-proxy's metrics, by the same names and labels, for dashboards and alerts that exist:
+// Run has kube-proxy's metrics, with the same names and labels, so that existing dashboards and alerts work:
 //
 //	kubeproxy_sync_proxy_rules_duration_seconds{ip_family}            a Sync
 //	kubeproxy_sync_full_proxy_rules_duration_seconds{ip_family}       one that is a full resync
@@ -52,5 +51,6 @@
 //	kubeproxy_sync_proxy_rules_endpoint_changes_pending, _total
 //	kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy,ip_family}
 //
-// The backends, packages conntrack and health have those of theirs, for the same registerer.
+// The backends and packages conntrack and health have metrics of their own, for the same registerer. See docs/operate
+// in the repository.
 package kubeproxy

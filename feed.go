@@ -6,25 +6,25 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
-// Feed is a node-local state that is worked out elsewhere, for Options.Feed: Run hands it to the sink with all that it
-// promises, but works out nothing. Package remote has one, which gets it from a server.
+// Feed is a node-local state that is computed elsewhere, for Options.Feed: Run hands it to the sink and keeps all its
+// promises, but computes nothing itself. Package remote has one, which gets the state from a server.
 //
 // Pending, Flush and NoLocalEndpoints are those of localstate.State. They are called under the lock under which
 // [FeedHandler.Update] calls.
 type Feed interface {
-	// Run delivers until ctx ends, and then returns nil; or until it cannot go on, and then returns why. All that it
-	// started has ended when it returns.
+	// Run delivers until ctx ends, and then returns nil, or until it cannot go on, and then returns the reason. When it
+	// returns, everything that it started has ended.
 	Run(ctx context.Context, h FeedHandler) error
 	Pending() localstate.Pending
 	Flush(localstate.Receiver) localstate.Changes
 	NoLocalEndpoints() localstate.NoLocalEndpoints
-	// Applied says how it went to apply what was last flushed: the error of Sync, or nil. It comes after every Flush:
-	// if that made no Sync necessary, the error is that of the last one. It is called from the goroutine that calls
-	// Flush, and must not wait.
+	// Applied reports the outcome of applying what was last flushed: the error of Sync, or nil. It is called after
+	// every Flush; if that made no Sync necessary, with the error of the last one. It is called from the goroutine that
+	// calls Flush, and must not wait.
 	Applied(error)
 }
 
-// FeedHandler is told by a Feed what comes.
+// FeedHandler receives what a Feed delivers.
 type FeedHandler interface {
 	// Update calls a function, which changes the state, while nothing else uses it.
 	Update(change func())

@@ -67,13 +67,13 @@ func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
 			if !synced {
 				return errors.New("source: it ended before everything was listed")
 			}
-			// Nothing will change any more, but what is applied has to be kept so.
+			// Nothing will change any more, but what is applied still has to be maintained.
 		}
 	}
 }
 
-// ready tells whether the sink may be told anything: not before everything is listed, nor before it is known how to
-// tell which traffic is local. Once it is ready it stays so. The error is that the latter takes too long.
+// ready tells whether the sink may be called: not before everything is listed, nor before it is known how to detect
+// local traffic. Once ready, it stays ready. It returns an error if the latter takes too long.
 func (l *loop) ready(now time.Time) (bool, error) {
 	l.mu.Lock()
 	synced, awaits := l.synced, l.state.AwaitsNodeCIDR()
@@ -149,7 +149,7 @@ func later(a, b time.Time) time.Time {
 
 // step hands over what changed and does the work. It returns an error only if there is no point in going on.
 func (l *loop) step(ctx context.Context, due work) error {
-	work := max(due, work(l.asked.Swap(int32(nothing)))) // what is asked for from now on is for the next step
+	work := max(due, work(l.asked.Swap(int32(nothing)))) // later requests are for the next step
 	l.mu.Lock()
 	changed := l.state.Flush(l.opts.Sink)
 	l.progress.Flushed(changed, l.state.NoLocalEndpoints())
@@ -196,7 +196,7 @@ func (l *loop) applied(err error) {
 	}
 }
 
-// askForResync tells the sink how much of its memory the next Sync is to distrust.
+// askForResync tells the sink how much of its own record of the dataplane the next Sync must not trust.
 func (l *loop) askForResync(work work) {
 	all, _ := l.opts.Sink.(sink.Resyncer)
 	failed, _ := l.opts.Sink.(sink.FailureResyncer)

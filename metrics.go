@@ -57,7 +57,7 @@ func newMetrics() *metrics {
 		syncPartial: histogram("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds",
 			syncBuckets),
 		programming: histogram("network_programming_duration_seconds",
-			"Time from a change of pods to the end of the Sync that puts it in force in seconds", programmingBuckets()),
+			"Time from a change of pods to the end of the Sync that applies it in seconds", programmingBuckets()),
 		lastSync: gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended",
 			labelFamily),
 		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came",
@@ -77,7 +77,7 @@ func programmingBuckets() []float64 {
 	return append(buckets, prometheus.LinearBuckets(120, 30, 7)...)
 }
 
-// register registers all the metrics, and returns what takes them away again.
+// register registers all the metrics, and returns a function that unregisters them.
 func (m *metrics) register(r prometheus.Registerer) (unregister func(), err error) {
 	return registration.All(r, m.sync, m.syncFull, m.syncPartial, m.programming, m.lastSync, m.lastQueued, m.noLocal,
 		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total)
@@ -89,7 +89,7 @@ func (m *metrics) setPending(pending localstate.Pending) {
 	m.endpoints.pending.Set(float64(pending.Endpoints))
 }
 
-// synced notes a Sync that put a family in force.
+// synced notes a Sync that applied a family.
 func (m *metrics) synced(f model.Family, full bool, start, end time.Time, triggers []time.Time) {
 	label := f.String()
 	duration := end.Sub(start).Seconds()

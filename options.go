@@ -17,34 +17,33 @@ import (
 type Options struct {
 	// Source is where cluster objects come from.
 	Source watch.Source
-	// Feed is where the node-local state comes from if it is worked out elsewhere. Of State, Families is then all that
-	// counts.
+	// Feed is where the node-local state comes from if it is computed elsewhere. Of State, only Families counts then.
 	Feed Feed
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
-	// State configures the node-local state: the name of this node, IP families, local-traffic detection ... A
-	// ServiceProxyName comes from the source if that has one: it is an error to say another here.
+	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
+	// ServiceProxyName is taken from the source, if that has one; a different one here is an error.
 	State localstate.Options
 
-	// MinInterval is the least time between the end of one Sync and the start of the next (S43). What changes
-	// meanwhile is applied together; a change after a pause is applied at once. Default 1 s; negative: none.
+	// MinInterval is the minimum time between the end of one Sync and the start of the next (S43). Changes that come in
+	// between are applied together; a change after a pause is applied at once. Default 1 s; negative: none.
 	MinInterval time.Duration
-	// RetryInterval is the most time between a Sync that failed and its retry (S43). The first retry comes after
-	// MinInterval, or 100 ms if that is longer, and the pause doubles with every retry that fails. Changes do not wait
-	// for the retry, nor hurry it: they are handed over and applied wherever nothing has failed, see [sink.Sink].
-	// Default 30 s.
+	// RetryInterval is the maximum time between a failed Sync and its retry (S43). The first retry comes after
+	// MinInterval, or 100 ms if that is longer, and the pause doubles with every failed retry. Changes neither wait for
+	// the retry nor hasten it: where nothing has failed they are applied as they come, see [sink.Sink]. Default 30 s.
 	RetryInterval time.Duration
-	// ResyncInterval is the time between full resyncs: Sync is called although nothing changed, with ForceResync
-	// before it if the sink has that, to repair what others did to the dataplane. Default 1 h; negative: never.
+	// ResyncInterval is the time between full resyncs, which repair what others did to the dataplane: Sync is called
+	// although nothing changed, preceded by ForceResync if the sink has it. Default 1 h; negative: never.
 	ResyncInterval time.Duration
 	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
-	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is over. Default 5
+	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
 	// min; negative: for ever.
 	NodeCIDRTimeout time.Duration
 
 	// OnPortError, if given, is called with the error of a service port that a Sync could not apply while it applied
-	// everything else, to tell somebody: the owner of the Service by an Event, say. It is called once, and again when
-	// the error changes. Each one is logged as well. It is called between Syncs and should return soon.
+	// everything else, so that the program can tell somebody, for example the owner of the Service, by an Event. It is
+	// called once, and again when the error changes; errors are logged in any case. It is called between Syncs and
+	// should return quickly.
 	OnPortError func(*sink.PortError)
 
 	// Metrics, if given, gets the metrics while Run runs. Names and labels are kube-proxy's; see the package

@@ -24,8 +24,8 @@ type ProgressOptions struct {
 	Metrics prometheus.Registerer
 }
 
-// Progress turns what a loop does that feeds a sink into health and metrics. [Run] has one; it is there for programs
-// with a loop of their own, which tell it what happens in this order:
+// Progress derives health and metrics from what happens in a loop that feeds a sink. [Run] has one. Programs with a
+// loop of their own call its methods in this order:
 //
 //	Changed, Queued      objects came, and localstate.State took them
 //	Flushed              State.Flush handed over what differs
@@ -66,7 +66,7 @@ func NewProgress(opts ProgressOptions) (*Progress, error) {
 	return p, nil
 }
 
-// Close takes the metrics out of the registry.
+// Close unregisters the metrics.
 func (p *Progress) Close() { p.unregister() }
 
 // Changed notes that an object came in which something is new: State.Apply says so.
@@ -79,7 +79,7 @@ func (p *Progress) Changed(object any) {
 	}
 }
 
-// Queued notes what waits to be handed over, now that something came.
+// Queued notes what is waiting to be handed over, after something came in.
 func (p *Progress) Queued(pending localstate.Pending) {
 	now := time.Now()
 	for _, w := range p.waves {
@@ -112,8 +112,8 @@ func (p *Progress) Unchanged() {
 	}
 }
 
-// Synced notes the outcome of a Sync. full: it was the first, or was to resync, be it only what had failed. A Sync that
-// failed for one family has succeeded for the other, and one that failed for single service ports has succeeded.
+// Synced notes the outcome of a Sync. full means that it was the first, or a resync, if only of what had failed. A Sync
+// that failed for one family has succeeded for the other, and one that failed for single service ports has succeeded.
 func (p *Progress) Synced(full bool, start, end time.Time, err error) {
 	failed4, failed6 := sink.FailedFamilies(err)
 	for _, w := range p.waves {

@@ -47,7 +47,7 @@ func (b *backoff) note(failed, attempt bool, end time.Time, opts Options) {
 	}
 }
 
-// retryAt returns when to try again, or zero. Service ports do not hurry what failed as a whole.
+// retryAt returns when to try again, or zero. Failed service ports do not hasten the retry of a whole family.
 func (f *failures) retryAt() time.Time {
 	if f.families.pending() {
 		return f.families.at
@@ -55,7 +55,7 @@ func (f *failures) retryAt() time.Time {
 	return f.ports.at
 }
 
-// note takes the outcome of a Sync. attempt: it was to try in full what had failed before.
+// note takes the outcome of a Sync. attempt means that it retried in full what had failed before.
 func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 	failed4, failed6 := sink.FailedFamilies(err)
 	ports := sink.PortErrors(err)
@@ -78,8 +78,8 @@ func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 	}
 }
 
-// notePorts reports service ports that failed, each once until something else is the matter with it, and those that do
-// no longer. What a Sync said nothing of, because the whole family failed, is as before.
+// notePorts reports service ports that failed, each once until its error changes, and those that no longer fail. Ports
+// of a family that failed as a whole stay as they were.
 func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Family) bool, end time.Time) {
 	now := make(map[portKey]string, len(errs))
 	for _, e := range errs {

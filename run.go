@@ -17,11 +17,11 @@ import (
 
 // Run keeps the sink in step with the cluster until ctx ends, and then returns nil. It returns an error if the options
 // are wrong, if the source cannot go on, if the node does not get the podCIDRs that it needs (see
-// Options.NodeCIDRTimeout), or if a Sync fails with a sink.PermanentError; any other failed Sync is tried again. All
-// that Run started has ended when it returns. What has been applied stays.
+// Options.NodeCIDRTimeout), or if a Sync fails with a sink.PermanentError; any other failed Sync is tried again. When
+// Run returns, everything that it started has ended. What has been applied stays.
 //
-// Run may be called again, with a new sink: it describes everything anew, but knows nothing of what an earlier Run
-// described and is gone since. It is [New] and [Runner.Run] in one.
+// Run may be called again, with a new sink: it describes everything anew, but does not delete what an earlier Run
+// described and is gone now. It combines [New] and [Runner.Run].
 func Run(ctx context.Context, opts Options) error {
 	r, err := New(ctx, opts)
 	if err != nil {
@@ -30,8 +30,8 @@ func Run(ctx context.Context, opts Options) error {
 	return r.Run(ctx)
 }
 
-// Runner is a Run that can be talked to. Its methods, except Run, may be called from any goroutine, before Run, while
-// it runs and after it.
+// Runner is a Run that can be queried and told to do something. Its methods, except Run, may be called from any
+// goroutine, before Run, while it runs and after it.
 type Runner struct {
 	opts   Options
 	log    klog.Logger
@@ -49,7 +49,7 @@ type Runner struct {
 	loop loop
 }
 
-// New returns a Runner with these options that does not run yet. It logs with ctx's logger.
+// New returns a Runner that is not running yet. It logs with ctx's logger.
 func New(ctx context.Context, opts Options) (*Runner, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -112,9 +112,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	return err
 }
 
-// Explain says what is known of a service, and why each endpoint is or is not used on this node, by the objects as they
-// are known now. It returns false if neither an object nor a slice of it is known, and with a Feed. The sink's Set and
-// Delete methods cannot call it: they are called while the state is locked.
+// Explain says what is known of a service, and why each endpoint is or is not used on this node, according to the
+// latest objects. It returns false if neither the Service nor a slice of it is known, and always with a Feed. The
+// sink's Set and Delete methods must not call it: they are called while the state is locked.
 func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool) {
 	if r.cluster == nil {
 		return nil, false
@@ -124,13 +124,13 @@ func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool)
 	return r.cluster.Explain(name)
 }
 
-// RequestSync asks for a Sync though nothing may have changed in the cluster, without a resync: for sinks that look at
-// something else, too, such as a filter whose policy changed. It does not wait; the Sync comes as soon as one is due.
-// Requests that come before it are one.
+// RequestSync asks for a Sync even if nothing has changed in the cluster, without a resync: for sinks that depend on
+// something else as well, such as a filter whose policy changed. It does not wait; the Sync comes as soon as one is
+// due. Requests before that are combined.
 func (r *Runner) RequestSync() { r.request(always) }
 
-// RequestResync asks for a full resync, as it comes every Options.ResyncInterval: because a person wants it, say. It
-// does not wait, either.
+// RequestResync asks for a full resync, like the one every Options.ResyncInterval, for example on an operator's
+// request. It does not wait, either.
 func (r *Runner) RequestResync() { r.request(resync) }
 
 func (r *Runner) request(w work) {
