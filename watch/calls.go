@@ -2,9 +2,8 @@ package watch
 
 import "sync"
 
-// calls counts calls that are under way, so that Run can wait for them before it returns and let no more begin:
-// client-go leaves a list call to itself when its context ends, and goes on for a moment with an event handler that was
-// removed.
+// calls counts the calls in progress, so that Run can wait for them before it returns and prevent new ones: client-go
+// leaves a list call to itself when its context ends, and goes on for a moment with an event handler that was removed.
 type calls struct {
 	mu      sync.Mutex
 	stopped bool
@@ -24,7 +23,7 @@ func (c *calls) begin() bool {
 
 func (c *calls) done() { c.wg.Done() }
 
-// stop lets no more calls begin and waits for the others.
+// stop prevents new calls and waits for those in progress.
 func (c *calls) stop() {
 	c.mu.Lock()
 	c.stopped = true

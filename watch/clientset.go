@@ -29,8 +29,8 @@ type ClientsetOptions struct {
 	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
 	// name in localstate.Options.
 	HeadlessServices bool
-	// Shared makes runs that are under way at the same time, for different nodes, share their lists and watches. Then
-	// objects are kept in memory, once for all runs, and the Nodes are all of the cluster's.
+	// Shared makes concurrent runs, for different nodes, share their lists and watches. Then objects are kept in
+	// memory, once for all runs, and the Nodes are all of the cluster's.
 	Shared bool
 }
 
@@ -40,33 +40,33 @@ type ClientsetOptions struct {
 //
 // The API server does the filtering (S1): Services of other proxies, headless Services and their EndpointSlices, and
 // other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and nodes,
-// endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. While it is not, it says so in the log, keeps
-// trying and is not complete.
+// endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. Until it is, Run logs that, keeps trying and does
+// not report completeness.
 //
-// ServiceCIDRs are not waited for where they cannot be had, because only S33 needs them. RBAC rules from before v1.33
-// do not name them: that is logged, and they are taken once they may be listed, a minute later at most. A server that
-// does not have them (before v1.33) is asked again every ten minutes, in case it is upgraded.
+// Run does not wait for ServiceCIDRs that it cannot get, because only S33 needs them. RBAC rules from before v1.33 do
+// not name them: that is logged, and once permission is granted they are picked up within a minute. A server that does
+// not have them (before v1.33) is asked again every ten minutes, in case it is upgraded.
 //
 // # When the API server is away
 //
-// A lost connection is taken up where it ended. When that is not possible, or the server has forgotten what happened
-// meanwhile, everything is listed again and the handler gets it, along with the deletion of what has vanished, in one
+// A lost watch resumes where it ended. When that is not possible, because the server no longer knows what happened
+// meanwhile, everything is listed again and passed to the handler, along with the deletion of what has vanished, in one
 // Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
 //
 // # Memory
 //
-// No API object is kept unless Shared is set: only the names are, to know what a new list lacks. Fields that have no
-// say in service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of
+// No API object is kept unless Shared is set, only names, to find out what a new list lacks. Fields that do not affect
+// service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of
 // EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'
 // deprecatedTopology and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and
 // volumes.
 //
 // # Several nodes in one process
 //
-// A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server sees one client
-// all the same: four lists and four watches, which begin with the first Run and end with the last. A Run that begins
-// later is given what is known. Each has changes handed over at its own pace; a handler that is slow gets the last of
-// several states.
+// A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server still sees a
+// single client: four lists and four watches, which begin with the first Run and end with the last. A Run that begins
+// later gets what is known. Each Run gets changes at its own pace; a slow handler gets only the latest of several
+// states.
 //
 // # Protobuf
 //
@@ -100,7 +100,7 @@ func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientse
 	return c, nil
 }
 
-// ServiceProxyName returns the option: what reads from the source takes the name from here.
+// ServiceProxyName returns the option, for programs that read from the source.
 func (c *Clientset) ServiceProxyName() string { return c.opts.ServiceProxyName }
 
 // Run implements [Source]. The error is always nil.

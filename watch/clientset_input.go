@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// missingRetry is how long to wait before asking again for a kind of object that the server does not have. Each node
-// of a cluster asks.
+// missingRetry is how long to wait before retrying a kind of object that the server does not have. It is long because
+// every node retries.
 const missingRetry = 10 * time.Minute
 
 // run keeps store up to date until ctx ends.
@@ -69,11 +69,11 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 	})
 }
 
-// logFailure says why a list or a watch ended, if that is worth saying.
+// logFailure logs why a list or a watch ended, unless that is of no interest.
 func logFailure(logger klog.Logger, err error) {
 	switch {
 	case err == nil:
-		// The reflector has said it.
+		// The reflector has logged it.
 	case errors.Is(err, io.EOF), apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		logger.V(4).Info("Watch ended, listing again", "err", err)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

@@ -36,7 +36,7 @@ func (s *nameStore) object(obj any) (metav1.Object, error) {
 	return obj.(metav1.Object), nil
 }
 
-// Add is called for an object that is there.
+// Add is called for an object that exists.
 func (s *nameStore) Add(obj any) error {
 	o, err := s.object(obj)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *nameStore) Add(obj any) error {
 	return nil
 }
 
-// Update is called for an object that is there.
+// Update is called for an object that exists.
 func (s *nameStore) Update(obj any) error { return s.Add(obj) }
 
 // Delete is called for an object that is gone, or that the selectors no longer select.
@@ -62,11 +62,11 @@ func (s *nameStore) Delete(obj any) error {
 	return nil
 }
 
-// Replace is called with all objects that there are, trimmed, first and whenever a watch could not be taken up where it
-// ended. They are handed over with the deletions of those that have vanished, as one Update.
+// Replace is called with all existing objects, trimmed, first and whenever a watch could not be resumed. They are
+// handed over with the deletions of those that have vanished, as one Update.
 //
-// Objects that have not changed since are handed over too: telling them by their resourceVersion would save little on
-// such an occasion, and goes wrong when a cluster is restored from a backup.
+// Objects that have not changed since are handed over too: recognising them by their resourceVersion would save little
+// in that case, and fails when a cluster is restored from a backup.
 func (s *nameStore) Replace(objs []any, _ string) error {
 	changes := make([]Change, 0, len(objs))
 	names := make(map[name]struct{}, len(objs))

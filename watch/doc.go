@@ -3,7 +3,7 @@
 //
 // # Which source
 //
-//   - [NewClientset] asks an API server. It has the server filter, and keeps no object in memory. This is what a proxy
+//   - [NewClientset] asks an API server. It lets the server filter, and keeps no object in memory. This is what a proxy
 //     on a node needs.
 //   - [NewInformers] uses the program's own informers, in a controller or agent that has them anyway.
 //   - [NewFiles] and [NewFilesFS] read files of the kind that kubectl prints: for tests, demonstrations, clusters that
@@ -13,20 +13,20 @@
 //
 // # What all of them guarantee
 //
-// What the handler has been given when [Handler.Synced] is called is complete: every kind of object has been listed,
-// and the handler has seen all of it. A list that fails, for want of permission too, is tried again, and nothing counts
-// as complete meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete without
-// them. An empty cluster is complete.
+// When [Handler.Synced] is called, the handler has everything: every kind of object has been listed, and the handler
+// has seen all of it. A list that fails, even for lack of permission, is retried, and nothing counts as complete
+// meanwhile. ServiceCIDRs are the exception: where they may not be listed, the rest is complete without them. An empty
+// cluster is complete.
 //
 // Nothing is lost. What was deleted while the connection was down, or while a file could not be read, is delivered as
-// deleted once that is known. So is an object that is changed so that S1 leaves it out: one that another proxy serves,
-// or that becomes headless.
+// deleted once that is known. The same goes for an object that changes so that S1 excludes it: one that another proxy
+// takes over, or that becomes headless.
 //
-// When Run returns, no call of the handler is under way, and none will come.
+// When Run returns, no call of the handler is in progress, and none will follow.
 //
 // # What they do not do
 //
 // They apply rule S1 (no Services of other proxies, no headless Services and none of their slices, of the Nodes the own
-// one) and nothing else: what the objects mean is for package localstate to say. They do not put the kinds of object in
-// an order: an EndpointSlice may come before its Service. They do not write to the cluster.
+// one) and nothing else: the meaning of the objects is up to package localstate. They do not order the kinds of object:
+// an EndpointSlice may come before its Service. They do not write to the cluster.
 package watch

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// FilesOptions say how [Files] reads. The zero value selects what kube-proxy does and goes on over malformed documents.
+// FilesOptions say how [Files] reads. The zero value selects what kube-proxy does and skips malformed documents.
 type FilesOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
@@ -19,11 +19,11 @@ type FilesOptions struct {
 	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
 	// name in localstate.Options.
 	HeadlessServices bool
-	// Strict makes Run return an error where it would log one and go on: when there is nothing at the path, a file
+	// Strict makes Run return an error instead of logging it and going on: when nothing exists at the path, a file
 	// cannot be read or a document is malformed. It is for programs that run once, and for tests.
 	Strict bool
 	// EmptyAfter is how long files that objects came from may be empty, or be gone without another file in the
-	// directory, before their objects are taken for deleted. 0: they stay until there is something to read again.
+	// directory, before their objects count as deleted. 0: they stay until there is something to read again.
 	EmptyAfter time.Duration
 }
 
@@ -34,26 +34,26 @@ type FilesOptions struct {
 //
 // YAML or JSON, any number of documents to a file, as "kubectl get services,endpointslices,nodes,servicecidrs -A -o
 // yaml" prints them: Services, EndpointSlices (discovery.k8s.io/v1), Nodes and ServiceCIDRs (networking.k8s.io/v1),
-// alone or as items of a List. Other kinds are skipped, and S1 is applied, so a dump of everything will do. Of a
+// alone or as items of a List. Other kinds are skipped, and S1 is applied, so a dump of everything works. Of a
 // directory, the files *.yaml, *.yml and *.json are read, in the order of their names, except hidden ones; directories
-// within are not. An object without a namespace is in "default". If an object is there more than once, the last one is
-// used, and the log says so.
+// within are not. An object without a namespace is in "default". If an object is defined more than once, the last
+// definition is used, and the log says so.
 //
 // # Changes
 //
 // A file or directory on disk is followed; an fs.FS is read again when [Files.Reload] or [Files.SetFS] says so. What
 // differs then, deletions included, is one Update. Files are read 0.1 s after the last change to them, or 2 s after the
-// first if changes do not stop; whoever writes a large file had better write another one and rename it. Symbolic links
-// may be swapped, as in volumes of ConfigMaps. Where the system does not tell of changes (network file systems, say),
-// they are seen within ten seconds. All files are read whole then, but only documents that have changed are decoded; a
-// List is one.
+// first if changes do not stop; to replace a large file, write a new one and rename it. Symbolic links may be swapped,
+// as in volumes of ConfigMaps. Where the system does not report changes (network file systems, for example), they are
+// noticed within ten seconds. All files are read whole then, but only documents that have changed are decoded; a List
+// is one.
 //
 // # Malformed documents
 //
 // A malformed document, or item of a List, is reported with its file and number, and everything else is used, at the
-// first time too, unless Strict is set. While a file has one, no object is taken for deleted because the file lacks it:
-// the last good state stays, and what is not malformed can still be changed. A file that cannot be read is treated the
-// same way. Bytes that are NUL, which a crash may leave behind, are malformed.
+// first time too, unless Strict is set. While a file has one, no object counts as deleted because the file lacks it:
+// the last good state stays, and well-formed documents can still change. A file that cannot be read is treated the same
+// way. Bytes that are NUL, which a crash may leave behind, are malformed.
 //
 // # Empty files
 //
@@ -79,8 +79,8 @@ type Files struct {
 
 var _ Source = (*Files)(nil)
 
-// NewFiles returns a source that reads the file or the directory at the path. It does nothing yet, and there need not
-// be anything at the path.
+// NewFiles returns a source that reads the file or the directory at the path. It does nothing yet, and the path need
+// not exist yet.
 func NewFiles(path string, opts FilesOptions) (*Files, error) {
 	if path == "" {
 		return nil, errors.New("files source: the path is empty")
@@ -109,7 +109,7 @@ func newFiles(f *Files) (*Files, error) {
 	return f, nil
 }
 
-// Reload makes every Run that is under way read again. It does not wait for that.
+// Reload makes every current Run read again. It does not wait for that.
 func (f *Files) Reload() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +134,7 @@ func (f *Files) reload() {
 	}
 }
 
-// subscribe returns the channel through which a Run hears of Reload.
+// subscribe returns the channel that notifies a Run of Reload.
 func (f *Files) subscribe() (ch chan struct{}, cancel func()) {
 	ch = make(chan struct{}, 1)
 	f.mu.Lock()
@@ -161,7 +161,7 @@ func (f *Files) location() (location, error) {
 	return location{}, errors.New("no file system to read")
 }
 
-// Read reads the files once: what Run would deliver first, for programs that want no more. The error joins a
+// Read reads the files once: what Run would deliver first, for programs that need no more. The error joins a
 // [DocumentError] for everything malformed; the changes are what could be read, and nil if there is nothing at the
 // path.
 func (f *Files) Read(ctx context.Context, nodeName string) ([]Change, error) {
@@ -193,7 +193,7 @@ func (f *Files) read(ctx context.Context, state *fileState) (changes []Change, m
 	return changes, malformed, err
 }
 
-// ServiceProxyName returns the option: what reads from the source takes the name from here.
+// ServiceProxyName returns the option, for programs that read from the source.
 func (f *Files) ServiceProxyName() string { return f.opts.ServiceProxyName }
 
 // Run implements [Source]. It fails only if Strict is set.

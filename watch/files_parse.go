@@ -13,7 +13,7 @@ import (
 )
 
 // parser makes objects of files. It remembers, as hashes and names, which documents hold what, so that reading a file
-// again costs no decoding but that of the documents that have changed.
+// again decodes only the documents that have changed.
 type parser struct {
 	filter filter
 	logger klog.Logger

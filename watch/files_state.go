@@ -19,7 +19,7 @@ type fileState struct {
 	emptySince map[string]time.Time // of the files that objects came from and that have none now
 }
 
-// delivered tells of an object which text of which file it was made of.
+// delivered records which text of which file an object was made of.
 type delivered struct {
 	file string
 	sum  sum
@@ -70,7 +70,7 @@ func (s *fileState) gone() []Change {
 	return s.changes()
 }
 
-// changes returns the difference between what has been delivered and what was found, and takes it for delivered.
+// changes returns the difference between what has been delivered and what was found, and marks it as delivered.
 func (s *fileState) changes() []Change {
 	objects := make(map[key]found, len(s.parser.found))
 	for _, f := range s.parser.found {

@@ -24,8 +24,8 @@ type InformersOptions struct {
 	// name in localstate.Options.
 	HeadlessServices bool
 	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all
-	// Nodes of the cluster: on a cluster of any size, better give one of a second factory that selects
-	// metadata.name=<own node>.
+	// Nodes of the cluster: except on small clusters, use that of a second factory that selects metadata.name=<own
+	// node>.
 	NodeInformer coreinformers.NodeInformer
 	// NoNode leaves the Node out: no informer of Nodes is created or used. For programs that run without a node name.
 	NoNode bool
@@ -38,17 +38,17 @@ type InformersOptions struct {
 // what they hold, so they may hold everything: an object that is changed so that S1 leaves it out is delivered as
 // deleted. It is safe for concurrent use.
 //
-// The factory stays the caller's, who starts it and shuts it down. NewInformers asks it for informers, and a factory
-// starts only the informers that it has been asked for, so Start comes after NewInformers; calling it a second time is
-// fine. Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down cannot be
-// used again.
+// The factory belongs to the caller, who starts it and shuts it down. NewInformers requests informers from it, and a
+// factory starts only the informers that have been requested, so call Start after NewInformers; calling it a second
+// time is fine. Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down
+// cannot be used again.
 //
-// ServiceCIDRs may be forbidden or unknown to the API server, which an informer tells nobody but its own log. Only S33
+// ServiceCIDRs may be forbidden or unknown to the API server, which an informer reports in its own log only. Only S33
 // needs them: if everything else has been listed and they have not ten seconds later, Run logs that and goes on
-// without. They are taken when they come.
+// without. They are used when they come.
 //
-// A transform function that the informers have must leave alone what package localstate reads. Informers hand over what
-// a relist brings one object after the other; with [Clientset] it is one Update.
+// A transform function of the informers must not change what package localstate reads. Informers deliver the result of
+// a relist object by object; with [Clientset] it is one Update.
 type Informers struct {
 	opts   InformersOptions
 	inputs map[kind]cache.SharedIndexInformer
@@ -86,7 +86,7 @@ func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions
 	return s, nil
 }
 
-// notStartedHint is how long Run waits before it asks in the log whether the factory has been started.
+// notStartedHint is how long Run waits before it logs the question whether the factory has been started.
 const notStartedHint = 30 * time.Second
 
 // serviceCIDRsGrace is how long Run waits for ServiceCIDRs once everything else has been listed.
@@ -95,7 +95,7 @@ const serviceCIDRsGrace = 10 * time.Second
 // syncedPoll is how often Run checks whether the informers have delivered everything.
 const syncedPoll = 20 * time.Millisecond
 
-// ServiceProxyName returns the option: what reads from the source takes the name from here.
+// ServiceProxyName returns the option, for programs that read from the source.
 func (s *Informers) ServiceProxyName() string { return s.opts.ServiceProxyName }
 
 // Run implements [Source]. It fails if an informer has been shut down, or if a nodeName is given and NoNode is set.

@@ -6,9 +6,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trim drops the fields that have no say in service traffic, see [Clientset]. What is left of a Service are its labels
-// and annotations too, because backends with extensions read them, and of an endpoint, if its details are asked for,
-// what people know it by.
+// trim drops the fields that do not affect service traffic, see [Clientset]. What is left of a Service are its labels
+// and annotations too, because backends with extensions read them, and of an endpoint, if details are enabled, what
+// identifies it for people.
 func trim(obj any, details bool) {
 	m, ok := obj.(metav1.Object)
 	if !ok {

@@ -11,10 +11,10 @@ const AllNodes = "*"
 
 // Source delivers cluster objects.
 type Source interface {
-	// Run delivers until ctx ends, and then returns nil; or until it cannot go on, and then returns why. All that it
-	// started has ended when it returns, and it may be called again. It does not give up because a server or a file is
-	// away: it waits, logs and tries again. nodeName is the node whose Node object is wanted; if it is empty, none is,
-	// and all are if it is [AllNodes].
+	// Run delivers until ctx ends, and then returns nil, or until it cannot go on, and then returns the reason. When it
+	// returns, everything that it started has ended, and it may be called again. It does not give up because a server
+	// or a file is unavailable: it waits, logs and retries. nodeName is the node whose Node object is wanted; if it is
+	// empty, none is, and all are if it is [AllNodes].
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 
@@ -28,7 +28,7 @@ type Handler interface {
 	Synced()
 }
 
-// Change is one object that is there, new or changed or not, or that is gone.
+// Change is one object that exists, whether new, changed or unchanged, or that is gone.
 type Change struct {
 	// Object is a *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Node or *networkingv1.ServiceCIDR.
 	Object metav1.Object
