@@ -22,7 +22,7 @@ import (
 // gone are services, as they were, that may have gone since or lost addresses, ports or node ports; nil if there are
 // none. What is rewritten there is stale unless a service has the address now.
 //
-// A pass that is interrupted is tried again, a few times. With [sink.Snapshot] the services are snapshot.Services().
+// An interrupted pass is retried a few times. With [sink.Snapshot] the services are snapshot.Services().
 func DeleteStale(
 	ctx context.Context, table Table, family model.Family, nodePorts nodeaddr.Addresses, services,
 	gone iter.Seq[*sink.ServiceEntry],
@@ -57,7 +57,8 @@ func entryPorts(e *sink.ServiceEntry, family model.Family) []*udpPort {
 	})
 }
 
-// serves tells whether flows to an endpoint may go on. New flows go to one that is in a set, whatever it is otherwise.
+// serves tells whether flows to an endpoint may go on. New flows go to an endpoint that is in a set, whatever its
+// conditions.
 func serves(e *model.Endpoint) bool { return e.Serving || e.Sets != 0 }
 
 // maxPasses bounds how often an interrupted pass is tried again at once.

@@ -58,7 +58,7 @@ func (d *deletes) flush() error {
 			return nil
 		}
 		failed++
-		// What is gone already, or another flow by now, needs no delete.
+		// A flow that is gone, or has been replaced by another one, needs no delete.
 		if errno != unix.ENOENT && refused == nil {
 			refused = fmt.Errorf("deleting a conntrack entry: %w", errno)
 		}

@@ -3,8 +3,8 @@
 //
 // # What it is for
 //
-// The kernel decides where a flow goes once, when its first packet comes. A UDP flow has no end: while its client goes
-// on sending, it goes on to the endpoint that was chosen then, even long after that endpoint has gone; and a flow that
+// The kernel decides only once where a flow goes, when its first packet comes. A UDP flow has no end: while its client
+// keeps sending, it goes to the endpoint that was chosen then, even long after that endpoint has gone; and a flow that
 // began before its service had a rule is never rewritten at all. A stale flow has to be deleted, and the next packet
 // makes a new one.
 //
@@ -17,8 +17,8 @@
 // exists may go on to an endpoint that new flows are not sent to. This includes (S41, unlike kube-proxy)
 //
 //   - services without any serving endpoint: all flows to them are stale;
-//   - services that are gone, and addresses and ports that a service had and has no more: what is still rewritten there
-//     is stale. What is not rewritten is left alone: without a service, that is what should happen.
+//   - services that are gone, and addresses and ports that a service no longer has: what is still rewritten there is
+//     stale. What is not rewritten is left alone: without a service, that is what should happen.
 //
 // An endpoint serves here if it is [model.Endpoint.Serving] or in any of the endpoint sets; unlike in kube-proxy a flow
 // is not cut off from an endpoint that is not ready while new flows are sent to it (publishNotReadyAddresses). Where an
@@ -34,7 +34,7 @@
 //   - Only UDP flows are ever deleted, one by one, each by its tuple and its ID, so that a flow that has just taken its
 //     place is left alone (except for the rare one that gets the same ID from the kernel). Flows in conntrack zones
 //     other than the default one belong to somebody else and are left alone.
-//   - A clean-up is one pass over the table, however many services there are, and looks each flow up in constant time.
+//   - A clean-up is one pass over the table, whatever the number of services, and looks up each flow in constant time.
 //     The table is streamed: memory does not grow with the number of flows. After a small change the kernel shows only
 //     the flows concerned.
 //   - The pass runs only when something changed that can have made UDP flows stale (S20), and after a restart.

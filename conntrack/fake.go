@@ -27,7 +27,7 @@ func (t *Fake) Add(flows ...Flow) {
 	t.flows = append(t.flows, flows...)
 }
 
-// Flows returns the flows that are left.
+// Flows returns the remaining flows.
 func (t *Fake) Flows() []Flow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
