@@ -50,7 +50,7 @@ func (c *candidate) preferredTo(o *candidate) bool {
 	return c.flags.has(flagReady) && !o.flags.has(flagReady)
 }
 
-// handedOver tells whether the receiver gets to know a candidate: if it is in a set; on a UDP port, if it serves, so
+// handedOver tells whether a candidate is passed to the receiver: if it is in a set; on a UDP port, if it serves, so
 // that its flows do not count as stale (S40); and while it drains, if that is enabled.
 func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol model.Protocol) bool {
 	switch {
@@ -62,7 +62,7 @@ func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol mod
 	return keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(), o.DrainingEndpoints)
 }
 
-// keptWithoutSets tells whether the receiver gets to know an endpoint that is in no set: on a UDP port if it serves
+// keptWithoutSets tells whether an endpoint that is in no set is passed to the receiver: on a UDP port if it serves
 // (S40), and while it drains, if that is enabled.
 func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
 	return protocol == model.UDP && serving || wantsDraining && draining

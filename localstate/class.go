@@ -7,14 +7,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Class is what nodes have in common that are given the same services and endpoints, but for what concerns only one of
+// Class is what nodes have in common that get the same services and endpoints, except for what concerns only one of
 // them: see [NodePart].
 type Class struct {
 	// Zone is the zone of the nodes.
 	Zone string
-	// MasqueradeAll and DrainingEndpoints are the options of these names.
+	// MasqueradeAll and DrainingEndpoints are the options with these names.
 	MasqueradeAll, DrainingEndpoints bool
-	// DetectsIPv4 and DetectsIPv6 tell whether the nodes can tell their own pods' traffic from other traffic.
+	// DetectsIPv4 and DetectsIPv6 tell whether the nodes can detect traffic of their own pods.
 	DetectsIPv4, DetectsIPv6 bool
 }
 
@@ -23,8 +23,8 @@ func (c Class) Keeps(e *model.Endpoint) bool {
 	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
 }
 
-// ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, with
-// the options of s where the class does not say otherwise, and has handed over nothing. No endpoint is local in it.
+// ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, has the
+// options of s except where the class overrides them, and has not handed over anything yet. No endpoint is local in it.
 // What its Flush hands over is what the nodes of the class have in common, and [State.NodeParts] has the rest. The node
 // that it hands over is that of no node: ServiceCIDRs is what counts.
 //
@@ -78,7 +78,7 @@ func (s *State) PendingServices() []model.ServiceName {
 	return names
 }
 
-// Discard forgets what is pending without working it out: for a State that is there to be asked for others, with
+// Discard forgets what is pending without computing it, for a State that serves only to make others with
 // [State.ForClass].
 func (s *State) Discard() {
 	for _, svc := range s.dirty {

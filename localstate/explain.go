@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Explanation says what is known of a service, and why each endpoint is or is not used on this node. It speaks of the
+// Explanation says what is known of a service, and why each endpoint is or is not used on this node. It reflects the
 // objects as they are known now, which the next Flush hands over.
 type Explanation struct {
 	Service model.ServiceName `json:"service"`
@@ -74,7 +74,7 @@ const (
 	ReasonUnknownNode Reason = "UnknownNode" // as NotLocal, and no node is named
 )
 
-// Explain returns what is known of a service. It returns false if neither an object nor a slice of it is.
+// Explain returns what is known of a service. It returns false if neither the Service nor a slice of it is known.
 func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	svc, skipped := s.services[name], s.skipped[name]
 	if svc == nil && skipped == "" {

@@ -15,7 +15,7 @@ type Receiver interface {
 	DeleteEndpoint(model.EndpointKey)
 }
 
-// NodeReceiver is a Receiver that wants to know the node as well. A sink.NodeSetter is one.
+// NodeReceiver is a Receiver that is told about the node as well. A sink.NodeSetter is one.
 type NodeReceiver interface {
 	SetNode(*model.Node)
 }
@@ -28,9 +28,9 @@ type Changes struct {
 	Node bool
 	// IPv4 and IPv6 tell which families are concerned.
 	IPv4, IPv6 bool
-	// TriggersIPv4 and TriggersIPv6 are when somebody changed what led to these changes, in no order: the start of
-	// the network programming latency, whose end is the end of the Sync that applies the changes (S19). Changes
-	// from before the State was made are not in it, nor are those that altered nothing here.
+	// TriggersIPv4 and TriggersIPv6 are when somebody changed what led to these changes, in no order: the start of the
+	// network programming latency, whose end is the end of the Sync that applies the changes (S19). Changes from before
+	// the State was made are not included, nor are those that made no difference here.
 	TriggersIPv4, TriggersIPv6 []time.Time
 }
 
@@ -80,8 +80,8 @@ func (c *Changes) add(own Changes, triggers []trigger) {
 	}
 }
 
-// Flush hands over what differs from what was last handed over, in the order that package sink lays down, and counts it
-// as handed over: a receiver whose Sync then fails keeps it.
+// Flush hands over what differs from what was last handed over, in the order that package sink prescribes, and counts
+// it as handed over: a receiver whose Sync then fails must remember it.
 func (s *State) Flush(r Receiver) Changes {
 	var changes Changes
 	s.flushNode(r, &changes)
@@ -107,7 +107,7 @@ func (s *State) Flush(r Receiver) Changes {
 	return changes
 }
 
-// flushDeleted takes back all that was handed over of a service.
+// flushDeleted deletes everything that was handed over of a service.
 func (s *State) flushDeleted(svc *service, r Receiver) Changes {
 	changes := Changes{Services: 1}
 	changes.touchService(svc.handed, s.families)

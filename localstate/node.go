@@ -52,8 +52,8 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	return s.nodeChanged(s.opts.node(s.log, obj, s.node.model))
 }
 
-// NodeTracker follows one node by its Node object, as a State does, for who works out the state of many nodes by
-// [Class].
+// NodeTracker follows one node by its Node object, as a State does, for programs that compute the state of many nodes
+// by [Class].
 type NodeTracker struct {
 	opts Options
 	log  klog.Logger
@@ -76,7 +76,7 @@ func (t *NodeTracker) Set(obj *corev1.Node) { t.node = t.opts.node(t.log, obj, t
 // Delete takes the deletion of the Node object.
 func (t *NodeTracker) Delete() { t.node = deletedNode(t.node) }
 
-// Node returns the node with the ServiceCIDRs of the cluster, which are known elsewhere.
+// Node returns the node with the cluster's ServiceCIDRs, which the caller knows.
 func (t *NodeTracker) Node(serviceCIDRs []netip.Prefix) *model.Node {
 	node := *t.node
 	node.ServiceCIDRs = serviceCIDRs
@@ -135,9 +135,8 @@ func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *mo
 	return node
 }
 
-// AwaitsNodeCIDR tells that local traffic cannot be told from other traffic yet: that is to go by the Node's podCIDRs,
-// and it has had none so far. What Flush hands over meanwhile would masquerade too little, and drop what pods send
-// (S48).
+// AwaitsNodeCIDR tells that local traffic cannot be detected yet: detection uses the Node's podCIDRs, and it has had
+// none so far. The state that Flush hands over meanwhile would masquerade too little, and drop traffic of pods (S48).
 func (s *State) AwaitsNodeCIDR() bool {
 	return s.opts.awaitsNodeCIDR(s.node.model)
 }

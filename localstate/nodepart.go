@@ -11,10 +11,10 @@ import (
 
 // NodePart is what one node has of its own in a service, beside what all nodes of its [Class] have: its local
 // endpoints, those that topology hints name the node for, and the count of its health check. It is immutable. The
-// methods put it over what the class has; they take a nil NodePart for none.
+// methods apply it to what the class has; a nil NodePart means none.
 type NodePart struct {
-	// Endpoints are in the order of their keys. Each takes the place of the class's endpoint with its key, or is there
-	// besides.
+	// Endpoints are in the order of their keys. Each replaces the class's endpoint with its key, or is an additional
+	// one.
 	Endpoints []*model.Endpoint
 	// Unselected are ports in whose sets no other endpoints are than those in Endpoints, because hints name this node
 	// (S22).
@@ -44,7 +44,7 @@ func (p *NodePart) Equal(o *NodePart) bool {
 }
 
 // Service returns a service of the class as it is for the node: with the count of its own endpoints, and with the VIPs
-// as allowed sources where the node's address is (S26). It is the service itself if that is the same.
+// as allowed sources where the node's address is (S26). If there is no difference, it returns the service itself.
 func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service {
 	if svc == nil {
 		return nil
