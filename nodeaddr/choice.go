@@ -12,7 +12,7 @@ import (
 
 // Choice says which of a host's addresses serve node ports (S35). The zero value is all of them.
 type Choice struct {
-	// CIDRs hold the addresses. A family without any has all its addresses chosen.
+	// CIDRs hold the addresses. In a family without any, all addresses are chosen.
 	CIDRs []netip.Prefix
 	// Primary chooses the node's primary address of each family ([model.Node.IP]) unless it is a loopback address,
 	// and nothing else. CIDRs are ignored then. In a family in which the node has no address, none is chosen.
@@ -83,7 +83,7 @@ func (c Choice) Loopback() bool {
 	return c.All(model.IPv4) || !c.Primary && slices.ContainsFunc(c.CIDRs, loopback.Overlaps)
 }
 
-// Of works out what the choice comes to for a host with the addresses given, in whatever order, and a node, which only
+// Of computes the result of the choice for a host with the given addresses, in any order, and a node, which only
 // Primary needs and which may be nil.
 func (c Choice) Of(host []netip.Addr, node *model.Node) Addresses {
 	a := Addresses{AllIPv4: c.All(model.IPv4), AllIPv6: c.All(model.IPv6)}

@@ -18,8 +18,8 @@ type HostAddress struct {
 type Host interface {
 	// Addresses returns the addresses that the host has now.
 	Addresses() ([]HostAddress, error)
-	// Watch calls changed once when every later change will be noticed, and then after every change; several at once
-	// may be one. It returns nil when ctx ends, and an error if it cannot go on.
+	// Watch calls changed once as soon as later changes will be noticed, and then after every change; several changes
+	// may be combined. It returns nil when ctx ends, and an error if it cannot go on.
 	Watch(ctx context.Context, changed func()) error
 }
 
@@ -33,7 +33,7 @@ type Fake struct {
 
 var _ Host = (*Fake)(nil)
 
-// Set replaces the addresses and tells who watches.
+// Set replaces the addresses and notifies the watchers.
 func (h *Fake) Set(addrs ...HostAddress) {
 	h.mu.Lock()
 	h.addrs = slices.Clone(addrs)
@@ -54,7 +54,7 @@ func (h *Fake) Fail(err error) {
 	h.readErr = err
 }
 
-// Break makes all calls of Watch that are under way return an error.
+// Break makes all current calls of Watch return an error.
 func (h *Fake) Break(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,7 +28,7 @@ type Options struct {
 	Changed func(Addresses)
 }
 
-// Tracker knows on which addresses node ports are served. Its methods may be called from any goroutine.
+// Tracker keeps track of the addresses on which node ports are served. Its methods may be called from any goroutine.
 type Tracker struct {
 	opts Options
 
@@ -77,8 +77,8 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// Run follows the host's addresses until ctx ends; then it returns nil. What goes wrong meanwhile is logged and tried
-// again, after a pause that grows from 100 ms to 30 s; the addresses stay as they were last known.
+// Run follows the host's addresses until ctx ends; then it returns nil. Failures are logged and retried, after a pause
+// that grows from 100 ms to 30 s; the addresses stay as they were last known.
 func (t *Tracker) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pause := firstPause
@@ -128,7 +128,7 @@ func (t *Tracker) read() error {
 	return nil
 }
 
-// publish works the result out anew, and tells if it is another one. t.update is held.
+// publish recomputes the result, and reports a change. t.update is held.
 func (t *Tracker) publish() {
 	t.mu.Lock()
 	addrs := t.opts.Choice.Of(t.host, t.node)
