@@ -35,9 +35,9 @@ type ServicesOptions struct {
 	// goroutines. Default: it always is.
 	Healthy func() bool
 	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It
-	// is asked at every Sync. Default: all addresses.
+	// is called at every Sync. Default: all addresses.
 	Addresses func() nodeaddr.Addresses
-	// Events gets an event when a port cannot be listened on. Default: it is only logged.
+	// Events gets an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
 	// NodeName is named in the events.
 	NodeName string
@@ -52,7 +52,7 @@ type ServicesOptions struct {
 //
 // On the health-check port of each Service: on all addresses of the node, or on those that ServicesOptions.Addresses
 // returns, of both families. A load balancer may ask a node whose addresses are of one family about a Service of the
-// other; where the machine has one family only, that one is enough.
+// other; on a machine with one family only, that one suffices.
 //
 // # What it answers
 //
