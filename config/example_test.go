@@ -17,9 +17,10 @@ conntrack: {min: -1}
 detectLocalMode: PodCIDR
 `))
 	fmt.Println(err)
-	// Output: invalid configuration: conntrack.min: Invalid value: -1: must be 0 or more bindAddress: Invalid value:
-	// "eth0": must be an IP address detectLocalMode: Unsupported value: "PodCIDR": supported values: "ClusterCIDR",
-	// "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"
+	// Output:
+	// invalid configuration: conntrack.min: Invalid value: -1: must be 0 or more
+	// bindAddress: Invalid value: "eth0": must be an IP address
+	// detectLocalMode: Unsupported value: "PodCIDR": supported values: "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"
 }
 
 // With configHardFail false a program starts with the defaults in place of what is wrong.
@@ -33,7 +34,8 @@ func ExampleCheck() {
 		fmt.Println(w)
 	}
 	fmt.Println(*c.Linux.OOMScoreAdj, c.NodePortAddresses, err)
-	// Output: linux.oomScoreAdj: Invalid value: -9999: must be from -1000 to 1000; the default is used in its place
-	// nodePortAddresses[1]: Invalid value: "eth0": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; it is
-	// left out -999 [192.0.2.0/24] <nil>
+	// Output:
+	// linux.oomScoreAdj: Invalid value: -9999: must be from -1000 to 1000; the default is used in its place
+	// nodePortAddresses[1]: Invalid value: "eth0": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; it is left out
+	// -999 [192.0.2.0/24] <nil>
 }
