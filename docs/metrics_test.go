@@ -20,6 +20,8 @@ import (
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	iptablesdp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
+	ipvsdp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	nftdp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
@@ -78,6 +80,10 @@ func registered(t *testing.T) described {
 		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)}, Metrics: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPTables.Close()) })
+	byIPVS, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(),
+		Host: host(), Families: []model.Family{model.IPv4}, Sysctls: sysctl.Root(t.TempDir()), Metrics: d})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, byIPVS.Close()) })
 	source, err := watch.NewFiles("../examples/mock/cluster", watch.FilesOptions{})
 	require.NoError(t, err)
 	server, err := remote.NewServer(t.Context(), remote.ServerOptions{Source: source, Metrics: d})
@@ -126,7 +132,7 @@ func TestNoMetricIsMadeUp(t *testing.T) {
 			}
 			_, ok := exists[base]
 			// A prefix, as in kubeproxy_remote_..., and what kube-proxy has and this library has not.
-			prefix := base == "kubeproxy_iptables" || base == "kubeproxy_remote"
+			prefix := base == "kubeproxy_iptables" || base == "kubeproxy_remote" || base == "kubeproxy_sync_proxy_rules_ipvs"
 			assert.True(t, ok || prefix, "%s names %s, which does not exist", file, name)
 			if filepath.Ext(file) == ".json" {
 				named[base] = true
