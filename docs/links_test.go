@@ -127,8 +127,10 @@ func TestEveryPackageHasAnExample(t *testing.T) {
 			return err
 		}
 		if d.IsDir() {
-			private := slices.Contains([]string{"internal", "examples", "testdata", ".git", "integration", "docs", "dist"}, d.Name())
-			if private || path == filepath.Join("..", "remote", "v1") {
+			private := slices.Contains([]string{"internal", "examples", "testdata", ".git", "docs", "dist"}, d.Name())
+			_, err := os.Stat(filepath.Join(path, "go.mod"))
+			otherModule := err == nil && path != ".."
+			if private || otherModule || path == filepath.Join("..", "remote", "v1") {
 				return filepath.SkipDir
 			}
 			return nil

@@ -32,7 +32,8 @@ func surface(root string) ([]string, error) {
 			return err
 		}
 		name := filepath.ToSlash(relative)
-		if private(name) {
+		_, noModule := os.Stat(filepath.Join(folder, "go.mod"))
+		if private(name) || noModule == nil && name != "." {
 			return filepath.SkipDir
 		}
 		for _, system := range systems() {
@@ -70,7 +71,7 @@ func surface(root string) ([]string, error) {
 func private(folder string) bool {
 	base := path.Base(folder)
 	return base == "internal" || base == "testdata" || base != "." && strings.HasPrefix(base, ".") ||
-		slices.Contains([]string{"examples", "docs", "remote/v1", "testing/integration", "testing/vm", "testing/wine"}, folder)
+		slices.Contains([]string{"examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
 }
 
 // packageSurface returns the lines of one package, as it is built for an operating system.
