@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -126,6 +127,9 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
 
 	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
+	if client == nil {
+		p.health.SetDisconnected(time.Now()) // until a brain is found
+	}
 	// The servers come first: waiting for the node may take minutes, and a liveness probe has to be answered meanwhile.
 	if s.page {
 		if p.page, err = p.newPage(); err != nil {
