@@ -79,6 +79,7 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 		LocalhostNodePorts: env.LocalhostNodePorts,
 		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 		Sockets:            sockets,
+		Listen:             env.Do,
 		Dial: func(ctx context.Context, network string, endpoint netip.AddrPort) (conn net.Conn, err error) {
 			err = env.Do(func() (err error) {
 				conn, err = new(net.Dialer).DialContext(ctx, network, endpoint.String())
@@ -150,6 +151,8 @@ func factory() conformance.Factory {
 			conformance.InterfaceDetectors,
 			conformance.UnallocatedAddresses,
 			conformance.ExternalPorts,
+			conformance.PathErrors,
+			conformance.WildcardListeners,
 			conformance.NewOverRestart, // they wait in the listener's queue
 		},
 	}

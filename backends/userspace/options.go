@@ -38,6 +38,10 @@ type Options struct {
 	Host nodeaddr.Host
 	// Dial connects to an endpoint; network is "tcp" or "udp". Default: a net.Dialer.
 	Dial func(ctx context.Context, network string, endpoint netip.AddrPort) (net.Conn, error)
+	// Listen is called with a function that opens a listening socket, and returns its error: who serves another network
+	// namespace than the process's calls it on a thread that is there, and has a Dial of its own. Default: it is just
+	// called.
+	Listen func(open func() error) error
 	// DialTimeout bounds each attempt to connect to an endpoint. Default: DefaultDialTimeout.
 	DialTimeout time.Duration
 	// MaxConnections is how many TCP connections are served at a time. Each takes two file descriptors. Default:
@@ -98,6 +102,9 @@ func (o Options) withDefaults() Options {
 		o.Dial = func(ctx context.Context, network string, endpoint netip.AddrPort) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, endpoint.String())
 		}
+	}
+	if o.Listen == nil {
+		o.Listen = func(open func() error) error { return open() }
 	}
 	if o.DialTimeout == 0 {
 		o.DialTimeout = DefaultDialTimeout

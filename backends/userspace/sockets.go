@@ -46,8 +46,11 @@ func (f *family) open(ctx context.Context, t target) (listener, error) {
 		if inherited {
 			delete(f.backend.inherited, key)
 		} else {
-			var err error
-			if s, err = f.backend.bind(ctx, key); err != nil {
+			err := f.backend.options.Listen(func() (err error) {
+				s, err = f.backend.bind(ctx, key)
+				return err
+			})
+			if err != nil {
 				errs = append(errs, err)
 				continue
 			}

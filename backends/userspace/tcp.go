@@ -112,18 +112,24 @@ func hold(client *net.TCPConn) {
 }
 
 // relay copies in both directions until both have ended. The end of one direction is passed on, and so is a reset.
+//
+// Of a reset the kernel tells only one of two calls that are under way, a read and a write; if that is the write, the
+// read looks as if the other side had ended in order. Nothing may be passed on as whole then that is not.
 func relay(client, server net.Conn) {
 	var wg sync.WaitGroup
-	copyTo := func(to, from net.Conn) {
+	var toServer, toClient atomic.Bool // that direction has ended in order
+	copyTo := func(to, from net.Conn, ended, opposite *atomic.Bool) {
 		_, err := io.Copy(to, from) // splice on Linux
+		gone := err == nil && cannotSend(from) && !opposite.Load()
+		ended.Store(err == nil)
 		half, ok := to.(interface{ CloseWrite() error })
-		if err != nil || !ok || half.CloseWrite() != nil {
+		if err != nil || gone || !ok || half.CloseWrite() != nil {
 			reset(to)
 			reset(from)
 		}
 	}
-	wg.Go(func() { copyTo(server, client) })
-	copyTo(client, server)
+	wg.Go(func() { copyTo(server, client, &toServer, &toClient) })
+	copyTo(client, server, &toClient, &toServer)
 	wg.Wait()
 	_ = client.Close()
 	_ = server.Close()

@@ -60,6 +60,52 @@ func TestAResetIsPassedOn(t *testing.T) {
 	assert.Error(t, <-seen, "the server sees a reset, not the end")
 }
 
+// A server that resets while it is still sent to has not ended in order, whichever side of the relay is told so.
+func TestAResetInTheMiddleOfATransferIsPassedOn(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		_, _ = io.CopyN(io.Discard, c, 1<<20)
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	})))
+	l.Sync()
+	for range 50 {
+		c := l.dial(t, "http")
+		_, err := io.CopyN(c, rand.NewChaCha8([32]byte{}), 4<<20)
+		if err == nil {
+			_, err = io.ReadAll(c)
+		}
+		require.Error(t, err, "the client sees a reset, not the end")
+		_ = c.Close()
+	}
+}
+
+// A server that ends its half while it is sent to has ended in order: the other half goes on.
+func TestAHalfThatEndsWhileTheOtherIsBusyIsNoReset(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	received := make(chan int64, 1)
+	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		_ = c.CloseWrite()
+		n, err := io.Copy(io.Discard, c)
+		if err != nil {
+			n = -1
+		}
+		received <- n
+		_ = c.Close()
+	})))
+	l.Sync()
+	for range 50 {
+		c := l.dial(t, "http")
+		_, err := io.CopyN(c, rand.NewChaCha8([32]byte{}), 1<<20)
+		require.NoError(t, err)
+		_, err = io.ReadAll(c)
+		require.NoError(t, err)
+		require.NoError(t, c.CloseWrite())
+		require.Equal(t, int64(1<<20), <-received)
+		_ = c.Close()
+	}
+}
+
 func TestNewConnectionsFollowTheEndpointsAndOldOnesStay(t *testing.T) {
 	l := newLaptop(t, userspace.Options{})
 	l.Set(web().NoEndpoints().Build())

@@ -2,7 +2,10 @@
 
 package userspace
 
-import "syscall"
+import (
+	"net"
+	"syscall"
+)
 
 // awaitDatagram waits until a datagram can be read from a socket, where the system can tell.
 func awaitDatagram(c syscall.RawConn) error {
@@ -13,3 +16,6 @@ func awaitDatagram(c syscall.RawConn) error {
 		return again
 	})
 }
+
+// cannotSend would tell whether a connection was reset. Here reads and writes are both told so themselves.
+func cannotSend(net.Conn) bool { return false }
