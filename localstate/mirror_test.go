@@ -3,6 +3,7 @@ package localstate
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -191,7 +192,19 @@ func (m *mirror) endWave(changes Changes) []string {
 	return m.problems
 }
 
-// checkForm returns what is wrong with the form of the values: they are to be as package model would make them.
+// endpointsOf returns the endpoints of a service.
+func (m *mirror) endpointsOf(name model.ServiceName) iter.Seq[*model.Endpoint] {
+	return func(yield func(*model.Endpoint) bool) {
+		for key, e := range m.endpoints {
+			if key.Port.Service == name && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// checkForm returns what is wrong with the values: they are to be as package model would make them, and what always
+// holds of them has to hold.
 func (m *mirror) checkForm() []string {
 	var problems []string
 	for _, s := range m.services {
@@ -199,6 +212,9 @@ func (m *mirror) checkForm() []string {
 			problems = append(problems, err.Error())
 		} else if !made.Equal(s) {
 			problems = append(problems, fmt.Sprintf("%s\nshould be\n%s", content(s), content(made)))
+		}
+		if err := model.Check(s, m.endpointsOf(s.Name)); err != nil {
+			problems = append(problems, err.Error())
 		}
 	}
 	for _, e := range m.endpoints {

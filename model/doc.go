@@ -22,7 +22,8 @@
 // Package localstate guarantees this, and backends may rely on it. Programs that make values by hand have to guarantee
 // it themselves:
 //
-//   - An endpoint in a set serves, and one in the local set is on this node.
+//   - An endpoint in a set serves, and one in the local set is on this node. It is in no set that no route of its port
+//     and family uses; endpoints of headless services, which have no routes, are in the cluster set alone.
 //   - Where a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would
 //     leave this node nothing are ignored (S22). Then the local set is empty as well, and all routes of the port say
 //     Reject.
@@ -31,7 +32,10 @@
 // # Making values
 //
 // [NewService], [NewEndpoint] and [NewNode] check values that are made by hand, put them into the form that the fields
-// promise, and name everything that is wrong at once. Values that come from package localstate have that form.
+// promise, and name everything that is wrong at once. Values that come from package localstate have that form. [Check]
+// holds a service and its endpoints against what always holds; [sink.Recorder] does so with all that a sink is told.
+//
+// [sink.Recorder]: https://pkg.go.dev/sigs.k8s.io/kube-proxy-lib/sink#Recorder
 //
 // # Ownership
 //

@@ -54,6 +54,7 @@ func TestEveryNodeHasWhatItWouldWorkOutItself(t *testing.T) {
 			}
 			for _, rec := range sinks {
 				require.Empty(t, rec.Violations())
+				require.Empty(t, rec.BrokenInvariants())
 			}
 		})
 	}

@@ -3,8 +3,10 @@ package sink
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -191,5 +193,42 @@ func (c *contract) checkOrder(w Wave) {
 		}
 		seen[object] = true
 		lastPosition, last = p, call.String()
+	}
+}
+
+// brokenInvariants checks the services that a wave was about, with their endpoints.
+func (c *contract) brokenInvariants(w Wave) []string {
+	touched := map[model.ServiceName]bool{}
+	for _, call := range w.Calls {
+		switch call.Op {
+		case OpSetService:
+			touched[call.Name] = true
+		case OpSetEndpoint, OpDeleteEndpoint:
+			touched[call.Key.Port.Service] = true
+		}
+	}
+	var broken []string
+	for _, name := range slices.SortedFunc(maps.Keys(touched), model.ServiceName.Compare) {
+		s := c.services[name]
+		if s == nil {
+			continue // the contract says what is wrong about that
+		}
+		if err := model.Check(s, c.sortedEndpoints(name)); err != nil {
+			for line := range strings.Lines(err.Error()) {
+				broken = append(broken, fmt.Sprintf("wave %d: %s", c.waves, strings.TrimSpace(line)))
+			}
+		}
+	}
+	return broken
+}
+
+// sortedEndpoints returns the endpoints of a service, in order.
+func (c *contract) sortedEndpoints(name model.ServiceName) iter.Seq[*model.Endpoint] {
+	return func(yield func(*model.Endpoint) bool) {
+		for _, k := range c.sortedKeys(name) {
+			if !yield(c.endpoints[name][k]) {
+				return
+			}
+		}
 	}
 }

@@ -20,6 +20,7 @@ type Recorder struct {
 	fed int
 
 	mu       sync.Mutex
+	broken   []string
 	wave     Wave // the one that is not over
 	waves    []Wave
 	waved    chan struct{} // closed when a wave ends; nil if nobody waits
@@ -147,6 +148,7 @@ func (r *Recorder) Sync(context.Context) error {
 	}
 	err := r.wave.Err
 	r.contract.sync(r.wave)
+	r.broken = append(r.broken, r.contract.brokenInvariants(r.wave)...)
 	r.waves = append(r.waves, r.wave)
 	r.wave = Wave{}
 	if r.waved != nil {
@@ -256,4 +258,13 @@ func (r *Recorder) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.contract.violations...)
+}
+
+// BrokenInvariants returns where a wave left a service and its endpoints in a state that the model rules out, see
+// [model.Check], one line each; nil if there was none. Package localstate makes no such state. Whoever describes states
+// by hand, or hides a part of one, sees here what backends need not be prepared for.
+func (r *Recorder) BrokenInvariants() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.broken...)
 }

@@ -250,3 +250,26 @@ func TestRecorderReportsCallsThatDoNotKeepTheContract(t *testing.T) {
 		assert.Equal(t, []string{"wave 1: Sync: the first wave has no SetNode"}, r.Violations())
 	})
 }
+
+func TestRecorderReportsStatesThatTheModelRulesOut(t *testing.T) {
+	var r sink.Recorder
+	serving := *httpEndpoint("a", "10.0.0.1:80")
+	serving.Ready, serving.Serving = true, true
+	silent := *httpEndpoint("a", "10.0.0.2:80")
+	silent.Ready, silent.Serving = false, false
+	svc, err := model.NewService(*service("a", 1))
+	require.NoError(t, err)
+	r.SetNode(&model.Node{Name: "n"})
+	r.SetService(svc)
+	r.SetEndpoint(&serving)
+	r.SetEndpoint(&silent)
+	r.DeleteEndpoint(silent.Key())
+	require.NoError(t, r.Sync(t.Context()))
+	assert.Empty(t, r.BrokenInvariants(), "what is described counts when it is consistent, not before")
+
+	r.SetEndpoint(&silent)
+	require.NoError(t, r.Sync(t.Context()))
+	require.NoError(t, r.Sync(t.Context()))
+	assert.Equal(t, []string{"wave 2: endpoint ns/a:http/TCP -> 10.0.0.2:80: sets: in the Cluster set, but it does not serve"},
+		r.BrokenInvariants(), "it is told once")
+}

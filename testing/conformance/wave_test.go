@@ -32,5 +32,6 @@ func TestWavesKeepToTheContractOfSinks(t *testing.T) {
 			now = next
 		}
 		assert.Empty(t, told.Violations(), "seed %d", seed)
+		assert.Empty(t, told.BrokenInvariants(), "seed %d", seed)
 	}
 }

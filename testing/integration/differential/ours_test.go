@@ -87,6 +87,10 @@ func (o *ours) sync(ctx context.Context) (a answer) {
 		a.failure = "the contract of sink.Sink is not kept: " + strings.Join(v, "; ")
 		return a
 	}
+	if v := o.recorder.BrokenInvariants(); len(v) > 0 {
+		a.failure = "the model's invariants do not hold: " + strings.Join(v, "; ")
+		return a
+	}
 	wave := o.recorder.TakeWaves()[0]
 	services, endpoints := 0, 0
 	for _, c := range wave.Calls {
