@@ -8,9 +8,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// The places that traffic comes from and goes to. Each pod of the node under test has a network namespace of its own; the
-// pods of other nodes are addresses in their node's namespace, which from outside is the same. What remote-3 and its node
-// send comes back to them through the node under test, whoever answers: they are on a node of their own.
+// The places that traffic comes from and goes to. Each pod of the node under test has a network namespace of its own;
+// the pods of other nodes are addresses in their node's namespace, which from outside is the same. What remote-3 and
+// its node send comes back to them through the node under test, whoever answers: they are on a node of their own.
+// far-pod is behind a way from its node, other-node, that is narrower than all others: farMTU.
 const (
 	localPod1  = "local-1"
 	localPod2  = "local-2"
@@ -19,6 +20,7 @@ const (
 	remotePod1 = "remote-1"
 	remotePod2 = "remote-2"
 	remotePod3 = "remote-3"
+	farPod     = "far-pod"
 	otherNode  = "other-node" // of remote-1 and remote-2
 	thirdNode  = "third-node" // of remote-3
 	client     = "client"     // outside the cluster
@@ -51,6 +53,7 @@ func places() []place {
 		{remotePod1, oracle.RemotePod, parse("10.180.2.11"), parse("fd00:180:2::11")},
 		{remotePod2, oracle.RemotePod, parse("10.180.2.12"), parse("fd00:180:2::12")},
 		{remotePod3, oracle.RemotePod, parse("10.180.3.13"), parse("fd00:180:3::13")},
+		{farPod, oracle.RemotePod, parse("10.180.2.14"), parse("fd00:180:2::14")},
 		{otherNode, oracle.External, parse("172.30.2.2"), parse("fd00:30:2::2")},
 		{thirdNode, oracle.External, parse("172.30.5.2"), parse("fd00:30:5::2")},
 		{client, oracle.External, parse("203.0.113.10"), parse("2001:db8:c::10")},
@@ -105,6 +108,9 @@ func planOf(f model.Family) plan {
 func (p plan) hostAddresses() []netip.Addr {
 	return []netip.Addr{nth(p.toClient, 1), nth(p.toOtherNode, 1), nth(p.toThirdNode, 1), nth(p.toOutside, 1), p.gateway}
 }
+
+// farMTU is the MTU of the way from other-node to far-pod. The way back is as wide as the others.
+const farMTU = 1300
 
 // bridgeName is the interface on the node that the local pods are behind.
 const bridgeName = "kpl-br0"

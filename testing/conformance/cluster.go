@@ -10,11 +10,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// service describes a service of a case, in the terms of Kubernetes. The zero value is a dual-stack service "web" with a
-// cluster IP, port 80 for TCP and UDP, and no endpoints.
+// service describes a service of a case, in the terms of Kubernetes. The zero value is a dual-stack service "web" with
+// a cluster IP, port 80 for TCP and UDP, and no endpoints.
 type service struct {
 	name string
-	// slot chooses the addresses and the node ports: services of one state need different ones. 0 is the place in the list.
+	// slot chooses the addresses and the node ports: services of one state need different ones. 0 is the place in the
+	// list.
 	slot      int
 	families  []model.Family // default: all
 	ports     []servicePort
@@ -25,6 +26,10 @@ type service struct {
 	ranges                       []sourceRange
 	affinity                     time.Duration
 	masqueradeAll                bool // of the node in truth; it is in the routes
+
+	created time.Time
+	// The contested address is one that several services may list, as an external IP or as a VIP.
+	contestsExternalIP, contestsVIP bool
 }
 
 // servicePort describes a port. The zero value of everything but the protocol is usable.
@@ -129,12 +134,17 @@ func (s service) externalAddr(f model.Family) netip.Addr {
 
 func (s service) vipAddr(f model.Family) netip.Addr { return nth(planOf(f).vips, 10+s.slot) }
 
+// contestedAddr is the address that several services may list.
+func contestedAddr(f model.Family) netip.Addr { return nth(planOf(f).externalIPs, 220) }
+
 // nodePortOf returns the node port of a port, by its place in the list.
 func (s service) nodePortOf(index int) uint16 {
 	return uint16(firstNodePort + 10*s.slot + index)
 }
 
-func (s service) isExternal() bool { return s.nodePort || s.externalIP || s.vip }
+func (s service) isExternal() bool {
+	return s.nodePort || s.externalIP || s.vip || s.contestsExternalIP || s.contestsVIP
+}
 
 // String names what is in the range.
 func (r sourceRange) String() string {
@@ -185,8 +195,8 @@ func newState(node *model.Node) state {
 	return state{node: node, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
 }
 
-// buildState makes the model values for services: what package localstate would make of the same cluster. It fails on tables
-// that contradict themselves.
+// buildState makes the model values for services: what package localstate would make of the same cluster. It fails on
+// tables that contradict themselves.
 func buildState(set setup, families []model.Family, services []service) (state, error) {
 	st := newState(set.node(families))
 	slots := map[int]string{}
@@ -207,6 +217,7 @@ func (st state) add(spec service, families []model.Family, detects bool) error {
 	svc := model.Service{
 		Name:                   model.ServiceName{Namespace: "default", Name: spec.name},
 		SessionAffinityTimeout: spec.affinity,
+		Created:                spec.created,
 	}
 	if spec.internalLocal {
 		svc.InternalTrafficPolicy = model.TrafficPolicyLocal
@@ -231,6 +242,12 @@ func (st state) add(spec service, families []model.Family, detects bool) error {
 		}
 		if spec.vip {
 			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, spec.vipAddr(f))
+		}
+		if spec.contestsExternalIP {
+			svc.ExternalIPs = append(svc.ExternalIPs, contestedAddr(f))
+		}
+		if spec.contestsVIP {
+			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, contestedAddr(f))
 		}
 		for _, r := range spec.ranges {
 			if prefix, ok := r.resolve(spec, f); ok {

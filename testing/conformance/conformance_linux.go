@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,15 +20,32 @@ import (
 // caseTimeout bounds each case. None comes near it.
 const caseTimeout = 10 * time.Minute
 
-// Test runs the suite against a backend, each case as a subtest. Cases that need what the backend lacks are skipped, and
-// named once more at the end.
+// Test runs the suite against a backend, each case as a subtest. Cases that need what the backend lacks are skipped,
+// and named once more at the end.
 //
-// It needs Linux, and the right to make network namespaces: root, or "unshare -rn go test ...". Where that is missing the
-// test is skipped, or fails with KPL_REQUIRE=1 in the environment. Nothing outside the namespaces that it makes is touched.
-// Backends that keep to their node's namespace can be tested in parallel.
+// It needs Linux, and the right to make network namespaces: root, or "unshare -rn go test ...". Where that is missing
+// the test is skipped, or fails with KPL_REQUIRE=1 in the environment. Nothing outside the namespaces that it makes is
+// touched. Backends that keep to their node's namespace can be tested in parallel.
 func Test(t *testing.T, f Factory) {
 	t.Helper()
-	testSession(t, f).runCases(t, cases())
+	testSession(t, f, portSeed(t)).runCases(t, cases())
+}
+
+// portSeedVariable names the environment variable with the seed of the source ports.
+const portSeedVariable = "KPL_CONFORMANCE_SEED"
+
+// portSeed returns the seed for the source ports of clients: another one each time, unless the environment says which.
+func portSeed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv(portSeedVariable)
+	if text == "" {
+		return rand.Uint64()
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("conformance: %s: %v", portSeedVariable, err)
+	}
+	return seed
 }
 
 // runCases runs cases, each as a subtest.
@@ -40,7 +59,7 @@ func (s *session) runCases(t *testing.T, list []testCase) {
 				t.Skipf("not run: %s", why)
 			}
 			if err := s.runCase(t.Context(), c); err != nil {
-				t.Errorf("%s (%s)\n\n%v", c.name, c.rules, err)
+				t.Errorf("%s (%s)\n\n%v%s", c.name, c.rules, err, s.seedText())
 			}
 		})
 	}
@@ -48,6 +67,14 @@ func (s *session) runCases(t *testing.T, list []testCase) {
 		t.Logf("NOT RUN, %d of %d cases:\n  %s", len(notRun), len(list), strings.Join(notRun, "\n  "))
 	}
 	s.logWaived(t)
+}
+
+// seedText says how to give the clients the same source ports once more; "" in a simulation.
+func (s *session) seedText() string {
+	if s.n.forward != nil {
+		return ""
+	}
+	return fmt.Sprintf("\n\nThe source ports of clients are those of the seed %d: %s=%[1]d.", s.seed, portSeedVariable)
 }
 
 // logWaived says what passed only because the backend lacks something.
@@ -58,8 +85,8 @@ func (s *session) logWaived(t *testing.T) {
 	}
 }
 
-// testSession makes a session for a test, or skips the test.
-func testSession(t *testing.T, f Factory) *session {
+// testSession makes a session for a test, or skips the test. The seed decides which source ports clients have.
+func testSession(t *testing.T, f Factory, seed uint64) *session {
 	t.Helper()
 	if f.lacks(IPv4) && f.lacks(IPv6) {
 		t.Fatal("conformance: the factory lacks both IP families")
@@ -76,7 +103,7 @@ func testSession(t *testing.T, f Factory) *session {
 		t.Log("NOT RUN: everything with IPv6, which this machine does not have")
 		f.Lacks = append(slices.Clone(f.Lacks), IPv6)
 	}
-	s, err := newSession(f, families)
+	s, err := newSession(f, families, seed)
 	if err != nil {
 		t.Fatalf("conformance: %v", err)
 	}

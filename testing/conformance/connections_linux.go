@@ -18,6 +18,7 @@ func connectionCases() []testCase {
 		{name: "connections that stand survive changes to other endpoints", rules: "S25", run: connectionsSurviveOthers},
 		{name: "connections that stand stay with an endpoint that takes no new ones", rules: "S25",
 			needs: []Feature{DrainedConnections}, run: connectionsSurviveTheirEndpoint},
+		{name: "connections on which nothing is said for long are still there", rules: "S25", run: idleConnectionsStay},
 		{name: "no new connection is lost while endpoints come and go", rules: "S46", run: nothingIsLostInChurn},
 	}
 }
@@ -44,19 +45,13 @@ func (s *session) stand(svc service) (*standing, error) {
 			for _, from := range fromAll {
 				for _, to := range everywhere {
 					place := placeNamed(from)
-					c, err := s.n.open(flow{
+					err := st.open(s, flow{
 						Flow: oracle.Flow{From: place.kind, Source: place.addr(f), Destination: to.resolve(svc, port, f), Protocol: p.protocol},
 						from: place, about: fmt.Sprintf("%s to the %v of %s", from, to, svc.name),
-					}, time.Now().Add(s.patience.answer))
+					})
 					if err != nil {
 						st.close()
-						return nil, fmt.Errorf("open a connection: %w", err)
-					}
-					st.list = append(st.list, standingConnection{connection: c})
-					last := &st.list[len(st.list)-1]
-					if last.first, err = c.ask(time.Now().Add(s.patience.answer)); err != nil {
-						st.close()
-						return nil, fmt.Errorf("flow: %v\nseen: %v\nwant: an answer", c.flow, err)
+						return nil, err
 					}
 				}
 			}
@@ -155,8 +150,8 @@ func connectionsSurviveTheirEndpoint(ctx context.Context, s *session) error {
 	return nil
 }
 
-// stream makes new TCP connections to a service, from several sources, one after the other, until it is stopped. None may be
-// refused, unanswered, or delayed by a lost packet.
+// stream makes new connections, from several sources, one after the other, until it is stopped. None may be refused,
+// unanswered, or delayed by a lost packet.
 type stream struct {
 	stop   chan struct{}
 	wg     sync.WaitGroup
@@ -172,10 +167,36 @@ func (s *session) startStream(svc service, allowed ...string) *stream {
 		from string
 		to   destination
 	}{{localPod3, toClusterIP}, {theNode, toClusterIP}, {remotePod3, toClusterIP}, {client, toVIP}}
-	st := &stream{stop: make(chan struct{}), made: make([]atomic.Int64, len(sources))}
-	n, families, patience := s.n, s.env.Families, s.patience // The session itself changes meanwhile.
-	for i, src := range sources {
+	var groups [][]streamed
+	for _, src := range sources {
 		from := placeNamed(src.from)
+		var group []streamed
+		for _, f := range s.env.Families {
+			fl := flow{from: from, about: fmt.Sprintf("%s to the %v of %s, one of a stream", src.from, src.to, svc.name), Flow: oracle.Flow{
+				From: from.kind, Source: from.addr(f), Destination: src.to.resolve(svc, 0, f), Protocol: model.TCP}}
+			group = append(group, streamed{fl, func(seen seen) string {
+				if why := whyWrong(seen, f, allowed); why != "" {
+					return fmt.Sprintf("flow: %v\nseen: %v\nwant: %s", fl, seen, why)
+				}
+				return ""
+			}})
+		}
+		groups = append(groups, group)
+	}
+	return s.stream(groups)
+}
+
+// streamed is a flow of a stream. wrong returns what is wrong with what was seen, "" for nothing.
+type streamed struct {
+	flow
+	wrong func(seen) string
+}
+
+// stream starts a stream of the flows of each group, one after the other.
+func (s *session) stream(groups [][]streamed) *stream {
+	st := &stream{stop: make(chan struct{}), made: make([]atomic.Int64, len(groups))}
+	n, patience := s.n, s.patience // The session itself changes meanwhile.
+	for i, group := range groups {
 		st.wg.Go(func() {
 			// Not faster: the machine has other things to do than to fill its connection tracking.
 			pace := time.NewTicker(2 * time.Millisecond)
@@ -186,14 +207,12 @@ func (s *session) startStream(svc service, allowed ...string) *stream {
 					return
 				case <-pace.C:
 				}
-				f := families[count%len(families)]
-				fl := flow{from: from, about: fmt.Sprintf("%s to the %v of %s, one of a stream", src.from, src.to, svc.name), Flow: oracle.Flow{
-					From: from.kind, Source: from.addr(f), Destination: src.to.resolve(svc, 0, f), Protocol: model.TCP}}
-				seen := n.try(attempt{flow: fl}, patience)
+				next := group[count%len(group)]
+				seen := n.try(attempt{flow: next.flow}, patience)
 				st.made[i].Add(1)
-				if why := whyWrong(seen, f, allowed); why != "" {
+				if why := next.wrong(seen); why != "" {
 					st.mu.Lock()
-					st.failed.add(fmt.Sprintf("flow: %v\nseen: %v\nwant: %s", fl, seen, why))
+					st.failed.add(why)
 					st.mu.Unlock()
 				}
 			}
@@ -275,4 +294,40 @@ func nothingIsLostInChurn(ctx context.Context, s *session) error {
 		return failed
 	}
 	return err
+}
+
+// idleFor is how long nothing is said on idle connections: longer than a restless dataplane might remember them, and no
+// longer than a test can wait.
+const idleFor = 3 * time.Second
+
+// idleConnectionsStay opens connections, and changes other services until they have been idle for long enough.
+func idleConnectionsStay(ctx context.Context, s *session) error {
+	quiet := external(service{name: "quiet", slot: 1, endpoints: at(localPod1, remotePod1)})
+	if err := s.put(ctx, quiet); err != nil {
+		return err
+	}
+	open, err := s.stand(quiet)
+	if err != nil {
+		return err
+	}
+	defer open.close()
+	over := time.NewTimer(idleFor)
+	defer over.Stop()
+	busy := external(service{name: "busy", slot: 2})
+	for wave := 0; ; wave++ {
+		busy.endpoints = at([]string{localPod1, localPod2, remotePod1, remotePod2}[:wave%5]...)
+		if err := s.put(ctx, quiet, busy); err != nil {
+			return err
+		}
+		select {
+		case <-over.C:
+			if err := open.check(s.patience); err != nil {
+				return fmt.Errorf("after %v in which nothing was said:\n\n%w", idleFor, err)
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(idleFor / 20):
+		}
+	}
 }

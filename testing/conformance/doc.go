@@ -3,7 +3,9 @@
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.Test(t, conformance.Factory{
-//			New:     func(ctx context.Context, env conformance.Env) (sink.Sink, error) { return mybackend.New(env.NetNS.Name()) },
+//			New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+//				return mybackend.New(env.NetNS.Name())
+//			},
 //			Cleanup: func(ctx context.Context, env conformance.Env) error { return mybackend.Cleanup(ctx) },
 //			Dump:    func(ctx context.Context, env conformance.Env) (string, error) { return mybackend.Dump(ctx) },
 //			Lacks:   []conformance.Feature{conformance.SCTP},
@@ -18,6 +20,13 @@
 // address, and compares what happens with package oracle: who answers, which source is seen, what is refused, dropped, or
 // left alone. It restarts the backend, has it fail, and breaks its rules. [Random] compares in states that nobody thought
 // of, and makes a failure as small as can be.
+//
+// More than first packets is looked at: megabytes in both directions with ends and resets, datagrams in fragments, errors
+// of the way to an endpoint, connections that are idle; traffic that is for no service, while services change; processes
+// of the node that listen on all addresses; addresses that several services list, and those that the node gets later.
+//
+// Clients have random source ports. A failure says which, and how to get the same ones again: KPL_CONFORMANCE_SEED in the
+// environment is the seed.
 //
 // A failing case prints the flows, what was seen, what was expected and by which rule, what the backend had been told, and
 // its ruleset.

@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Factory describes a backend to the suite. Only New is required. All functions, and the methods of the sink, are called on
-// an operating-system thread that is in the network namespace of the node under test: the sockets that they open there,
-// netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in it: those open
-// Env.NetNS, or call Env.Do. None of them may call t.FailNow.
+// Factory describes a backend to the suite. Only New is required. All functions, and the methods of the sink, are
+// called on an operating-system thread that is in the network namespace of the node under test: the sockets that they
+// open there, netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in
+// it: those open Env.NetNS, or call Env.Do. None of them may call t.FailNow.
 type Factory struct {
 	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as after
 	// a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx lasts as
@@ -28,8 +28,8 @@ type Factory struct {
 	// Stop ends what the backend leaves running on purpose when its sink is closed: a forwarder, say, that is a process
 	// of its own. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
 	Stop func(ctx context.Context, env Env) error
-	// Dump returns what the backend has in the dataplane, for messages; and if there is a Cleanup, Dump must return the same
-	// before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
+	// Dump returns what the backend has in the dataplane, for messages; and if there is a Cleanup, Dump must return the
+	// same before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
 	Dump func(ctx context.Context, env Env) (string, error)
 	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
 	Break func(ctx context.Context, env Env) error
@@ -54,8 +54,8 @@ type Env struct {
 	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. HostAddresses are all addresses of
 	// the node's interfaces, NodeIPs included, but not the loopback addresses.
 	NodeIPs, HostAddresses []netip.Addr
-	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. None of a family
-	// means all. NodePortAddresses is what it comes to, for backends that leave that to somebody else.
+	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. None of a
+	// family means all. NodePortAddresses is what it comes to, for backends that leave that to somebody else.
 	NodePortCIDRs     []netip.Prefix
 	NodePortAddresses []netip.Addr
 	// LocalhostNodePorts asks for node ports on 127.0.0.1 (S36). Only where the backend does not lack the feature.
@@ -98,9 +98,22 @@ const (
 	// ExternalPorts is that ports of external IPs and VIPs that no service has are left alone; without it they may be
 	// refused, because the backend makes these addresses the node's own.
 	ExternalPorts Feature = "other ports of external addresses are left alone"
+	// WildcardListeners is that a process of the node that listens on all addresses gets nothing that is for a service:
+	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer in the place
+	// of a service, because the backend makes the service's addresses the node's own.
+	WildcardListeners Feature = "service addresses that processes listening on all addresses do not get"
+	// HostAddressChanges is that node ports are served on addresses that the node gets later, and no more on those that it
+	// loses (S35). It may take a resync.
+	HostAddressChanges Feature = "changes of the host's addresses"
+	// LastingOwners is who has an address that several services list (S59): the one that had it; of newcomers the oldest
+	// one, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any time.
+	LastingOwners Feature = "lasting owners of contested addresses"
 	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package conntrack
 	// does it, as a sink around another one.
 	StaleFlows Feature = "clean-up of stale UDP flows"
+	// PathErrors is that ICMP errors of what is behind a service reach the sender: that the way is too narrow, or that
+	// nobody listens. A proxy that ends connections itself, and begins others, has nobody to pass them to.
+	PathErrors Feature = "ICMP errors of the way to an endpoint"
 	// DrainedConnections is that connections that stand stay with an endpoint that takes no new ones.
 	DrainedConnections Feature = "connections to endpoints that have gone"
 	// StandingOverRestart is that connections that stand survive a restart of the backend, and NewOverRestart that new

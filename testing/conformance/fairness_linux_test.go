@@ -106,7 +106,7 @@ func TestTheEnvironmentHasALife(t *testing.T) {
 					events = append(events, "clean up")
 					return nil
 				},
-			})
+			}, 1)
 			require.NoError(t, s.start(t.Context(), setup{}))
 			require.NoError(t, s.restart(t.Context()))
 		})
@@ -121,7 +121,7 @@ func TestTheEnvironmentHasALife(t *testing.T) {
 
 // What a backend starts in goroutines gets its sockets in the node's namespace.
 func TestSocketsCanBeOpenedOnTheNode(t *testing.T) {
-	s := testSession(t, Factory{New: func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }})
+	s := testSession(t, Factory{New: func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }}, 1)
 	require.NoError(t, s.start(t.Context(), setup{}))
 	node := placeNamed(theNode).v4.String()
 	var group sync.WaitGroup

@@ -61,7 +61,7 @@ func TestChildLacksFeatures(t *testing.T) {
 	complete := simpleFactory(limited)
 	Test(t, Factory{New: complete.New, Lacks: []Feature{
 		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses, LocalhostNodePorts,
-		UnknownPorts, UnallocatedAddresses, ExternalPorts, StaleFlows}})
+		UnknownPorts, UnallocatedAddresses, ExternalPorts, HostAddressChanges, StaleFlows}})
 }
 
 func TestNothingIsLeftByAProcessThatWasKilled(t *testing.T) {
@@ -96,7 +96,7 @@ func TestNothingIsLeftByAProcessThatWasKilled(t *testing.T) {
 
 func TestChildWaitsToBeKilled(t *testing.T) {
 	childOnly(t)
-	s := testSession(t, simpleFactory(""))
+	s := testSession(t, simpleFactory(""), 1)
 	require.NoError(t, s.start(t.Context(), setup{}))
 	require.NoError(t, s.step(t.Context(), sceneBefore()))
 	fmt.Println("ready to be killed")
@@ -108,7 +108,7 @@ func TestChildWaitsToBeKilled(t *testing.T) {
 
 func TestAFailingCaseTellsEverything(t *testing.T) {
 	need.Program(t, "nft")
-	s := testSession(t, simpleFactory(rejectsInsteadOfDrops))
+	s := testSession(t, simpleFactory(rejectsInsteadOfDrops), 1)
 	s.patience.quiet = 500 * time.Millisecond // the refusal has to come within it
 	err := s.runCase(t.Context(), caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
 	require.Error(t, err)
@@ -122,13 +122,15 @@ func TestAFailingCaseTellsEverything(t *testing.T) {
 	} {
 		assert.True(t, strings.Contains(err.Error(), want), "the message lacks %q", want)
 	}
+	assert.Regexp(t, `\(connection refused\), from port \d+\n`, err.Error())
+	assert.Contains(t, s.seedText(), "KPL_CONFORMANCE_SEED=1")
 	assert.LessOrEqual(t, strings.Count(err.Error(), "flow: "), maxFailures)
 	assert.Regexp(t, `\.\.\. and \d+ more`, err.Error())
 }
 
 func TestCasesAreIndependentOfEarlierFailures(t *testing.T) {
 	need.Program(t, "nft")
-	s := testSession(t, simpleFactory(keepsEndpoints))
+	s := testSession(t, simpleFactory(keepsEndpoints), 1)
 	s.patience.answer = time.Second
 	require.Error(t, s.runCase(t.Context(), caseNamed(t, "endpoints come and go")))
 	require.NoError(t, s.runCase(t.Context(), caseNamed(t, "a service without endpoints refuses on every address")))
@@ -176,7 +178,7 @@ func TestWrongFactoriesAreToldSo(t *testing.T) {
 		}), "clean-up leaves nothing, and touches nothing of others", "clean up: device busy"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := newSession(tc.factory, []model.Family{model.IPv4, model.IPv6})
+			s, err := newSession(tc.factory, []model.Family{model.IPv4, model.IPv6}, 1)
 			require.NoError(t, err)
 			defer s.close()
 			err = s.runCase(t.Context(), caseNamed(t, tc.run))
@@ -204,7 +206,7 @@ func TestBackendsRunInTheNodesNamespace(t *testing.T) {
 		here, err1 = os.Stat("/proc/thread-self/ns/net")
 		named, err2 = os.Stat(e.NetNS.Name())
 		return new(sink.Recorder), errors.Join(err1, err2)
-	}})
+	}}, 1)
 	require.NoError(t, s.start(t.Context(), setup{}))
 	opened, err := env.NetNS.Stat()
 	require.NoError(t, err)
@@ -241,7 +243,7 @@ func TestEverySinkIsClosedAndCleanedUp(t *testing.T) {
 				cleaned++
 				return nil
 			},
-		})
+		}, 1)
 		require.NoError(t, s.start(t.Context(), setup{}))
 		require.NoError(t, s.restart(t.Context()))
 		require.NoError(t, s.put(t.Context(), service{}))
@@ -258,7 +260,7 @@ func TestTheSuiteRunsWithoutIPv6(t *testing.T) {
 	testNetwork(t)
 	f := simpleFactory("")
 	f.Lacks = []Feature{IPv6}
-	s, err := newSession(f, []model.Family{model.IPv4})
+	s, err := newSession(f, []model.Family{model.IPv4}, 1)
 	require.NoError(t, err)
 	defer s.close()
 	for _, name := range []string{

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// lifecycleCases are about what is not traffic: when a state takes effect, failures, restarts, and what others do to the
-// dataplane.
+// lifecycleCases are about what is not traffic: when a state takes effect, failures, restarts, and what others do to
+// the dataplane.
 func lifecycleCases() []testCase {
 	return []testCase{
 		{name: "what is described takes effect at Sync, not before", rules: "S43", inSimulation: true, run: nothingBeforeSync},
@@ -48,8 +48,8 @@ func scene(services ...service) step {
 	return st
 }
 
-// The scene before and the scene after: a service that stays, one whose endpoints change, one that loses them all, one that
-// goes, one that comes.
+// The scene before and the scene after: a service that stays, one whose endpoints change, one that loses them all, one
+// that goes, one that comes.
 func sceneBefore() step {
 	return scene(
 		external(service{name: "stays", slot: 1, endpoints: at(localPod1, remotePod1)}),
@@ -145,7 +145,8 @@ func cancelledSync(ctx context.Context, s *session) error {
 	return s.retry(ctx, after)
 }
 
-// retry does what a runner does after a failed Sync: ask for a resync, and Sync again, though nothing is described anew.
+// retry does what a runner does after a failed Sync: ask for a resync, and Sync again, though nothing is described
+// anew.
 func (s *session) retry(ctx context.Context, now step) error {
 	if err := s.resyncFailed(); err != nil {
 		return err
@@ -320,7 +321,7 @@ func driftIsRepaired(ctx context.Context, s *session) error {
 		return err
 	}
 	if s.factory.RepairsItself { // too soon, perhaps, to see the damage: the next case does
-		return s.trafficSoon(ctx, st)
+		return s.soon(ctx, func(s *session) error { return s.traffic(ctx, st) })
 	}
 	if err := s.isBroken(ctx, st); err != nil {
 		return err
@@ -334,15 +335,17 @@ func driftIsRepaired(ctx context.Context, s *session) error {
 	return s.traffic(ctx, st)
 }
 
-// trafficSoon tries the traffic of a step until all of it gets through, or for longer than a repair may take.
-func (s *session) trafficSoon(ctx context.Context, st step) error {
-	deadline := time.Now().Add(s.patience.repair)
-	for {
-		err := s.traffic(ctx, st)
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+// soon tries something until it is right, or for longer than a repair may take. What does not come quickly is asked for
+// once more, and only the last time waited for.
+func (s *session) soon(ctx context.Context, try func(*session) error) error {
+	impatient := *s
+	impatient.patience.answer = min(s.patience.answer, time.Second)
+	for deadline := time.Now().Add(s.patience.repair); time.Now().Before(deadline); {
+		if err := try(&impatient); err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
+	return try(s)
 }
 
 func restartRepairs(ctx context.Context, s *session) error {

@@ -61,8 +61,8 @@ func awaitLocal(addr netip.Addr) error {
 	return fmt.Errorf("address %v does not become local: %w", addr, err)
 }
 
-// rtoMin is after how many milliseconds TCP repeats a segment at the earliest. By default it is 200, and when the machine stands
-// still for so long a segment is repeated that was not lost.
+// rtoMin is after how many milliseconds TCP repeats a segment at the earliest. By default it is 200, and when the
+// machine stands still for so long a segment is repeated that was not lost.
 const rtoMin = 2000
 
 func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
@@ -76,6 +76,19 @@ func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
 	} else {
 		r.Scope = netlink.SCOPE_LINK
 	}
+	if err := netlink.RouteAdd(r); err != nil {
+		return fmt.Errorf("route to %v by %s: %w", to, link, err)
+	}
+	return nil
+}
+
+// addNarrowRoute adds a route to what is on a link, with an MTU that holds whatever the link can do.
+func addNarrowRoute(link string, to netip.Prefix, mtu int) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", link, err)
+	}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Scope: netlink.SCOPE_LINK, MTU: mtu, MTULock: true}
 	if err := netlink.RouteAdd(r); err != nil {
 		return fmt.Errorf("route to %v by %s: %w", to, link, err)
 	}

@@ -15,53 +15,69 @@ import (
 type mutant string
 
 const (
-	forgetsSourceRanges      mutant = "forgets source ranges"
-	mixesRangeFamilies       mutant = "lets the source ranges of one family shut out the other"
-	masqueradesAlways        mutant = "masquerades always"
-	masqueradesNever         mutant = "masquerades never"
-	sparesPodsAlways         mutant = "never masquerades local pods"
-	ignoresDetector          mutant = "takes local pods for strangers"
-	dropsInsteadOfRejects    mutant = "drops instead of rejecting"
-	rejectsInsteadOfDrops    mutant = "rejects instead of dropping"
-	acceptsInsteadOfRejects  mutant = "lets pass what it has no endpoints for"
-	keepsEndpoints           mutant = "keeps endpoints that have gone"
-	neverDeletesServices     mutant = "keeps services that have gone"
-	ignoresAffinity          mutant = "ignores session affinity"
-	affinityPerAddress       mutant = "has an affinity of its own for each address"
-	neverForgetsClients      mutant = "ignores the affinity timeout"
-	ignoresLocalPolicy       mutant = "ignores local policies"
-	takesAnyEndpoint         mutant = "takes endpoints of no set"
-	takesReadyOnly           mutant = "takes ready endpoints only"
-	takesOneTargetPort       mutant = "takes one target port for all"
-	takesFirstPortOnly       mutant = "serves the first port of a service only"
-	forgetsHairpin           mutant = "forgets hairpins"
-	forgetsNodePorts         mutant = "forgets node ports"
-	ignoresNodePortAddresses mutant = "ignores node-port addresses"
-	closesNodePorts          mutant = "refuses node ports on addresses where they are not served"
-	servesLocalhost          mutant = "serves node ports on localhost unasked"
-	mixesProtocols           mutant = "mixes up protocols"
-	forgetsSCTP              mutant = "forgets SCTP"
-	forgetsIPv6              mutant = "forgets IPv6"
-	forgetsExternalIPs       mutant = "forgets external IPs"
-	forgetsVIPs              mutant = "forgets load-balancer VIPs"
-	balancesBadly            mutant = "balances badly"
-	forgetsPodShortCircuit   mutant = "treats pods as strangers to external addresses"
-	forgetsNodeShortCircuit  mutant = "treats the node as a stranger to external addresses"
-	forgetsUnknownPorts      mutant = "does not guard unknown ports"
-	forgetsServiceCIDRs      mutant = "does not guard the service CIDRs"
-	refusesExternalPorts     mutant = "refuses other ports of external addresses"
-	refusesEstablished       mutant = "refuses packets of connections that stand"
-	leavesStaleFlows         mutant = "leaves stale UDP flows"
-	cutsAllFlows             mutant = "cuts all UDP flows"
-	cutsConnections          mutant = "cuts all connections"
-	appliesAtOnce            mutant = "does not wait for Sync"
-	forgetsFailures          mutant = "takes a failed Sync for done"
-	trustsItsMemory          mutant = "trusts what it remembers of the dataplane"
-	flushesOnStart           mutant = "removes everything when it starts"
-	keepsWhatItFinds         mutant = "keeps the rules of an earlier run"
-	reloadsWithAGap          mutant = "removes the old rules before it adds the new ones"
-	leavesATable             mutant = "leaves a table behind"
-	cleansUpTooMuch          mutant = "removes the tables of others"
+	forgetsSourceRanges        mutant = "forgets source ranges"
+	mixesRangeFamilies         mutant = "lets the source ranges of one family shut out the other"
+	masqueradesAlways          mutant = "masquerades always"
+	masqueradesNever           mutant = "masquerades never"
+	sparesPodsAlways           mutant = "never masquerades local pods"
+	ignoresDetector            mutant = "takes local pods for strangers"
+	dropsInsteadOfRejects      mutant = "drops instead of rejecting"
+	rejectsInsteadOfDrops      mutant = "rejects instead of dropping"
+	acceptsInsteadOfRejects    mutant = "lets pass what it has no endpoints for"
+	keepsEndpoints             mutant = "keeps endpoints that have gone"
+	neverDeletesServices       mutant = "keeps services that have gone"
+	ignoresAffinity            mutant = "ignores session affinity"
+	affinityPerAddress         mutant = "has an affinity of its own for each address"
+	neverForgetsClients        mutant = "ignores the affinity timeout"
+	ignoresLocalPolicy         mutant = "ignores local policies"
+	takesAnyEndpoint           mutant = "takes endpoints of no set"
+	takesReadyOnly             mutant = "takes ready endpoints only"
+	takesOneTargetPort         mutant = "takes one target port for all"
+	takesFirstPortOnly         mutant = "serves the first port of a service only"
+	forgetsHairpin             mutant = "forgets hairpins"
+	forgetsNodePorts           mutant = "forgets node ports"
+	ignoresNodePortAddresses   mutant = "ignores node-port addresses"
+	closesNodePorts            mutant = "refuses node ports on addresses where they are not served"
+	servesLocalhost            mutant = "serves node ports on localhost unasked"
+	mixesProtocols             mutant = "mixes up protocols"
+	forgetsSCTP                mutant = "forgets SCTP"
+	forgetsIPv6                mutant = "forgets IPv6"
+	forgetsExternalIPs         mutant = "forgets external IPs"
+	forgetsVIPs                mutant = "forgets load-balancer VIPs"
+	balancesBadly              mutant = "balances badly"
+	forgetsPodShortCircuit     mutant = "treats pods as strangers to external addresses"
+	forgetsNodeShortCircuit    mutant = "treats the node as a stranger to external addresses"
+	forgetsUnknownPorts        mutant = "does not guard unknown ports"
+	forgetsServiceCIDRs        mutant = "does not guard the service CIDRs"
+	refusesExternalPorts       mutant = "refuses other ports of external addresses"
+	refusesEstablished         mutant = "refuses packets of connections that stand"
+	leavesStaleFlows           mutant = "leaves stale UDP flows"
+	cutsAllFlows               mutant = "cuts all UDP flows"
+	cutsConnections            mutant = "cuts all connections"
+	appliesAtOnce              mutant = "does not wait for Sync"
+	forgetsFailures            mutant = "takes a failed Sync for done"
+	trustsItsMemory            mutant = "trusts what it remembers of the dataplane"
+	flushesOnStart             mutant = "removes everything when it starts"
+	keepsWhatItFinds           mutant = "keeps the rules of an earlier run"
+	reloadsWithAGap            mutant = "removes the old rules before it adds the new ones"
+	leavesATable               mutant = "leaves a table behind"
+	cleansUpTooMuch            mutant = "removes the tables of others"
+	cutsTransfers              mutant = "cuts connections after 64 KiB"
+	losesHalfClose             mutant = "ends the whole connection with one half"
+	swallowsResets             mutant = "swallows resets"
+	cutsDatagrams              mutant = "has room for 512 bytes in a datagram"
+	losesFragments             mutant = "loses datagrams that came in fragments"
+	swallowsPathErrors         mutant = "swallows errors of the path"
+	swallowsRefusals           mutant = "swallows the refusals of endpoints"
+	breaksHighPorts            mutant = "breaks direct connections to pods from high ports"
+	masqueradesStrangers       mutant = "masquerades what is for no service"
+	stopsTrafficWhileItApplies mutant = "stops all traffic while it applies a change"
+	letsTheNodeAnswer          mutant = "lets processes of the node answer on cluster IPs"
+	youngestOwns               mutant = "gives contested addresses to the youngest service"
+	firstNameOwns              mutant = "gives contested addresses by name"
+	forgetsIdleConnections     mutant = "forgets idle connections"
+	ignoresHostAddresses       mutant = "ignores new addresses of the host"
+	keepsHostAddresses         mutant = "keeps addresses that the host has lost"
 
 	// limited is no mutant: it does not do what a backend may lack.
 	limited mutant = "does only what every backend does"
@@ -129,8 +145,31 @@ var mustCatch = map[mutant]map[string]string{
 	flushesOnStart:   {"a restart keeps traffic, and corrects what has changed meanwhile": "while the backend restarted"},
 	keepsWhatItFinds: {"a restart keeps traffic, and corrects what has changed meanwhile": "after a restart"},
 	reloadsWithAGap:  {"no new connection is lost while endpoints come and go": "at every moment"},
-	leavesATable:     {"clean-up leaves nothing, and touches nothing of others": "left: "},
-	cleansUpTooMuch:  {"clean-up leaves nothing, and touches nothing of others": "gone: "},
+	cutsTransfers:    {"megabytes get through in both directions, whichever side ends first": "bytes each way"},
+	losesHalfClose:   {"megabytes get through in both directions, whichever side ends first": "the client ends its half"},
+	swallowsResets:   {"a reset in the middle of a transfer reaches the other side": "resets the connection halfway"},
+	cutsDatagrams:    {"datagrams get through up to the MTU, and beyond it in fragments": "seen: 513 bytes"},
+	losesFragments:   {"datagrams get through up to the MTU, and beyond it in fragments": "seen: 1473 bytes"},
+	swallowsPathErrors: {"a narrow way behind a service holds up no connection": "at the",
+		"the error of a narrow way behind a service reaches the sender": "1350 bytes"},
+	swallowsRefusals: {"an endpoint's own refusal reaches the sender": "the endpoint's own ICMP error"},
+	breaksHighPorts: {
+		"traffic that is for no service is left alone, before, during and after changes": "for no service"},
+	masqueradesStrangers: {
+		"traffic that is for no service is left alone, before, during and after changes": "for no service"},
+	stopsTrafficWhileItApplies: {
+		"traffic that is for no service is left alone, before, during and after changes": "while services came"},
+	letsTheNodeAnswer: {
+		"processes of the node that listen on all addresses get nothing that is for a service": "delivered to 0.0.0.0:10250"},
+	youngestOwns: {
+		"of services that list one address the owner keeps it, and the oldest newcomer is next": "the owner goes"},
+	firstNameOwns: {
+		"of services that list one address the owner keeps it, and the oldest newcomer is next": "wants it too"},
+	forgetsIdleConnections: {"connections on which nothing is said for long are still there": "in which nothing was said"},
+	ignoresHostAddresses:   {"node ports follow the addresses of the host": "after the node got the address"},
+	keepsHostAddresses:     {"node ports follow the addresses of the host": "after the node lost the address"},
+	leavesATable:           {"clean-up leaves nothing, and touches nothing of others": "left: "},
+	cleansUpTooMuch:        {"clean-up leaves nothing, and touches nothing of others": "gone: "},
 }
 
 // The suite is judged by backends that are wrong: it has to catch each of them, by the cases that are there for it.
@@ -143,11 +182,12 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	for m, catchers := range mustCatch {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			s := testSession(t, simpleFactory(m))
+			s := testSession(t, simpleFactory(m), 1)
 			// Where the right backend would answer it does so within milliseconds; mutants are not waited for.
 			s.patience.answer = time.Second
 			// What is wrongly answered is an error only where the answer comes within this time.
 			s.patience.quiet = 500 * time.Millisecond
+			s.patience.repair = time.Second
 			for name, sign := range catchers {
 				c, ok := byName[name]
 				require.True(t, ok, "there is no case %q", name)

@@ -22,7 +22,7 @@ func testNetwork(t *testing.T) *network {
 	families, err := machineFamilies()
 	need.That(t, err == nil, "network namespaces (root, or unshare -rn)")
 	start := time.Now()
-	n, err := newNetwork(families)
+	n, err := newNetwork(families, 1)
 	require.NoError(t, err)
 	t.Logf("network built in %v", time.Since(start))
 	t.Cleanup(func() {

@@ -2,32 +2,37 @@ package conformance
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Clients get their source ports out of ranges that collide with nothing, this many altogether.
-const sourcePorts = 45000
+// Clients get their source ports out of ranges that collide with no node port, this many altogether.
+const (
+	portsBelow  = firstNodePort - 1024
+	sourcePorts = portsBelow + 65536 - 40000
+)
 
 // sourcePort returns the n-th source port.
 func sourcePort(n int) uint16 {
-	if n < 20000 {
-		return uint16(10000 + n)
+	if n < portsBelow {
+		return uint16(1024 + n)
 	}
-	return uint16(40000 + n - 20000)
+	return uint16(40000 + n - portsBelow)
 }
 
-// portAllocator hands out source ports. Flows that are under way at the same time have different ones, whatever their
-// source: else they could be masqueraded to the same address and port at the same moment, and the kernel would drop one of
-// the packets. And no two connections with the same addresses, ports and protocol come within the time for which the kernel
-// may remember the first one: a flow is always new.
+// portAllocator hands out source ports in a random order, which the seed decides. Flows that are under way at the same
+// time have different ones, whatever their source: else they could be masqueraded to the same address and port at the
+// same moment, and the kernel would drop one of the packets. And no two connections with the same addresses, ports and
+// protocol come within the time for which the kernel may remember the first one: a flow is always new.
 type portAllocator struct {
-	mu   sync.Mutex
-	next int
-	used map[connectionKey]time.Time
+	mu           sync.Mutex
+	next, stride int
+	used         map[connectionKey]time.Time
 }
 
 type connectionKey struct {
@@ -40,22 +45,62 @@ type connectionKey struct {
 // rememberedFor is longer than connection tracking keeps any entry of a connection that these tests have closed.
 const rememberedFor = 3 * time.Minute
 
-func newPortAllocator() *portAllocator {
-	return &portAllocator{used: map[connectionKey]time.Time{}}
+func newPortAllocator(seed uint64) *portAllocator {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	a := &portAllocator{used: map[connectionKey]time.Time{}, next: rng.IntN(sourcePorts)}
+	for a.stride == 0 || greatestCommonDivisor(a.stride, sourcePorts) != 1 {
+		a.stride = 1 + rng.IntN(sourcePorts-1)
+	}
+	return a
+}
+
+// With a stride that has no divisor in common with the number of ports all of them come, before one comes again.
+func greatestCommonDivisor(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// portBand is a part of the port numbers.
+type portBand struct{ first, last uint16 }
+
+// anyPort is all of them.
+var anyPort = portBand{1024, 65535}
+
+// portBands cut the port numbers into sixteen parts, those of node ports left out.
+func portBands() []portBand {
+	var bands []portBand
+	for first := 0; first < 65536; first += 4096 {
+		b := portBand{uint16(max(first, 1024)), uint16(first + 4095)}
+		if b.first < firstNodePort && b.last >= firstNodePort {
+			b.last = firstNodePort - 1
+		}
+		if b.first >= firstNodePort && b.last < 40000 {
+			continue
+		}
+		bands = append(bands, b)
+	}
+	return bands
 }
 
 // take returns a source port for a new connection.
-func (a *portAllocator) take(source netip.Addr, to netip.AddrPort, protocol model.Protocol) (uint16, error) {
+func (a *portAllocator) take(source netip.Addr, to netip.AddrPort, protocol model.Protocol, band portBand,
+) (uint16, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for range sourcePorts {
 		port := sourcePort(a.next)
-		a.next = (a.next + 1) % sourcePorts
+		a.next = (a.next + a.stride) % sourcePorts
+		if port < band.first || port > band.last || slices.Contains(serverPorts(), port) {
+			continue
+		}
 		key := connectionKey{source, port, to, protocol}
 		if last, ok := a.used[key]; !ok || time.Since(last) > rememberedFor {
 			a.used[key] = time.Now()
 			return port, nil
 		}
 	}
-	return 0, fmt.Errorf("all %d source ports of %v have been used for %v/%v", sourcePorts, source, to, protocol)
+	return 0, fmt.Errorf("all source ports of %v from %d to %d have been used for %v/%v",
+		source, band.first, band.last, to, protocol)
 }

@@ -23,6 +23,8 @@ type flow struct {
 	from place
 	// about says in the words of the case what the flow is, for messages.
 	about string
+	// ports is where the source port comes from; zero: anywhere.
+	ports portBand
 }
 
 func (f flow) String() string {
@@ -41,11 +43,20 @@ type seen struct {
 	accepted bool
 	// lost: a packet was lost on the way, and had to be sent again.
 	lost bool
+	// port is the client's, 0 where there is none.
+	port uint16
 	// broken is an error of the test network itself.
 	broken error
 }
 
 func (s seen) String() string {
+	if s.port != 0 {
+		return fmt.Sprintf("%s, from port %d", s.outcome(), s.port)
+	}
+	return s.outcome()
+}
+
+func (s seen) outcome() string {
 	switch {
 	case s.broken != nil:
 		return fmt.Sprintf("the test itself failed: %v", s.broken)
@@ -102,12 +113,17 @@ type connection struct {
 	lost  bool // a datagram had to be sent again
 }
 
-// open opens a connection. For TCP it waits until it stands; the others send nothing yet.
+// open opens a connection. For TCP it waits until it stands; the others send nothing yet. One that cannot be made is
+// returned too, closed, if a port was found for it.
 func (n *network) open(f flow, deadline time.Time) (*connection, error) {
 	c := &connection{flow: f, n: n}
 	ns := n.namespaceOf(f.from)
 	for attempt := 0; ; attempt++ {
-		port, err := n.ports.take(f.Source, f.Destination, f.Protocol)
+		band := f.ports
+		if band == (portBand{}) {
+			band = anyPort
+		}
+		port, err := n.ports.take(f.Source, f.Destination, f.Protocol, band)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +147,7 @@ func (n *network) open(f flow, deadline time.Time) (*connection, error) {
 	}
 	if err := c.sock.connect(to, deadline); err != nil {
 		c.close()
-		return nil, err
+		return c, err
 	}
 	return c, nil
 }
@@ -141,19 +157,26 @@ func (n *network) rawSCTP(f flow) bool { return f.Protocol == model.SCTP && n.sc
 
 func (c *connection) close() { c.sock.close() }
 
-// resendAfter is after how long an unanswered datagram is sent again: when many flows begin at once the kernel may drop one
-// whose translated ports another one has just taken.
+// resendAfter is after how long an unanswered datagram is sent again: when many flows begin at once the kernel may drop
+// one whose translated ports another one has just taken.
 const resendAfter = 500 * time.Millisecond
 
 // ask asks who is at the other end.
-func (c *connection) ask(deadline time.Time) (answer, error) {
+func (c *connection) ask(deadline time.Time) (answer, error) { return c.askLong(0, deadline) }
+
+// askLong asks with a question of that many bytes at least. The answer repeats all of it.
+func (c *connection) askLong(size int, deadline time.Time) (answer, error) {
 	c.asked++
+	question := fmt.Sprintf("kpl-%d", c.asked)
+	if missing := size - len(question) - len("-\n"); missing > 0 {
+		question += "-" + filling(missing)
+	}
 	for {
 		until := deadline
 		if again := time.Now().Add(resendAfter); c.flow.Protocol != model.TCP && again.Before(until) {
 			until = again
 		}
-		a, err := c.askOnce(until)
+		a, err := c.askOnce(question, until)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || until == deadline {
 			return a, err
 		}
@@ -161,17 +184,25 @@ func (c *connection) ask(deadline time.Time) (answer, error) {
 	}
 }
 
+// filling is a text of a length, which makes questions long. No two parts of it are the same.
+func filling(size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, "%d.", i)
+	}
+	return b.String()[:size]
+}
+
 // askOnce sends the question, and waits for the answer to it.
-func (c *connection) askOnce(deadline time.Time) (answer, error) {
+func (c *connection) askOnce(question string, deadline time.Time) (answer, error) {
 	if c.n.rawSCTP(c.flow) {
 		return askUserSpaceSCTP(c.sock, c.local.Port(), c.flow.Destination, uint32(c.local.Port())<<16|uint32(c.asked), deadline)
 	}
-	question := fmt.Sprintf("kpl-%d", c.asked)
 	// EPERM: a packet filter on the way out has taken the packet. What it thinks of it comes separately, if it does.
 	if err := c.sock.send([]byte(question + "\n")); err != nil && !isErrno(err, unix.EPERM) {
 		return answer{}, err
 	}
-	buf := make([]byte, 256)
+	buf := make([]byte, 256+len(question))
 	for {
 		n, err := c.sock.receive(buf, deadline)
 		if err != nil {
@@ -216,15 +247,21 @@ func (n *network) try(f attempt, p patience) seen {
 		wait = p.quiet
 	}
 	c, err := n.open(f.flow, time.Now().Add(wait))
-	if err != nil {
+	if c == nil {
 		return classify(err, wait)
 	}
 	defer c.close()
-	a, err := c.ask(time.Now().Add(wait))
-	if err != nil {
-		return classify(err, wait)
+	var a answer
+	if err == nil {
+		a, err = c.ask(time.Now().Add(wait))
 	}
-	s := seen{Observation: oracle.Observation{Verdict: oracle.Deliver, Endpoint: a.server, Source: a.client.Addr()}, lost: c.lost}
+	if err != nil {
+		s := classify(err, wait)
+		s.port = c.local.Port()
+		return s
+	}
+	s := seen{Observation: oracle.Observation{Verdict: oracle.Deliver, Endpoint: a.server, Source: a.client.Addr()},
+		lost: c.lost, port: c.local.Port()}
 	if f.Protocol == model.TCP {
 		if repeated, err := c.sock.retransmissions(); err == nil && repeated > 0 {
 			s.lost = true

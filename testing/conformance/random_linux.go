@@ -13,15 +13,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// Random puts random states in force, n of them, one change after the other, and compares what happens to random traffic
-// with what the oracle says. Every so often the backend is restarted, a Sync is cancelled, or a fresh backend begins with
-// another configuration. Everything follows from the seed.
+// Random puts random states in force, n of them, one change after the other, and compares what happens to random
+// traffic with what the oracle says. Every so often the backend is restarted, a Sync is cancelled, or a fresh backend
+// begins with another configuration. Everything follows from the seed.
 //
-// The first failure ends the test, after the course of events that led to it has been made as short as can be: the message
-// has the seed, what is left, the flows, and the ruleset. Random needs what [Test] needs.
+// The first failure ends the test, after the course of events that led to it has been made as short as can be: the
+// message has the seed, what is left, the flows, and the ruleset. Random needs what [Test] needs.
 func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
-	s := testSession(t, f)
+	s := testSession(t, f, seed)
 	if err := s.random(t.Context(), seed, n); err != nil {
 		t.Errorf("random test with seed %d and %d states\n\n%v", seed, n, err)
 	}
@@ -64,9 +64,9 @@ type randomRun struct {
 	effort   effort
 }
 
-// effort is how often traffic is tried in each state. A little of the traffic to each of many services will do to find a
-// fault. To find it again there may be one service left, and what a backend picks at random, it picks right once in 2 to the
-// power of the tries if there is one wrong endpoint beside a right one.
+// effort is how often traffic is tried in each state. A little of the traffic to each of many services will do to find
+// a fault. To find it again there may be one service left, and what a backend picks at random, it picks right once in 2
+// to the power of the tries if there is one wrong endpoint beside a right one.
 type effort struct {
 	// visits is how many connections a client of a service with affinity makes, one after the other.
 	visits int
@@ -130,8 +130,8 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 	return r.tryTraffic(ctx, flows)
 }
 
-// forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint is no longer in
-// all the sets that it was in.
+// forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint is no
+// longer in all the sets that it was in.
 func (r *randomRun) forgetContacts(to state) {
 	for key, list := range r.contacts {
 		before, after := r.told.services[key.port.Service], to.services[key.port.Service]
@@ -147,8 +147,8 @@ func (r *randomRun) forgetContacts(to state) {
 	}
 }
 
-// tryTraffic tries flows in the state that is in force: all at the same time, but for those with affinity, where each depends
-// on the ones before.
+// tryTraffic tries flows in the state that is in force: all at the same time, but for those with affinity, where each
+// depends on the ones before.
 func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 	o, err := r.told.oracle(r.setup, r.env.Families)
 	if err != nil {
@@ -177,7 +177,8 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 		}
 	}
 	reported := make([]bool, len(free))
-	// Each once, and the rest of the copies only if that was right: what fails anyway is often silent, and takes long to fail.
+	// Each once, and the rest of the copies only if that was right: what fails anyway is often silent, and takes long to
+	// fail.
 	for _, copies := range []int{1, r.effort.copies - 1} {
 		for i, wrong := range r.judge(ctx, o, slices.Repeat(free, copies)) {
 			if i %= len(free); wrong != "" && !reported[i] {

@@ -23,7 +23,7 @@ func TestRandomStatesFindMutantsAndShrinkThem(t *testing.T) {
 	for _, m := range []mutant{forgetsSourceRanges, keepsEndpoints, forgetsHairpin, ignoresAffinity, forgetsFailures, rejectsInsteadOfDrops} {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			s := testSession(t, simpleFactory(m))
+			s := testSession(t, simpleFactory(m), 1)
 			s.patience.answer, s.patience.shrink = time.Second, time.Hour
 			err := s.random(t.Context(), 1, 60)
 			require.Error(t, err)

@@ -33,7 +33,8 @@ func cases() []testCase {
 	for _, c := range trafficCases() {
 		list = append(list, c.testCase())
 	}
-	return slices.Concat(list, nodePortCases(), affinityCases(), balanceCases(), connectionCases(), staleFlowCases(), lifecycleCases())
+	return slices.Concat(list, nodePortCases(), affinityCases(), balanceCases(), connectionCases(), staleFlowCases(),
+		transferCases(), bystanderCases(), ownerCases(), hostAddressCases(), lifecycleCases())
 }
 
 func (c trafficCase) testCase() testCase {

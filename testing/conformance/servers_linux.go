@@ -48,6 +48,8 @@ type servers struct {
 	mu    sync.Mutex
 	open  map[interface{ Close() error }]bool
 	ended bool
+
+	transfers transfers
 }
 
 // startServers starts a server for each place, protocol and port.
@@ -152,6 +154,11 @@ func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File
 				return os.NewSyscallError("setsockopt", err)
 			}
 		}
+		if at.Addr() == netip.IPv6Unspecified() {
+			if err := unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+				return os.NewSyscallError("setsockopt", err)
+			}
+		}
 		if err := unix.Bind(fd, sockaddr(at)); err != nil {
 			return os.NewSyscallError("bind", err)
 		}
@@ -169,9 +176,12 @@ func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File
 	return os.NewFile(uintptr(fd), "server "+at.String()), nil
 }
 
+// maxDatagram is more than any datagram of these tests has.
+const maxDatagram = 65536
+
 // serveDatagrams answers each datagram until the socket is closed.
 func serveDatagrams(conn *net.UDPConn, at netip.AddrPort) {
-	buf := make([]byte, 256)
+	buf := make([]byte, maxDatagram)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buf)
 		if errors.Is(err, net.ErrClosed) {
@@ -203,8 +213,17 @@ func (s *servers) acceptStreams(listener net.Listener, at netip.AddrPort) {
 			if err != nil {
 				return
 			}
-			for lines := bufio.NewScanner(conn); lines.Scan(); {
-				if _, err := conn.Write(answer{at, from, lines.Text()}.encode()); err != nil {
+			for r := bufio.NewReader(conn); ; {
+				line, err := r.ReadString('\n')
+				if err != nil {
+					return
+				}
+				line = strings.TrimSpace(line)
+				if _, err := conn.Write(answer{at, from, line}.encode()); err != nil {
+					return
+				}
+				if t := s.transfers.begun(line); t != nil {
+					t.serve(conn.(*net.TCPConn), r)
 					return
 				}
 			}

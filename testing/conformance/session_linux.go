@@ -23,7 +23,9 @@ type session struct {
 	host     *nsThread // where the backend's code runs
 	patience patience
 	id       string
-	waived   *waivers
+	// seed decides which source ports clients have.
+	seed   uint64
+	waived *waivers
 
 	// The backend that runs now.
 	setup setup
@@ -35,16 +37,16 @@ type session struct {
 }
 
 // newSession builds the network for a backend, in IP families that the machine has.
-func newSession(f Factory, families []model.Family) (*session, error) {
+func newSession(f Factory, families []model.Family, seed uint64) (*session, error) {
 	p, err := patienceHere()
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNetwork(families)
+	n, err := newNetwork(families, seed)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{n: n, factory: f, patience: p, id: strings.ToLower(rand.Text()[:12]), waived: &waivers{}}
+	s := &session{n: n, factory: f, patience: p, id: strings.ToLower(rand.Text()[:12]), seed: seed, waived: &waivers{}}
 	if s.host, err = n.node.thread(); err != nil {
 		n.close()
 		return nil, fmt.Errorf("thread in the node's namespace: %w", err)

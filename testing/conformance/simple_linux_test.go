@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// simple is the simplest complete backend that there can be: each Sync writes all rules anew, in one nft transaction for each
-// family. It is here so that the suite can be judged: it must pass, and each of its mutants must be caught.
+// simple is the simplest complete backend that there can be: each Sync writes all rules anew, in one nft transaction
+// for each family. It is here so that the suite can be judged: it must pass, and each of its mutants must be caught.
 //
 // There are no lookups in sets that a transaction replaces: a packet sees all of the old rules or all of the new ones.
 type simple struct {
@@ -36,6 +36,8 @@ type simple struct {
 	udpChanged bool
 	remembered string // of mutants that remember too much
 	synced     bool
+	// owners has the service of each external address, port and protocol.
+	owners map[string]model.ServiceName
 }
 
 // simpleTable is the name of the table in both families.
@@ -52,9 +54,13 @@ func simpleFactory(m mutant) Factory {
 	var failing atomic.Bool
 	return Factory{
 		New: func(_ context.Context, env Env) (sink.Sink, error) {
-			b := &simple{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
-			if m == flushesOnStart {
+			b := &simple{env: env, mutant: m, failing: &failing, services: map[model.ServiceName]*model.Service{},
+				endpoints: map[model.EndpointKey]*model.Endpoint{}, owners: map[string]model.ServiceName{}}
+			switch m {
+			case flushesOnStart:
 				return b, removeTables()
+			case forgetsIdleConnections:
+				return b, forgetIdleConnections()
 			}
 			if env.LocalhostNodePorts {
 				return b, os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0)
@@ -132,6 +138,10 @@ func (b *simple) DeleteEndpoint(k model.EndpointKey) {
 }
 
 func (b *simple) Sync(ctx context.Context) error {
+	if err := b.lookAtHost(); err != nil {
+		return err
+	}
+	b.settleOwners()
 	var wanted []*ruleset
 	var text string
 	for _, f := range b.env.Families {
@@ -147,6 +157,11 @@ func (b *simple) Sync(ctx context.Context) error {
 		b.remembered = text
 	}
 	for _, r := range wanted {
+		if b.mutant == stopsTrafficWhileItApplies {
+			if err := stopForwarding(r.family); err != nil {
+				return err
+			}
+		}
 		if err := b.apply(ctx, r); err != nil {
 			return err
 		}

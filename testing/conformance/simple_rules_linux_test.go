@@ -48,6 +48,7 @@ func (b *simple) render(f model.Family) *ruleset {
 		}
 	}
 	b.renderUnknown(r)
+	b.renderHarm(r)
 	r.add("nat_postrouting", "meta mark & %s != 0 masquerade", markMasquerade)
 	if b.mutant != forgetsHairpin {
 		hairpin := map[netip.Addr]bool{}
@@ -95,12 +96,12 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 		return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return model.FamilyOf(a) != f })
 	}
 	for _, a := range ofFamily(svc.ExternalIPs) {
-		if b.mutant != forgetsExternalIPs {
+		if b.mutant != forgetsExternalIPs && b.owns(svc, p, a) {
 			external(to(a, p.Port))
 		}
 	}
 	for _, a := range ofFamily(svc.LoadBalancerIPs) {
-		if b.mutant == forgetsVIPs {
+		if b.mutant == forgetsVIPs || !b.owns(svc, p, a) {
 			break
 		}
 		match := to(a, p.Port)
@@ -121,7 +122,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 	if b.mutant == closesNodePorts {
 		defer r.add("filter_services", "fib daddr type local %s dport %d reject", strings.ToLower(p.Protocol.String()), p.NodePort)
 	}
-	addresses := slices.Clone(b.env.NodePortAddresses)
+	addresses := b.nodePortAddresses()
 	if b.mutant == ignoresNodePortAddresses || b.mutant == limited {
 		addresses = slices.Clone(b.env.HostAddresses)
 	}
@@ -152,8 +153,8 @@ func (b *simple) fromPod(f model.Family) (is, isNot string) {
 	return "", ""
 }
 
-// chain makes a pair of chains for a port, one to filter and one to translate, and returns what their names have in common,
-// and whether they are new.
+// chain makes a pair of chains for a port, one to filter and one to translate, and returns what their names have in
+// common, and whether they are new.
 func (r *ruleset) chain(key ...any) (name string, fresh bool) {
 	h := fnv.New64a()
 	fmt.Fprint(h, key...)
@@ -315,6 +316,11 @@ func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint,
 func (b *simple) renderUnknown(r *ruleset) {
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
 		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts && b.mutant != limited {
+			if b.mutant == letsTheNodeAnswer {
+				r.add("filter_services", "%s daddr %v accept", ipWord(r.family), a)
+				r.add("nat_services", "%s daddr %v fib daddr type != local redirect", ipWord(r.family), a)
+				continue
+			}
 			r.add("filter_services", "%s daddr %v reject", ipWord(r.family), a)
 		}
 		if b.mutant == refusesExternalPorts || b.mutant == limited {

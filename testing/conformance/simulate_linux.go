@@ -39,7 +39,7 @@ func simulatedCases() []testCase {
 	for _, c := range trafficCases() {
 		list = append(list, c.testCase())
 	}
-	for _, c := range lifecycleCases() {
+	for _, c := range slices.Concat(ownerCases(), lifecycleCases()) {
 		if c.inSimulation {
 			list = append(list, c)
 		}

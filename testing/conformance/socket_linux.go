@@ -18,8 +18,8 @@ import (
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
-	// mine tells from the packet that an ICMP error is about whether it was sent by this flow. nil: it always was. Raw sockets
-	// get the errors of all flows between their two addresses, also of flows of the past.
+	// mine tells from the packet that an ICMP error is about whether it was sent by this flow. nil: it always was. Raw
+	// sockets get the errors of all flows between their two addresses, also of flows of the past.
 	mine func(packet []byte) bool
 }
 
@@ -27,12 +27,18 @@ type socket struct {
 type networkError struct {
 	errno unix.Errno
 	// icmp: an ICMP error, sent by from.
-	icmp       bool
-	icmpType   uint8
-	icmpCode   uint8
-	from       netip.Addr
-	localCause bool // found out by the client's own network stack
+	icmp     bool
+	icmpType uint8
+	icmpCode uint8
+	from     netip.Addr
+	// localCause: found out by the client's own network stack.
+	localCause bool
+	// info is the MTU, where a packet was too big.
+	info uint32
 }
+
+// tooBig tells whether it is the error of a router with a way on that is too narrow.
+func (e *networkError) tooBig() bool { return e.icmp && e.errno == unix.EMSGSIZE }
 
 func (e *networkError) Error() string {
 	switch {
@@ -84,6 +90,21 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 }
 
 func (s *socket) close() { _ = s.file.Close() }
+
+// forbidFragments has datagrams sent whole or not at all, whatever is known about the way.
+func (s *socket) forbidFragments() error {
+	var result error
+	err := s.raw.Control(func(fd uintptr) {
+		level, option, value := unix.SOL_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
+		name, err := unix.Getsockname(int(fd))
+		if _, six := name.(*unix.SockaddrInet6); six {
+			level, option, value = unix.SOL_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
+			err = errors.Join(err, unix.SetsockoptInt(int(fd), level, unix.IPV6_DONTFRAG, 1))
+		}
+		result = errors.Join(err, unix.SetsockoptInt(int(fd), level, option, value))
+	})
+	return errors.Join(err, result)
+}
 
 // connect connects. For streams it waits until the connection stands or the deadline has passed.
 func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
@@ -171,8 +192,8 @@ func (s *socket) retransmissions() (n uint32, err error) {
 // maxForeignErrors is how many errors about other flows may come at once.
 const maxForeignErrors = 64
 
-// errorOf returns what is known about an error that a call on the socket returned: nil if it returned none, or if it was
-// about another flow.
+// errorOf returns what is known about an error that a call on the socket returned: nil if it returned none, or if it
+// was about another flow.
 func (s *socket) errorOf(fd int, err error) error {
 	if err == nil {
 		return nil
@@ -238,6 +259,7 @@ func parseExtendedError(control []byte) *networkError {
 		e := &networkError{
 			errno:    unix.Errno(binary.NativeEndian.Uint32(m.Data)),
 			icmpType: m.Data[5], icmpCode: m.Data[6],
+			info: binary.NativeEndian.Uint32(m.Data[8:]),
 		}
 		switch m.Data[4] {
 		case unix.SO_EE_ORIGIN_ICMP, unix.SO_EE_ORIGIN_ICMP6:

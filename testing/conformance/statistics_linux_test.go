@@ -3,9 +3,13 @@ package conformance
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 func TestNthAddressOfARange(t *testing.T) {
@@ -17,16 +21,42 @@ func TestNthAddressOfARange(t *testing.T) {
 
 func TestSourcePortsCollideWithNothing(t *testing.T) {
 	seen := map[uint16]bool{}
-	for n := range sourcePorts {
-		port := sourcePort(n)
+	a := newPortAllocator(7)
+	for range sourcePorts - len(serverPorts()) {
+		port, err := a.take(netip.Addr{}, netip.AddrPort{}, model.TCP, anyPort)
+		require.NoError(t, err)
 		assert.False(t, seen[port], "%d twice", port)
 		seen[port] = true
 	}
+	_, err := a.take(netip.Addr{}, netip.AddrPort{}, model.TCP, anyPort)
+	require.ErrorContains(t, err, "have been used")
 	for _, p := range serverPorts() {
 		assert.False(t, seen[p])
 	}
 	for slot := 1; slot < 200; slot++ {
 		assert.False(t, seen[service{slot: slot}.nodePortOf(5)])
+	}
+}
+
+// The seed decides the order of the ports, and no part of them is left out.
+func TestSourcePortsComeInTheOrderOfTheSeed(t *testing.T) {
+	order := func(seed uint64) (ports []uint16) {
+		a := newPortAllocator(seed)
+		for _, band := range append(portBands(), anyPort, anyPort) {
+			port, err := a.take(netip.Addr{}, netip.AddrPort{}, model.UDP, band)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, port, band.first)
+			assert.LessOrEqual(t, port, band.last)
+			ports = append(ports, port)
+		}
+		return ports
+	}
+	assert.Equal(t, order(1), order(1))
+	assert.NotEqual(t, order(1), order(2))
+	for n := range sourcePorts {
+		assert.Equal(t, 1, len(slices.DeleteFunc(portBands(), func(b portBand) bool {
+			return sourcePort(n) < b.first || sourcePort(n) > b.last
+		})), "%d is in one band", sourcePort(n))
 	}
 }
 

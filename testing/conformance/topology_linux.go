@@ -18,19 +18,19 @@ import (
 // network is the test network:
 //
 //	local-1  local-2  local-3
-//	     \      |      /
-//	      \  bridge   /            remote-1  remote-2    remote-3
-//	       \    |    /                   |                   |
-//	        [  node  ] --------- [ other-node ]    [ third-node ]
+//	     \      |      /                               (narrow)
+//	      \  bridge   /            remote-1  remote-2  far-pod     remote-3
+//	       \    |    /                   |             /              |
+//	        [  node  ] --------- [ other-node ] ------      [ third-node ]
 //	         |   |   \____________________________________/
 //	  [ client ] [ outside ]
 //
-// The node routes between all of them. Its default route leads outside, where an ICMP error answers everything: so a packet
-// to a service address that leaves the node as it came can be told from one that the node dropped.
+// The node routes between all of them. Its default route leads outside, where an ICMP error answers everything: so a
+// packet to a service address that leaves the node as it came can be told from one that the node dropped.
 type network struct {
 	families []model.Family
 
-	node, otherNode, thirdNode, client, outside *namespace
+	node, otherNode, thirdNode, client, outside, far *namespace
 	// localPods by name.
 	localPods map[string]*namespace
 	all       []*namespace
@@ -44,9 +44,10 @@ type network struct {
 	sourcePort atomic.Uint32
 }
 
-// newNetwork builds the network, in IP families that the machine has, and starts its servers.
-func newNetwork(families []model.Family) (*network, error) {
-	n := &network{families: families, localPods: map[string]*namespace{}, ports: newPortAllocator()}
+// newNetwork builds the network, in IP families that the machine has, and starts its servers. The seed decides which
+// source ports clients have.
+func newNetwork(families []model.Family, seed uint64) (*network, error) {
+	n := &network{families: families, localPods: map[string]*namespace{}, ports: newPortAllocator(seed)}
 	if err := n.build(); err != nil {
 		n.close()
 		return nil, fmt.Errorf("build the test network: %w", err)
@@ -58,7 +59,8 @@ func (n *network) build() error {
 	for _, ns := range []struct {
 		name string
 		slot **namespace
-	}{{theNode, &n.node}, {otherNode, &n.otherNode}, {thirdNode, &n.thirdNode}, {client, &n.client}, {"outside", &n.outside}} {
+	}{{theNode, &n.node}, {otherNode, &n.otherNode}, {thirdNode, &n.thirdNode}, {client, &n.client}, {"outside", &n.outside},
+		{farPod, &n.far}} {
 		made, err := n.add(ns.name)
 		if err != nil {
 			return err
@@ -92,6 +94,9 @@ func (n *network) build() error {
 	if err := n.route(); err != nil {
 		return fmt.Errorf("routes: %w", err)
 	}
+	if err := n.wireFarPod(); err != nil {
+		return fmt.Errorf("%s: %w", farPod, err)
+	}
 	var err error
 	if n.router, err = startOutsideRouter(n.outside, n.families); err != nil {
 		return err
@@ -123,6 +128,8 @@ func (n *network) namespaceOf(p place) *namespace {
 		return n.node
 	case client, client2:
 		return n.client
+	case farPod:
+		return n.far
 	case thirdNode, remotePod3:
 		return n.thirdNode
 	}
@@ -197,7 +204,7 @@ func (n *network) wireBridge() error {
 	for i, name := range []string{localPod1, localPod2, localPod3} {
 		pod, ns := placeNamed(name), n.localPods[name]
 		port := fmt.Sprintf("kpl-pod%d", i+1)
-		if err := n.veth(port, ns); err != nil {
+		if err := n.veth(n.node, port, ns); err != nil {
 			return err
 		}
 		err := n.node.do(func() error {
@@ -228,7 +235,7 @@ func (n *network) wireBridge() error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			if err := n.introduce(bridgeName, p.gateway, ns, pod.addr(f)); err != nil {
+			if err := introduce(n.node, bridgeName, p.gateway, ns, pod.addr(f)); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -238,7 +245,7 @@ func (n *network) wireBridge() error {
 
 // wire connects the node to another namespace by a link with a network of each family.
 func (n *network) wire(name string, to *namespace, network func(plan) netip.Prefix) error {
-	if err := n.veth(name, to); err != nil {
+	if err := n.veth(n.node, name, to); err != nil {
 		return err
 	}
 	for _, f := range n.families {
@@ -250,16 +257,16 @@ func (n *network) wire(name string, to *namespace, network func(plan) netip.Pref
 		if err := to.do(func() error { return addAddr("eth0", netip.PrefixFrom(far, prefix.Bits())) }); err != nil {
 			return err
 		}
-		if err := n.introduce(name, near, to, far); err != nil {
+		if err := introduce(n.node, name, near, to, far); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// veth makes a pair of interfaces: name on the node, eth0 in the other namespace. Both are up.
-func (n *network) veth(name string, to *namespace) error {
-	err := n.node.do(func() error {
+// veth makes a pair of interfaces: name in one namespace, eth0 in the other. Both are up.
+func (n *network) veth(from *namespace, name string, to *namespace) error {
+	err := from.do(func() error {
 		link := &netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(to.file.Fd()))}
 		if err := netlink.LinkAdd(link); err != nil {
@@ -275,8 +282,8 @@ func (n *network) veth(name string, to *namespace) error {
 
 // introduce enters both ends of a link into each other's neighbour tables for ever, so that no packet waits for address
 // resolution and none is lost to it.
-func (n *network) introduce(nodeLink string, nodeAddr netip.Addr, to *namespace, addr netip.Addr) error {
-	nodeMAC, err := hardwareAddr(n.node, nodeLink)
+func introduce(node *namespace, nodeLink string, nodeAddr netip.Addr, to *namespace, addr netip.Addr) error {
+	nodeMAC, err := hardwareAddr(node, nodeLink)
 	if err != nil {
 		return err
 	}
@@ -284,10 +291,45 @@ func (n *network) introduce(nodeLink string, nodeAddr netip.Addr, to *namespace,
 	if err != nil {
 		return err
 	}
-	if err := n.node.do(func() error { return addNeighbour(nodeLink, addr, mac) }); err != nil {
+	if err := node.do(func() error { return addNeighbour(nodeLink, addr, mac) }); err != nil {
 		return err
 	}
 	return to.do(func() error { return addNeighbour("eth0", nodeAddr, nodeMAC) })
+}
+
+// wireFarPod connects the far pod to its node. Routers on the way to it find out that the way is narrow; its own link
+// is not, so that it does not tell them itself when a connection begins.
+func (n *network) wireFarPod() error {
+	const link = "kpl-far"
+	if err := n.veth(n.otherNode, link, n.far); err != nil {
+		return err
+	}
+	for _, f := range n.families {
+		node, pod := placeNamed(otherNode).addr(f), placeNamed(farPod).addr(f)
+		err := n.node.do(func() error { return addRoute("kpl-other", hostPrefix(pod), node, netip.Addr{}) })
+		if err != nil {
+			return err
+		}
+		if err := n.otherNode.do(func() error { return addNarrowRoute(link, hostPrefix(pod), farMTU) }); err != nil {
+			return err
+		}
+		err = n.far.do(func() error {
+			if err := addAddr("eth0", hostPrefix(pod)); err != nil {
+				return err
+			}
+			if err := addRoute("eth0", hostPrefix(node), netip.Addr{}, netip.Addr{}); err != nil {
+				return err
+			}
+			return addRoute("eth0", anywhere(f), node, netip.Addr{})
+		})
+		if err != nil {
+			return err
+		}
+		if err := introduce(n.otherNode, link, node, n.far, pod); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // route adds the routes beyond the links.

@@ -59,8 +59,8 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 	return netip.AddrPortFrom(s.clusterIP(f), number)
 }
 
-// traffic is new connections of a case, and what must come of them: one flow for each source, destination, family, and port
-// of the service.
+// traffic is new connections of a case, and what must come of them: one flow for each source, destination, family, and
+// port of the service.
 type traffic struct {
 	from []string
 	to   []destination
@@ -77,8 +77,8 @@ type traffic struct {
 	want  want
 }
 
-// want is what must happen to traffic, in the words of the case. The oracle is asked as well; a test sees to it that they
-// agree.
+// want is what must happen to traffic, in the words of the case. The oracle is asked as well; a test sees to it that
+// they agree.
 type want struct {
 	verdict oracle.Verdict
 	reach   []reached
@@ -157,12 +157,12 @@ type expectedFlow struct {
 func (st step) flows(families []model.Family, protocols []model.Protocol) ([]expectedFlow, error) {
 	var flows []expectedFlow
 	for _, tr := range st.traffic {
-		svc, err := st.serviceNamed(tr.of)
-		if err != nil {
-			return nil, err
-		}
+		var svc service
+		var err error
 		if tr.as != nil {
 			svc = tr.as.withDefaults(0)
+		} else if svc, err = st.serviceNamed(tr.of); err != nil {
+			return nil, err
 		}
 		for _, f := range families {
 			if !slices.Contains(svc.families, f) || tr.only != 0 && tr.only != f {

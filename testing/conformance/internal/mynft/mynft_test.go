@@ -22,6 +22,7 @@ func factory() conformance.Factory {
 			conformance.LocalhostNodePorts,
 			conformance.UnknownPorts,
 			conformance.UnallocatedAddresses,
+			conformance.HostAddressChanges,
 			conformance.StaleFlows,
 		},
 	}

@@ -1,0 +1,102 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+)
+
+// ownerCases are about an external IP or VIP that several services list (S59).
+func ownerCases() []testCase {
+	return []testCase{{name: "of services that list one address the owner keeps it, and the oldest newcomer is next",
+		rules: "S59", needs: []Feature{LastingOwners}, inSimulation: true, run: ownersLast}}
+}
+
+// ownersLast goes through the ways to come by an address and to lose it.
+func ownersLast(ctx context.Context, s *session) error {
+	made := func(name string, slot, year int, eps ...string) service {
+		return service{name: name, slot: slot, contestsExternalIP: true, ports: []servicePort{{protocol: model.TCP}},
+			created: time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC), endpoints: at(eps...)}
+	}
+	young, old, oldest := made("m", 2, 2023, localPod1), made("a", 3, 2022, remotePod1), made("z", 4, 2021, remotePod2)
+	twin := made("y", 5, 2021, localPod2)
+	asVIP := made("zz", 6, 2021, localPod1, remotePod1)
+	asVIP.contestsExternalIP, asVIP.contestsVIP = false, true
+	more := young
+	more.endpoints = at(localPod1, localPod2)
+	for _, w := range []struct {
+		then     string
+		restart  bool
+		services []service
+		owner    string
+	}{
+		{"one lists it", false, []service{young}, "m"},
+		{"an older one, and an earlier one by name, wants it too", false, []service{young, old}, "m"},
+		{"the owner's endpoints change", false, []service{more, old}, "m"},
+		{"the oldest one wants it too", false, []service{more, old, oldest}, "m"},
+		{"the owner goes", false, []service{old, oldest}, "z"},
+		{"the first owner comes back", false, []service{young, old, oldest}, "z"},
+		{"the owner goes, and another one stays", false, []service{young}, "m"},
+		{"two newcomers, one of them in the place of the owner", false, []service{old, oldest}, "z"},
+		{"all had been there, and the backend is restarted", true, []service{young, old}, "a"},
+		{"one of the same age as another comes by a VIP", true, []service{oldest, asVIP}, "zz"},
+		{"two of the same age", true, []service{oldest, twin}, "y"},
+	} {
+		if w.restart {
+			if err := s.put(ctx); err != nil {
+				return err
+			}
+			if err := s.restart(ctx); err != nil {
+				return err
+			}
+		}
+		if err := s.put(ctx, w.services...); err != nil {
+			return err
+		}
+		if err := s.owns(ctx, w.owner); err != nil {
+			return fmt.Errorf("after this: %s; now the address is that of %q:\n\n%w", w.then, w.owner, err)
+		}
+	}
+	return nil
+}
+
+// owns makes sure that the contested address leads to a service.
+func (s *session) owns(ctx context.Context, owner string) error {
+	o, err := s.told.oracle(s.setup, s.env.Families)
+	if err != nil {
+		return err
+	}
+	var list []expectation
+	for _, f := range s.env.Families {
+		for _, name := range []string{localPod3, theNode, client} {
+			from := placeNamed(name)
+			x, err := s.expect(o, flow{from: from, about: name + " to the contested address", Flow: oracle.Flow{From: from.kind,
+				Source: from.addr(f), Destination: netip.AddrPortFrom(contestedAddr(f), 80), Protocol: model.TCP}}, s.told)
+			if err != nil {
+				return err
+			}
+			if x.out, err = ofService(x.out, owner); err != nil {
+				return err
+			}
+			list = append(list, x)
+		}
+	}
+	return s.verify(ctx, o, list)
+}
+
+// ofService returns what must happen if a service has the address.
+func ofService(out oracle.Outcome, name string) (oracle.Outcome, error) {
+	all := append([]oracle.Outcome{out}, out.AlsoAllowed...)
+	i := slices.IndexFunc(all, func(o oracle.Outcome) bool { return o.Port.Service.Name == name })
+	if i < 0 {
+		return out, fmt.Errorf("%q does not list the address: the case is wrong", name)
+	}
+	out = all[i]
+	out.AlsoAllowed = nil
+	return out, nil
+}

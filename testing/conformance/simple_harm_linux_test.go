@@ -1,0 +1,157 @@
+package conformance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// renderHarm writes what mutants do to traffic that is not, or no longer, a matter of rules for services.
+func (b *simple) renderHarm(r *ruleset) {
+	ip, plan := ipWord(r.family), planOf(r.family)
+	icmp := func(four, six string) string {
+		if r.family == model.IPv6 {
+			return "icmpv6 type " + six
+		}
+		return "icmp type destination-unreachable icmp code " + four
+	}
+	both := func(format string, args ...any) {
+		for _, hook := range []string{"filter_prerouting", "filter_output"} {
+			r.add(hook, format, args...)
+		}
+	}
+	switch b.mutant {
+	case cutsTransfers:
+		both("ct status dnat meta l4proto tcp ct original bytes > 65536 drop")
+	case losesHalfClose:
+		both("ct status dnat ct direction original tcp flags & (fin | rst) == fin reject with tcp reset")
+	case swallowsResets:
+		both("ct status dnat tcp flags & rst == rst drop")
+	case cutsDatagrams:
+		both("ct direction original udp length > %d drop", 8+512)
+	case losesFragments:
+		both("ct direction original udp length > %d drop", 8+1472)
+	case swallowsPathErrors:
+		both("%s drop", icmp("frag-needed", "packet-too-big"))
+	case swallowsRefusals:
+		both("ct status dnat %s drop", icmp("port-unreachable", "destination-unreachable"))
+	case breaksHighPorts:
+		both("ct status ! dnat %s daddr %v tcp sport > 61000 reject with tcp reset", ip, plan.allPods)
+	case masqueradesStrangers:
+		r.add("nat_postrouting", "ct status ! dnat %s saddr %v %[1]s daddr %v masquerade", ip, plan.localPods, plan.clients)
+	}
+}
+
+// stopForwarding is undone by the next transaction for the family.
+func stopForwarding(f model.Family) error {
+	return nft(fmt.Sprintf("add table %[1]s %[2]s\nadd chain %[1]s %[2]s filter_prerouting "+
+		"{ type filter hook prerouting priority -110; }\ninsert rule %[1]s %[2]s filter_prerouting drop",
+		ipWord(f), simpleTable))
+}
+
+// forgetIdleConnections makes connection tracking forget what has been idle for a second, and take up nothing that it
+// has not seen begin.
+func forgetIdleConnections() error {
+	var errs []error
+	for name, value := range map[string]string{"tcp_timeout_established": "1", "tcp_loose": "0"} {
+		errs = append(errs, os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+name, []byte(value), 0))
+	}
+	return errors.Join(errs...)
+}
+
+// lookAtHost finds out which addresses the host has got or lost.
+func (b *simple) lookAtHost() error {
+	if b.mutant == ignoresHostAddresses || b.mutant == limited {
+		return nil
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	var now []netip.Addr
+	for _, l := range links {
+		addrs, err := l.Addrs()
+		if err != nil {
+			return err
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err == nil && l.Flags&net.FlagLoopback == 0 && !prefix.Addr().IsLinkLocalUnicast() {
+				now = append(now, prefix.Addr())
+			}
+		}
+	}
+	if b.mutant == keepsHostAddresses {
+		now = append(now, b.env.HostAddresses...)
+	}
+	b.env.HostAddresses = now
+	return nil
+}
+
+// nodePortAddresses are those that serve node ports (S35).
+func (b *simple) nodePortAddresses() []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(b.env.HostAddresses), func(a netip.Addr) bool {
+		ranges := slices.DeleteFunc(slices.Clone(b.env.NodePortCIDRs), func(p netip.Prefix) bool {
+			return model.FamilyOf(p.Addr()) != model.FamilyOf(a)
+		})
+		return len(ranges) > 0 && !contains(ranges, a)
+	})
+}
+
+// asksFor names an external address, port and protocol.
+func asksFor(p model.ServicePort, a netip.Addr) string { return fmt.Sprint(a, p.Port, p.Protocol) }
+
+// owns tells whether a service has an external address that it lists.
+func (b *simple) owns(svc *model.Service, p model.ServicePort, a netip.Addr) bool {
+	return b.owners[asksFor(p, a)] == svc.Name
+}
+
+// settleOwners decides who has the external addresses (S59).
+func (b *simple) settleOwners() {
+	type claim struct {
+		*model.Service
+		vip bool
+	}
+	claims := map[string][]claim{}
+	for _, svc := range b.services {
+		for _, p := range svc.Ports {
+			for _, a := range svc.ExternalIPs {
+				claims[asksFor(p, a)] = append(claims[asksFor(p, a)], claim{svc, false})
+			}
+			for _, a := range svc.LoadBalancerIPs {
+				claims[asksFor(p, a)] = append(claims[asksFor(p, a)], claim{svc, true})
+			}
+		}
+	}
+	for key, list := range claims {
+		owner := b.owners[key]
+		if b.mutant != firstNameOwns && slices.ContainsFunc(list, func(c claim) bool { return c.Name == owner }) &&
+			(b.mutant != youngestOwns || len(list) == 1) {
+			continue
+		}
+		b.owners[key] = slices.MinFunc(list, func(x, y claim) int {
+			byName := strings.Compare(x.Name.Name, y.Name.Name)
+			switch {
+			case b.mutant == firstNameOwns:
+				return byName
+			case b.mutant == youngestOwns:
+				return y.Created.Compare(x.Created)
+			case x.vip != y.vip && x.Created.Equal(y.Created):
+				return map[bool]int{true: -1, false: 1}[x.vip]
+			}
+			return cmp.Or(x.Created.Compare(y.Created), byName)
+		}).Name
+	}
+	for key := range b.owners {
+		if claims[key] == nil {
+			delete(b.owners, key)
+		}
+	}
+}
