@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -22,6 +23,12 @@ import (
 //	go test -run - -bench . -benchtime 5x ./backends/iptables
 
 var clusterSizes = backendtest.Sizes(10, 1000, 5000, 10000)
+
+// BenchmarkScale is for iptables-nft alone: with iptables-legacy the kernel replaces whole tables.
+func BenchmarkScale(b *testing.B) {
+	need.Program(b, "iptables-nft-restore")
+	conformance.Scale(b, factory(dataplane.NFT))
+}
 
 func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
 	tb.Helper()

@@ -99,9 +99,10 @@ func factory() conformance.Factory {
 		},
 		// What IPVS does not have: a client stays with an endpoint per virtual server, that is, per address and port;
 		// and for as long as one of its connections is remembered, which for UDP is 5 minutes. And all of a service's
-		// addresses are the node's own, so that nothing is forwarded to them.
+		// addresses are the node's own, so that nothing is forwarded to them; its processes take the way there for as wide as
+		// the loopback interface, and IPVS does not cut what is too long.
 		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.AffinityTimeout,
-			conformance.SharedAffinity, conformance.ExternalPorts},
+			conformance.SharedAffinity, conformance.ExternalPorts, conformance.NodeDatagrams},
 	}
 }
 

@@ -77,6 +77,9 @@
 //     their address alone, until the set of endpoints changes.
 //   - External IPs and VIPs are addresses of the node: new connections to ports that no service has are refused there,
 //     where other backends leave them alone.
+//   - Processes of the node cannot send datagrams to services that are larger than the MTU of the way to the endpoint:
+//     they get EMSGSIZE. The service's address is the node's own, so that the way there looks as wide as the loopback
+//     interface, and IPVS refuses what does not fit. Datagrams of pods and from outside come in fragments, and pass.
 //   - Node ports are not served on loopback addresses (S36). For each address of the node that serves node ports there
 //     is a virtual server for each: choose few.
 //   - Marks are compared whole. Where another program sets bits of the mark before, the sources of S27 get what all

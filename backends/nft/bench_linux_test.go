@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
 // The benchmarks run against this machine's kernel, in a namespace of their own:
@@ -60,6 +61,8 @@ func BenchmarkRestart(b *testing.B) { eachSize(b, backendtest.Bench.Restart) }
 func BenchmarkOneEndpointChanged(b *testing.B) { eachSize(b, backendtest.Bench.OneEndpointChanged) }
 
 func BenchmarkAddOrDeleteService(b *testing.B) { eachSize(b, backendtest.Bench.AddOrDeleteService) }
+
+func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }
 
 func BenchmarkResizeService(b *testing.B) {
 	eachSize(b, func(m backendtest.Bench, b *testing.B) {

@@ -171,3 +171,5 @@ func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
 func TestRandomClusters(t *testing.T) {
 	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
 }
+
+func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }

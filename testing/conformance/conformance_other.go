@@ -21,5 +21,11 @@ func Random(t *testing.T, f Factory, seed uint64, n int) {
 	need.That(t, false, "Linux, for network namespaces")
 }
 
+// Scale tells what a backend takes at several sizes. It needs Linux: here it skips.
+func Scale(b *testing.B, f Factory) {
+	b.Helper()
+	b.Skip("needs Linux, for network namespaces")
+}
+
 // Do calls f on a thread that is in the network namespace of the node. It needs Linux.
 func (e Env) Do(f func() error) error { return errors.New("network namespaces need Linux") }

@@ -114,6 +114,8 @@ const (
 	// PathErrors is that ICMP errors of what is behind a service reach the sender: that the way is too narrow, or that
 	// nobody listens. A proxy that ends connections itself, and begins others, has nobody to pass them to.
 	PathErrors Feature = "ICMP errors of the way to an endpoint"
+	// NodeDatagrams is that processes of the node itself can send datagrams to services that are larger than the MTU.
+	NodeDatagrams Feature = "datagrams of the node itself beyond the MTU"
 	// DrainedConnections is that connections that stand stay with an endpoint that takes no new ones.
 	DrainedConnections Feature = "connections to endpoints that have gone"
 	// StandingOverRestart is that connections that stand survive a restart of the backend, and NewOverRestart that new

@@ -115,7 +115,8 @@ func TestAFailingCaseTellsEverything(t *testing.T) {
 	for _, want := range []string{
 		"flow: remote pod 10.180.3.13 -> 192.0.2.11:80/TCP (remote-3 to the external IP of web)",
 		"seen: reject: ICMP error type 3 code 3 from 172.30.5.1 (connection refused)",
-		"want: drop: external IP of default/web:p0/TCP, from outside the node (S27): Local, masquerade Never, if empty Drop, and the set is empty (S25)",
+		"want: drop\n    192.0.2.11:80/TCP is an external IP of default/web:p0/TCP",
+		"\n    the Local set is empty: drop (S25)",
 		"service default/web cluster-ips=10.190.0.11,fd00:190::b",
 		"endpoint default/web:p0/TCP -> 10.180.2.11:8080 sets=Cluster node=other-node",
 		"table ip kpl_simple {",

@@ -1,0 +1,265 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// Scale is a benchmark: it tells what a backend takes for one endpoint that is replaced, for a full state and for
+// a restart, at 100, 1,000 and 5,000 services, and whether the cost of one endpoint follows what changes or the size of
+// the cluster. Call it from a benchmark:
+//
+//	func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }
+//
+// The time of an operation is that of a wave with one endpoint. Beside it are the full state and the restart, once each,
+// and the processor time of a wave, that of the programs that it starts included. The verdict goes by processor times,
+// since they depend on what else the machine does less than others; see [Factory] for what is called. No packet is sent,
+// and nothing fails for being slow.
+func Scale(b *testing.B, f Factory) {
+	b.Helper()
+	if _, err := machineFamilies(); err != nil {
+		b.Skipf("needs the right to make network namespaces, as root or under unshare -rn (%v)", err)
+	}
+	var costs []scaleCost
+	sizes := []int{100, 1000, 5000}
+	for i, services := range sizes {
+		var run *scaleRun
+		b.Run(fmt.Sprintf("%d-services", services), func(b *testing.B) {
+			ctx := context.Background() // the backend lives longer than one call of this function
+			if run == nil {
+				var err error
+				if run, err = startScale(ctx, f, services); err != nil {
+					b.Fatal(err)
+				}
+				costs = append(costs, run.cost)
+			}
+			b.ResetTimer()
+			if err := run.waves(ctx, b.N); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			b.ReportMetric(run.cost.wave.Seconds()*1e3, "cpu-ms/op")
+			b.ReportMetric(run.cost.full.Seconds()*1e3, "full-ms")
+			b.ReportMetric(run.cost.restart.Seconds()*1e3, "restart-ms")
+			if i == len(sizes)-1 && len(costs) > 1 {
+				b.Log(scaleVerdict(costs))
+			}
+		})
+		if run == nil {
+			continue // it failed, or was not asked for
+		}
+		if err := run.stop(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// scaleCost is what a backend takes at one size.
+type scaleCost struct {
+	services      int
+	full, restart time.Duration
+	wave          time.Duration // the least processor time of one with one endpoint
+}
+
+// leastWaves is how many waves the verdict rests on at least.
+const leastWaves = 5
+
+// scaleVerdict compares one endpoint at the smallest and at the largest size.
+func scaleVerdict(costs []scaleCost) string {
+	first, last := costs[0], costs[len(costs)-1]
+	growth := float64(last.wave) / float64(max(first.wave, time.Microsecond))
+	size := float64(last.services) / float64(first.services)
+	verdict := "follows change"
+	switch {
+	case growth > size/5:
+		verdict = "follows the size of the cluster"
+	case growth > size/20:
+		verdict = "grows with the cluster, though less than that"
+	}
+	return fmt.Sprintf("one endpoint takes %.2g times the processor time at %d services that it takes at %d: the cost %s",
+		growth, last.services, first.services, verdict)
+}
+
+// scaleRun is a backend on a node of its own, with many services.
+type scaleRun struct {
+	*session
+	state state
+	cost  scaleCost
+	// The endpoint that is replaced, and the one in its place. They take turns.
+	now, next *model.Endpoint
+}
+
+// startScale starts a backend and has it take a full state, and then once more after a restart.
+func startScale(ctx context.Context, f Factory, services int) (*scaleRun, error) {
+	s, err := newScaleSession(f)
+	if err != nil {
+		return nil, err
+	}
+	r := &scaleRun{session: s, cost: scaleCost{services: services}}
+	if err := r.begin(ctx); err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+func (r *scaleRun) begin(ctx context.Context) error {
+	if err := r.start(ctx, setup{}); err != nil {
+		return err
+	}
+	if err := r.build(); err != nil {
+		return err
+	}
+	for _, took := range []*time.Duration{&r.cost.full, &r.cost.restart} {
+		if took == &r.cost.restart {
+			if err := r.restart(ctx); err != nil {
+				return err
+			}
+		}
+		if err := r.describe(r.state); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := r.sync(ctx); err != nil {
+			return fmt.Errorf("sync with %d services: %w", r.cost.services, err)
+		}
+		*took = time.Since(began)
+	}
+	return r.measure(ctx, leastWaves)
+}
+
+// measure has the backend take waves with one endpoint, and notes the least processor time.
+func (r *scaleRun) measure(ctx context.Context, waves int) error {
+	for range waves {
+		before := processorTime()
+		if err := r.waves(ctx, 1); err != nil {
+			return err
+		}
+		if took := processorTime() - before; r.cost.wave == 0 || took < r.cost.wave {
+			r.cost.wave = took
+		}
+	}
+	return nil
+}
+
+// waves replaces one endpoint of one service in each wave.
+func (r *scaleRun) waves(ctx context.Context, n int) error {
+	for range n {
+		err := r.host.do(func() error {
+			r.sink.DeleteEndpoint(r.now.Key())
+			r.sink.SetEndpoint(r.next)
+			return r.sink.Sync(ctx)
+		})
+		if err != nil {
+			return fmt.Errorf("sync with one endpoint that was replaced: %w", err)
+		}
+		r.now, r.next = r.next, r.now
+	}
+	return nil
+}
+
+func (r *scaleRun) stop() error {
+	err := r.cleanup(context.Background())
+	r.close()
+	return err
+}
+
+// scaleEndpoints is how many endpoints each service has in each family.
+const scaleEndpoints = 5
+
+// build makes the state: services with a cluster IP and one port.
+func (r *scaleRun) build() error {
+	r.state = newState(r.told.node)
+	for i := range r.cost.services {
+		svc := model.Service{Name: model.ServiceName{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)},
+			Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}}
+		for _, f := range r.env.Families {
+			svc.ClusterIPs = append(svc.ClusterIPs, nth(planOf(f).services, 10+i))
+		}
+		made, err := model.NewService(svc)
+		if err != nil {
+			return err
+		}
+		r.state.services[made.Name] = made
+		for _, f := range r.env.Families {
+			for j := range scaleEndpoints {
+				ep := scaleEndpoint(made, f, i*scaleEndpoints+j)
+				r.state.endpoints[ep.Key()] = ep
+			}
+		}
+	}
+	middle := r.cost.services / 2
+	svc := r.state.services[model.ServiceName{Namespace: "default", Name: fmt.Sprintf("svc-%d", middle)}]
+	f := r.env.Families[0]
+	r.now = scaleEndpoint(svc, f, middle*scaleEndpoints)
+	r.next = scaleEndpoint(svc, f, r.cost.services*scaleEndpoints)
+	return nil
+}
+
+// scaleEndpoint is the n-th pod of the cluster as an endpoint.
+func scaleEndpoint(svc *model.Service, f model.Family, n int) *model.Endpoint {
+	return &model.Endpoint{Port: svc.PortName(svc.Ports[0]), Node: otherNode, Ready: true, Serving: true,
+		Target: netip.AddrPortFrom(nth(planOf(f).allPods, 1024+n), serverPort), Sets: model.ClusterSet}
+}
+
+// newScaleSession makes a node that has nothing but its addresses.
+func newScaleSession(f Factory) (*session, error) {
+	machine, err := machineFamilies()
+	if err != nil {
+		return nil, err
+	}
+	if len(machine) == 1 && !f.lacks(IPv6) {
+		f.Lacks = append(slices.Clone(f.Lacks), IPv6)
+	}
+	n := &network{families: f.families()}
+	if n.node, err = n.add(theNode); err != nil {
+		return nil, err
+	}
+	s := &session{n: n, factory: f, patience: defaultPatience, id: rand.Text(), waived: &waivers{}}
+	err = n.node.do(func() error {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}); err != nil {
+			return fmt.Errorf("add bridge: %w", err)
+		}
+		if err := linkUp(bridgeName); err != nil {
+			return err
+		}
+		for _, f := range n.families {
+			for _, a := range planOf(f).hostAddresses() {
+				if err := addAddr(bridgeName, hostPrefix(a)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.host, err = n.node.thread()
+	}
+	if err != nil {
+		n.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// processorTime is what this process and the programs that it has started and waited for have taken.
+func processorTime() time.Duration {
+	var total time.Duration
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if unix.Getrusage(who, &u) == nil {
+			total += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return total
+}
