@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,6 +193,13 @@ func TestEveryMutantIsCaught(t *testing.T) {
 				c, ok := byName[name]
 				require.True(t, ok, "there is no case %q", name)
 				err := s.runCase(context.Background(), c)
+				if err != nil && !strings.Contains(err.Error(), sign) {
+					// On a machine that stands still for a second what is right looks wrong as well.
+					patient := s.patience
+					s.patience.answer = defaultPatience.answer
+					err = s.runCase(context.Background(), c)
+					s.patience = patient
+				}
 				if assert.Error(t, err, "not caught by %q", name) {
 					assert.Contains(t, err.Error(), sign, "caught by %q, but with the wrong message", name)
 				}
