@@ -35,8 +35,6 @@
 // promise, and name everything that is wrong at once. Values that come from package localstate have that form. [Check]
 // holds a service and its endpoints against what always holds; [sink.Recorder] does so with all that a sink is told.
 //
-// [sink.Recorder]: https://pkg.go.dev/sigs.k8s.io/kube-proxy-lib/sink#Recorder
-//
 // # Ownership
 //
 // Values are immutable once they have been handed over: a receiver of a *Service, *Endpoint or *Node may keep it
@@ -44,6 +42,8 @@
 //
 // # Compatibility
 //
-// The types are structs, so that new fields break nobody: use field names in literals. The JSON names are stable. The
+// The types are structs, so that a new field breaks nobody: use field names in literals. The JSON names are stable. The
 // package imports the standard library only.
+//
+// [sink.Recorder]: https://pkg.go.dev/sigs.k8s.io/kube-proxy-lib/sink#Recorder
 package model
