@@ -54,7 +54,8 @@ nftables:
 
 // Write is what --write-config-to does.
 func ExampleWrite() {
-	c, _, err := config.Load([]byte(`{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, mode: nftables}`))
+	c, _, err := config.Load(
+		[]byte(`{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, mode: nftables}`))
 	if err != nil {
 		fmt.Println(err)
 		return

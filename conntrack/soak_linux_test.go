@@ -68,7 +68,8 @@ func newNetwork(t *testing.T) *network {
 					bits := map[model.Family]int{model.IPv4: 24, model.IPv6: 64}[f]
 					for _, a := range addrs(f) {
 						ipnet := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
-						if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipnet, Flags: 0x02 /* IFA_F_NODAD */}); err != nil {
+						if err := netlink.AddrAdd(link,
+							&netlink.Addr{IPNet: ipnet, Flags: 0x02 /* IFA_F_NODAD */}); err != nil {
 							return fmt.Errorf("%v: %w", a, err)
 						}
 					}

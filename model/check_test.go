@@ -46,7 +46,8 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 		{"an endpoint of a port that is none", cluster, cluster, true,
 			[]change{ready, func(e *model.Endpoint) { e.Port.Port = "dns" }}, nil,
 			"endpoint ns/a:dns/TCP -> 10.0.0.1:80: port: is none of service ns/a"},
-		{"hints that leave nothing but what is local", cluster, local, false, []change{ready, onNode, in(model.LocalSet)}, nil,
+		{"hints that leave nothing but what is local", cluster, local, false,
+			[]change{ready, onNode, in(model.LocalSet)}, nil,
 			"service port ns/a:http/TCP: routesIPv4: the Cluster set is empty, and the Local set is not\n" +
 				"service port ns/a:http/TCP: routesIPv4.external: drops, and no endpoint is usable anywhere\n" +
 				"service port ns/a:http/TCP: routesIPv4.externalFromPod: drops, and no endpoint is usable anywhere"},
@@ -60,7 +61,8 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "a"}, Ports: []model.ServicePort{{
 				Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080,
-				RoutesIPv4: model.NewRoutes(model.RoutePolicy{Internal: c.internal, External: c.external, ClusterIP: true,
+				RoutesIPv4: model.NewRoutes(model.RoutePolicy{Internal: c.internal, External: c.external,
+					ClusterIP:         true,
 					ExternalAddresses: true, NoEndpoints: c.nothing}),
 			}}}
 			if c.service != nil {

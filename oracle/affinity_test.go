@@ -30,7 +30,8 @@ func TestAffinity(t *testing.T) {
 			[]Contact{{toLocal, time.Second}}, deliver(localPod + "!")},
 		{"when the timeout is over it goes anywhere", nil, hour, "local pod 10.244.1.9 -> 10.96.0.10:80/TCP",
 			[]Contact{{toRemote, hour}}, deliver(localPod, remotePod)},
-		{"when the endpoint is gone it goes to another", func(f *fixture) { f.setEndpoints(local(localPod, cluster|locally)) }, hour,
+		{"when the endpoint is gone it goes to another",
+			func(f *fixture) { f.setEndpoints(local(localPod, cluster|locally)) }, hour,
 			"local pod 10.244.1.9 -> 10.96.0.10:80/TCP", []Contact{{toRemote, time.Second}}, deliver(localPod)},
 		{"an endpoint that is in no set any more is gone", func(f *fixture) {
 			f.setEndpoints(local(localPod, cluster|locally), remote(remotePod, 0))

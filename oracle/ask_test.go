@@ -22,7 +22,8 @@ func named(ep *model.Endpoint, pod, node string) *model.Endpoint {
 
 func TestAsk(t *testing.T) {
 	pods := func(f *fixture) {
-		f.setEndpoints(named(local(localPod, cluster|locally), "web-1", "n1"), named(remote(remotePod, cluster), "web-2", "n2"),
+		f.setEndpoints(named(local(localPod, cluster|locally), "web-1", "n1"),
+			named(remote(remotePod, cluster), "web-2", "n2"),
 			named(local(nodeIP2, cluster), "web-3", "n1"))
 	}
 	podCIDRs := func(f *fixture) { f.node.PodCIDRs = []netip.Prefix{prefix("10.244.1.0/24")} }
@@ -33,9 +34,12 @@ func TestAsk(t *testing.T) {
 		flow     string
 		note     string // part of the only one
 	}{
-		{"a pod by name", pods, "pod default/web-1 -> 10.96.0.10:80/TCP", "local pod 10.244.1.5 -> 10.96.0.10:80/TCP", ""},
-		{"TCP goes without saying", pods, "pod default/web-1->10.96.0.10:80", "local pod 10.244.1.5 -> 10.96.0.10:80/TCP", ""},
-		{"small letters will do", pods, "pod default/web-1 ->10.96.0.10:80/udp", "local pod 10.244.1.5 -> 10.96.0.10:80/UDP", ""},
+		{"a pod by name", pods, "pod default/web-1 -> 10.96.0.10:80/TCP", "local pod 10.244.1.5 -> 10.96.0.10:80/TCP",
+			""},
+		{"TCP goes without saying", pods, "pod default/web-1->10.96.0.10:80",
+			"local pod 10.244.1.5 -> 10.96.0.10:80/TCP", ""},
+		{"small letters will do", pods, "pod default/web-1 ->10.96.0.10:80/udp",
+			"local pod 10.244.1.5 -> 10.96.0.10:80/UDP", ""},
 		{"a pod of another node by name", pods, "pod default/web-2 -> 10.96.0.10:80/TCP",
 			"remote pod 10.244.2.5 -> 10.96.0.10:80/TCP", "the pod is on node n2"},
 		{"a pod in the host's network", pods, "pod default/web-3 -> 10.96.0.10:80/TCP",
@@ -57,9 +61,12 @@ func TestAsk(t *testing.T) {
 		{"the node", nil, "node -> 10.96.0.10:80/TCP", "node 172.18.0.2 -> 10.96.0.10:80/TCP", ""},
 		{"the node, IPv6", nil, "node -> [fd96::10]:80/TCP", "node fd18::2 -> [fd96::10]:80/TCP", ""},
 		{"the node to itself", nil, "node -> 127.0.0.1:30080", "node 127.0.0.1 -> 127.0.0.1:30080/TCP", ""},
-		{"another address of the node", nil, "node 192.168.9.2 -> 10.96.0.10:80", "node 192.168.9.2 -> 10.96.0.10:80/TCP", ""},
-		{"somebody outside", nil, "outside 203.0.113.7 -> 10.96.0.10:80", "external 203.0.113.7 -> 10.96.0.10:80/TCP", ""},
-		{"as flows are printed", nil, "external 203.0.113.7 -> 10.96.0.10:80/TCP", "external 203.0.113.7 -> 10.96.0.10:80/TCP", ""},
+		{"another address of the node", nil, "node 192.168.9.2 -> 10.96.0.10:80",
+			"node 192.168.9.2 -> 10.96.0.10:80/TCP", ""},
+		{"somebody outside", nil, "outside 203.0.113.7 -> 10.96.0.10:80", "external 203.0.113.7 -> 10.96.0.10:80/TCP",
+			""},
+		{"as flows are printed", nil, "external 203.0.113.7 -> 10.96.0.10:80/TCP",
+			"external 203.0.113.7 -> 10.96.0.10:80/TCP", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -127,7 +134,8 @@ func TestQuestionsThatAreNone(t *testing.T) {
 // Every reason that follows a rule names it, so that a person can look it up.
 func TestAnswersNameTheRules(t *testing.T) {
 	f := newFixture()
-	f.setEndpoints(named(local(localPod, cluster|locally), "web-1", "n1"), named(remote(remotePod, cluster), "web-2", "n2"))
+	f.setEndpoints(named(local(localPod, cluster|locally), "web-1", "n1"),
+		named(remote(remotePod, cluster), "web-2", "n2"))
 	a, err := f.oracle(t).Ask("pod default/web-1 -> 10.96.0.10:80/TCP")
 	require.NoError(t, err)
 	var rules []string

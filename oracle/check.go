@@ -24,9 +24,9 @@ func (o Observation) String() string {
 }
 
 // Check compares what was seen with what must happen; every alternative will do. A flow that is not ours goes on as it
-// came, or reaches its destination with its own source address. If it is for an address of the host, the node may refuse
-// it: it does so where no process listens. Whatever else refuses or drops a flow that is not ours is the backend's
-// doing, and wrong. The error says what was expected and why.
+// came, or reaches its destination with its own source address. If it is for an address of the host, the node may
+// refuse it: it does so where no process listens. Whatever else refuses or drops a flow that is not ours is the
+// backend's doing, and wrong. The error says what was expected and why.
 func (o *Oracle) Check(want Outcome, seen Observation) error {
 	if o.matches(want, seen) {
 		return nil

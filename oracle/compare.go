@@ -12,10 +12,10 @@ import (
 // maxTold is how many wrong decisions Compare tells.
 const maxTold = 5
 
-// Compare asks decide about random flows to everything that the state has an address for, from every kind of source, and
-// checks what it says happens to each: the simulator of a dataplane, or the function in a proxy that chooses an endpoint,
-// is tested so without a packet. The same seed makes the same flows. The error has the first few that are wrong; it is
-// also an error if the state contradicts itself, or is one that no flow can be made for.
+// Compare asks decide about random flows to everything that the state has an address for, from every kind of source,
+// and checks what it says happens to each: the simulator of a dataplane, or the function in a proxy that chooses an
+// endpoint, is tested so without a packet. The same seed makes the same flows. The error has the first few that are
+// wrong; it is also an error if the state contradicts itself, or is one that no flow can be made for.
 //
 // Each flow is a client's first one: session affinity has no say in it.
 func Compare(state State, config Config, seed uint64, flows int, decide func(Flow) Observation) error {

@@ -10,8 +10,8 @@ import (
 // Config is how the backend and its node are set up, as far as packets can tell. What is decided before the backend
 // (the local-traffic detector, masquerade-all) is in the model.
 type Config struct {
-	// HostAddresses are the addresses of the host's network interfaces; not the service addresses that some backends put
-	// on an interface of their own. Loopback addresses need not be named. Default: Node.IPs.
+	// HostAddresses are the addresses of the host's network interfaces; not the service addresses that some backends
+	// put on an interface of their own. Loopback addresses need not be named. Default: Node.IPs.
 	HostAddresses []netip.Addr
 	// NodePortCIDRs tells which host addresses serve node ports (S35). A family without any: all its addresses.
 	NodePortCIDRs []netip.Prefix
@@ -34,8 +34,8 @@ func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
 	return o.inNodePortCIDRs(addr)
 }
 
-// mayServeNodePorts tells whether servesNodePorts can be read either way: for upstream, "primary" is the first address of
-// a family; for S35 it is each that Kubernetes knows.
+// mayServeNodePorts tells whether servesNodePorts can be read either way: for upstream, "primary" is the first address
+// of a family; for S35 it is each that Kubernetes knows.
 func (o *Oracle) mayServeNodePorts(addr netip.Addr) bool {
 	return o.config.NodePortPrimary && addr != o.state.Node.IP(model.FamilyOf(addr))
 }

@@ -1,5 +1,5 @@
-// Package oracle says what must happen to a packet: given the node-local state, the node's configuration and a new flow,
-// which endpoints the flow may reach and with which source address, or that it is rejected, dropped, or none of a
+// Package oracle says what must happen to a packet: given the node-local state, the node's configuration and a new
+// flow, which endpoints the flow may reach and with which source address, or that it is rejected, dropped, or none of a
 // service proxy's business. It is the specification of a backend in plain Go, written to be read, and what package
 // conformance judges backends by.
 //
@@ -17,8 +17,8 @@
 //
 // # Where several answers are right
 //
-// Then an [Outcome] has the best one and lists every other one in AlsoAllowed. Nothing is left vague: what is in neither
-// is wrong.
+// Then an [Outcome] has the best one and lists every other one in AlsoAllowed. Nothing is left vague: what is in
+// neither is wrong.
 //
 // # Without packets
 //

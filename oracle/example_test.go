@@ -25,7 +25,8 @@ func exampleOracle() *oracle.Oracle {
 		}},
 	}}
 	endpoints := []*model.Endpoint{
-		{Port: port, Target: netip.MustParseAddrPort("10.244.1.5:8080"), Local: true, Sets: model.ClusterSet | model.LocalSet},
+		{Port: port, Target: netip.MustParseAddrPort("10.244.1.5:8080"), Local: true,
+			Sets: model.ClusterSet | model.LocalSet},
 		{Port: port, Target: netip.MustParseAddrPort("10.244.2.5:8080"), Sets: model.ClusterSet},
 	}
 	node := &model.Node{
@@ -44,9 +45,12 @@ func Example() {
 	o := exampleOracle()
 	client := netip.MustParseAddr("203.0.113.7")
 	for _, flow := range []oracle.Flow{
-		{From: oracle.LocalPod, Source: netip.MustParseAddr("10.244.1.5"), Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: model.TCP},
-		{From: oracle.External, Source: client, Destination: netip.MustParseAddrPort("172.18.0.2:30080"), Protocol: model.TCP},
-		{From: oracle.External, Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:443"), Protocol: model.TCP},
+		{From: oracle.LocalPod, Source: netip.MustParseAddr("10.244.1.5"),
+			Destination: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: model.TCP},
+		{From: oracle.External, Source: client, Destination: netip.MustParseAddrPort("172.18.0.2:30080"),
+			Protocol: model.TCP},
+		{From: oracle.External, Source: client, Destination: netip.MustParseAddrPort("10.96.0.10:443"),
+			Protocol: model.TCP},
 	} {
 		outcome, err := o.Expect(flow)
 		if err != nil {

@@ -62,8 +62,10 @@ func local(ip string, sets model.EndpointSets) *model.Endpoint { return endpoint
 func remote(ip string, sets model.EndpointSets) *model.Endpoint { return endpoint(ip, false, sets) }
 
 func endpoint(ip string, isLocal bool, sets model.EndpointSets) *model.Endpoint {
-	name := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP}
-	return &model.Endpoint{Port: name, Target: netip.AddrPortFrom(addr(ip), 8080), Local: isLocal, Ready: true, Serving: true, Sets: sets}
+	name := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http",
+		Protocol: model.TCP}
+	return &model.Endpoint{Port: name, Target: netip.AddrPortFrom(addr(ip), 8080), Local: isLocal, Ready: true,
+		Serving: true, Sets: sets}
 }
 
 func (f *fixture) setEndpoints(endpoints ...*model.Endpoint) { f.endpoints = endpoints }

@@ -149,7 +149,8 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 	}
 	for _, cidr := range o.state.Node.ServiceCIDRs {
 		if cidr.Contains(to) {
-			out := outcome(Drop, "S33", "%v is in the service CIDR %v and no service has it as its cluster IP", to, cidr)
+			out := outcome(Drop, "S33", "%v is in the service CIDR %v and no service has it as its cluster IP", to,
+				cidr)
 			out.AlsoAllowed = []Outcome{leftAlone,
 				outcome(Reject, "S33", "a node to which the whole range belongs refuses instead")}
 			return out
@@ -162,7 +163,8 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 func (o *Oracle) whyNotOurs(f Flow) []Reason {
 	for _, svc := range o.state.Services {
 		for _, port := range svc.Ports {
-			if port.NodePort == f.Destination.Port() && port.Protocol == f.Protocol && o.isHostAddress(f.Destination.Addr()) {
+			if port.NodePort == f.Destination.Port() && port.Protocol == f.Protocol &&
+				o.isHostAddress(f.Destination.Addr()) {
 				why := []Reason{{fmt.Sprintf("%v has a node port %d/%v, but none is served on %v",
 					svc.PortName(port), port.NodePort, port.Protocol, f.Destination.Addr()), "S35"}}
 				if f.Destination.Addr().IsLoopback() {
@@ -174,7 +176,8 @@ func (o *Oracle) whyNotOurs(f Flow) []Reason {
 	}
 	for _, ep := range o.state.Endpoints {
 		if ep.Target == f.Destination && ep.Port.Protocol == f.Protocol {
-			return []Reason{{Text: fmt.Sprintf("%v/%v is an endpoint of %v itself", f.Destination, f.Protocol, ep.Port)}}
+			return []Reason{{Text: fmt.Sprintf("%v/%v is an endpoint of %v itself", f.Destination, f.Protocol,
+				ep.Port)}}
 		}
 	}
 	return []Reason{{Text: fmt.Sprintf("no service has %v/%v", f.Destination, f.Protocol)}}
@@ -187,8 +190,10 @@ func (o *Oracle) isHostAddress(addr netip.Addr) bool {
 // decide says what happens to a flow that is for a service port.
 func (o *Oracle) decide(f Flow, c claim) Outcome {
 	traffic, rule, route := o.route(f, c)
-	out := Outcome{Flow: f, Port: c.service.PortName(c.port), Route: route, AffinityTimeout: c.service.SessionAffinityTimeout}
-	claimed := Reason{fmt.Sprintf("%v/%v is %s of %v", f.Destination, f.Protocol, c.kind.indefinite(), out.Port), c.kind.rule()}
+	out := Outcome{Flow: f, Port: c.service.PortName(c.port), Route: route,
+		AffinityTimeout: c.service.SessionAffinityTimeout}
+	claimed := Reason{fmt.Sprintf("%v/%v is %s of %v", f.Destination, f.Protocol, c.kind.indefinite(), out.Port),
+		c.kind.rule()}
 	out.Reasons = append(out.Reasons, claimed, Reason{traffic + ": " + setText(route.Endpoints), rule})
 
 	translated, why := o.masquerades(f, c, route)
@@ -196,7 +201,8 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 		if ep.Family() == f.Family() && ep.Sets.Has(route.Endpoints) {
 			hairpin := ep.Target.Addr() == f.Source
 			if hairpin {
-				why = append(why, Reason{fmt.Sprintf("endpoint %v is the source itself: masqueraded", ep.Target), "S29"})
+				why = append(why, Reason{fmt.Sprintf("endpoint %v is the source itself: masqueraded", ep.Target),
+					"S29"})
 			}
 			out.Endpoints = append(out.Endpoints, Destination{Endpoint: ep.Target, SourceNAT: translated || hairpin,
 				Node: ep.Node, Pod: podOf(ep)})
@@ -221,9 +227,11 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 	if c.kind == loadBalancerIP && !allowed(c.service.SourceRanges(f.Family()), f.Source) {
 		blocked := out
 		blocked.Verdict, blocked.Endpoints = Drop, nil
-		blocked.Reasons = []Reason{claimed, {fmt.Sprintf("%v is not in the source ranges of the service", f.Source), "S26"}}
+		blocked.Reasons = []Reason{claimed,
+			{fmt.Sprintf("%v is not in the source ranges of the service", f.Source), "S26"}}
 		if out.Verdict == Reject {
-			out.Reasons = append(out.Reasons, Reason{"backends may find the set empty before they look at source ranges", "S26"})
+			out.Reasons = append(out.Reasons,
+				Reason{"backends may find the set empty before they look at source ranges", "S26"})
 			blocked.AlsoAllowed = []Outcome{out}
 		}
 		return blocked

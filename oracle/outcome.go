@@ -181,15 +181,16 @@ type Contact struct {
 	Ago      time.Duration // since the connection began
 }
 
-// After says what must happen if the client was here before (S32). While the affinity lasts and the endpoint still is one
-// that this flow may reach, it reaches that one again; else anything goes that went before. Contacts with several
+// After says what must happen if the client was here before (S32). While the affinity lasts and the endpoint still is
+// one that this flow may reach, it reaches that one again; else anything goes that went before. Contacts with several
 // endpoints that all still hold can only come of routes with different endpoint sets; then each of them will do.
 //
 // Timers are coarse: who measures leaves a second or two on both sides of the timeout.
 func (o Outcome) After(contacts ...Contact) Outcome {
 	var kept []Destination
 	for _, d := range o.Endpoints {
-		if slices.ContainsFunc(contacts, func(c Contact) bool { return c.Endpoint == d.Endpoint && c.Ago < o.AffinityTimeout }) {
+		if slices.ContainsFunc(contacts,
+			func(c Contact) bool { return c.Endpoint == d.Endpoint && c.Ago < o.AffinityTimeout }) {
 			kept = append(kept, d)
 		}
 	}

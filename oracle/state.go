@@ -44,7 +44,8 @@ func (s State) String() string {
 	for _, ep := range s.Endpoints {
 		endpoints[ep.Port.Service] = append(endpoints[ep.Port.Service], ep)
 	}
-	for _, svc := range slices.SortedFunc(slices.Values(s.Services), func(a, b *model.Service) int { return a.Name.Compare(b.Name) }) {
+	for _, svc := range slices.SortedFunc(slices.Values(s.Services),
+		func(a, b *model.Service) int { return a.Name.Compare(b.Name) }) {
 		fmt.Fprintln(&b, svc)
 		own := endpoints[svc.Name]
 		slices.SortFunc(own, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })

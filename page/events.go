@@ -19,7 +19,8 @@ const (
 // nothing is queued for it.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if !p.enter() {
-		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.MaxBrowsers), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.MaxBrowsers),
+			http.StatusServiceUnavailable)
 		return
 	}
 	defer p.leave()

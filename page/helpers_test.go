@@ -48,7 +48,8 @@ type rig struct {
 func newRig(t testing.TB, next sink.Sink, opts Options) *rig {
 	p := New(opts)
 	r := &rig{Page: p, t: t, sink: p.Sink(next)}
-	r.sink.(sink.NodeSetter).SetNode(&model.Node{Name: "n1", Zone: "a", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+	r.sink.(sink.NodeSetter).SetNode(&model.Node{Name: "n1", Zone: "a",
+		IPs:       []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 		LocalPods: model.LocalPods{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}})
 	return r
 }
@@ -73,7 +74,8 @@ func service(name string, n int, local bool) *model.Service {
 }
 
 func endpoint(s *model.Service, target string, sets model.EndpointSets) *model.Endpoint {
-	return &model.Endpoint{Port: s.PortName(s.Ports[0]), Target: netip.MustParseAddrPort(target), Sets: sets, Ready: true, Serving: true,
+	return &model.Endpoint{Port: s.PortName(s.Ports[0]), Target: netip.MustParseAddrPort(target), Sets: sets,
+		Ready: true, Serving: true,
 		Local: sets.Has(model.LocalSet), Node: map[bool]string{true: "n1", false: "n2"}[sets.Has(model.LocalSet)]}
 }
 

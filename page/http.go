@@ -78,8 +78,8 @@ func (p *Page) guard(next http.Handler) http.Handler {
 	})
 }
 
-// mayAskFor tells whether a browser may know the page by a name. Any address will do: another site can have its own name
-// lead to the proxy, but not an address.
+// mayAskFor tells whether a browser may know the page by a name. Any address will do: another site can have its own
+// name lead to the proxy, but not an address.
 func (p *Page) mayAskFor(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -121,7 +121,8 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 		return n
 	}
 	v := p.view()
-	writeJSON(w, v.services(newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"), number("limit"))))
+	writeJSON(w, v.services(newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"),
+		number("limit"))))
 }
 
 func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {

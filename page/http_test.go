@@ -30,17 +30,20 @@ func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		r.ServeHTTP(w, q)
-		for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "Cross-Origin-Resource-Policy", "X-Frame-Options"} {
+		for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options",
+			"Cross-Origin-Resource-Policy", "X-Frame-Options"} {
 			assert.NotEmpty(t, w.Header().Get(name), "%s %s %s", method, host, path)
 		}
 		assert.Empty(t, w.Header().Get("Access-Control-Allow-Origin"))
 		return w.Code
 	}
 	for host, want := range map[string]int{
-		"localhost": 200, "LOCALHOST:10249": 200, "node.localhost:1": 200, "127.0.0.1:10249": 200, "[::1]:10249": 200, "192.0.2.1": 200,
+		"localhost": 200, "LOCALHOST:10249": 200, "node.localhost:1": 200, "127.0.0.1:10249": 200, "[::1]:10249": 200,
+		"192.0.2.1": 200,
 		"[fe80::1]": 200, "proxy.example:443": 200,
 		// Names that somebody else may point at this address.
-		"evil.example": 403, "evil.example:10249": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "": 403,
+		"evil.example": 403, "evil.example:10249": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403,
+		"": 403,
 	} {
 		for _, path := range []string{"/", "/page.js", "/api/state", "/api/services", "/api/flow?q=x"} {
 			if got := ask("GET", host, path); want == 403 || got == 403 {
@@ -60,7 +63,8 @@ func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
 		{[]string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 403}, // another port of localhost
 		{[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"}, 403},
 		{[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
-		{[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200}, // a link
+		{[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
+		// a link
 		{[]string{"Origin", "http://evil.example"}, 403},
 		{[]string{"Origin", "null"}, 403},
 		{[]string{"Origin", "http://localhost:10249"}, 200},
@@ -78,14 +82,16 @@ func TestThePageIsSelfContained(t *testing.T) {
 	r := newRig(t, nil, Options{})
 	total := 0
 	for path, contentType := range map[string]string{
-		"/": "text/html; charset=utf-8", "/page.js": "text/javascript; charset=utf-8", "/page.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
+		"/": "text/html; charset=utf-8", "/page.js": "text/javascript; charset=utf-8",
+		"/page.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
 	} {
 		w := r.request(path)
 		require.Equal(t, http.StatusOK, w.Code, path)
 		assert.Equal(t, contentType, w.Header().Get("Content-Type"))
 		text := w.Body.String()
 		total += len(text)
-		for _, forbidden := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " onclick", " style=", "https://", "//cdn"} {
+		for _, forbidden := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
+			" onclick", " style=", "https://", "//cdn"} {
 			assert.NotContains(t, text, forbidden, path)
 		}
 		without := strings.ReplaceAll(text, "http://www.w3.org/2000/svg", "") // a name, not an address

@@ -23,7 +23,8 @@ import (
 const cluster, local = model.ClusterSet, model.LocalSet
 
 func TestTheSinkPassesEverythingOn(t *testing.T) {
-	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return New(Options{}).Sink(next) }))
+	assert.Empty(t, fakemodel.LostAbilities(t.Context(),
+		func(next sink.Sink) sink.Sink { return New(Options{}).Sink(next) }))
 	failure := errors.New("refused")
 	s := New(Options{}).Sink(&backend{err: failure})
 	assert.ErrorIs(t, s.Sync(t.Context()), failure)
@@ -70,7 +71,8 @@ func TestServicesAreFound(t *testing.T) {
 	got := get[Services](r, "/api/services", "offset", "1", "limit", "1")
 	assert.Equal(t, 3, got.Total)
 	require.Len(t, got.Services, 1)
-	assert.Equal(t, Summary{Name: web.Name, Type: model.ServiceTypeNodePort, ClusterIPs: web.ClusterIPs, Ports: []string{"80/TCP"},
+	assert.Equal(t, Summary{Name: web.Name, Type: model.ServiceTypeNodePort, ClusterIPs: web.ClusterIPs,
+		Ports:     []string{"80/TCP"},
 		Endpoints: 2, Status: StatusOK}, got.Services[0])
 	assert.Empty(t, get[Services](r, "/api/services", "offset", "5").Services)
 	assert.Len(t, get[Services](r, "/api/services", "offset", "-5", "limit", "x").Services, 3)
@@ -79,7 +81,8 @@ func TestServicesAreFound(t *testing.T) {
 func TestProblemsAreFound(t *testing.T) {
 	b := &backend{}
 	r := newRig(t, b, Options{})
-	fine, empty, nobodyHere, failing := service("fine", 1, true), service("empty", 2, false), service("remote", 3, true), service("wrong", 4, false)
+	fine, empty, nobodyHere, failing := service("fine", 1, true), service("empty", 2, false),
+		service("remote", 3, true), service("wrong", 4, false)
 	for _, s := range []*model.Service{fine, empty, nobodyHere, failing} {
 		r.sink.SetService(s)
 	}
@@ -120,17 +123,20 @@ func TestAServiceIsDrawn(t *testing.T) {
 	web := service("web", 1, true)
 	r.sink.SetService(web)
 	here := endpoint(web, "10.244.1.5:8080", cluster|local)
-	here.Details = model.NewDetails(model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-1"}})
+	here.Details = model.NewDetails(model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop",
+		Name: "web-1"}})
 	r.sink.SetEndpoint(here)
 	r.sink.SetEndpoint(endpoint(web, "10.244.2.5:8080", cluster))
 	r.apply()
-	r.SetExplainer(explainer{&localstate.Explanation{UnmatchedPorts: []string{`"x" 1/TCP in slice s`}, Ports: []localstate.PortExplanation{{
-		Port: here.Port, Family: "IPv4", Topology: "none: no hints", Endpoints: []localstate.EndpointExplanation{
-			{Target: here.Target, Sets: cluster | local, Text: "ready, of course"},
-			{Target: netip.MustParseAddrPort("10.244.1.6:8080"), Node: "n1", Text: "not ready", Reason: localstate.ReasonNotReady,
-				TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-2"}},
-		},
-	}}}})
+	r.SetExplainer(explainer{&localstate.Explanation{UnmatchedPorts: []string{`"x" 1/TCP in slice s`},
+		Ports: []localstate.PortExplanation{{
+			Port: here.Port, Family: "IPv4", Topology: "none: no hints", Endpoints: []localstate.EndpointExplanation{
+				{Target: here.Target, Sets: cluster | local, Text: "ready, of course"},
+				{Target: netip.MustParseAddrPort("10.244.1.6:8080"), Node: "n1", Text: "not ready",
+					Reason:    localstate.ReasonNotReady,
+					TargetRef: model.TargetRef{Kind: "Pod", Namespace: "shop", Name: "web-2"}},
+			},
+		}}}})
 
 	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
 	assert.Equal(t, "add rule", got.Rules)
@@ -150,7 +156,8 @@ func TestAServiceIsDrawn(t *testing.T) {
 		"not used: 10.244.1.6:8080 shop/web-2 n1 true not ready",
 	}, groups)
 	for _, w := range p.Ways {
-		ways = append(ways, fmt.Sprintf("%s to %s %v: %s, %s (%s): %v%s", w.From, w.Kind, w.To, w.Policy, w.Source, w.Rule, w.Groups, w.Empty))
+		ways = append(ways, fmt.Sprintf("%s to %s %v: %s, %s (%s): %v%s", w.From, w.Kind, w.To, w.Policy, w.Source,
+			w.Rule, w.Groups, w.Empty))
 	}
 	assert.Equal(t, []string{
 		"anyone to cluster IP [10.96.0.1:80/TCP]: any endpoint, masqueraded unless local pod (S28): [0 1]",
@@ -186,9 +193,11 @@ func TestAddressesAreGatheredWhereTheyAreTreatedAlike(t *testing.T) {
 	}
 	assert.Equal(t, []string{"anyone: cluster IP 1+0", "anyone: load-balancer VIP, external IP 6+4"}, ways())
 	restricted := *s
-	restricted.LoadBalancerSourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+	restricted.LoadBalancerSourceRanges = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
+		netip.MustParsePrefix("2001:db8::/32")}
 	s = &restricted
-	assert.Equal(t, []string{"anyone: cluster IP 1+0", "anyone: load-balancer VIP, for 1 source range only 1+0", "anyone: external IP 6+3"}, ways())
+	assert.Equal(t, []string{"anyone: cluster IP 1+0", "anyone: load-balancer VIP, for 1 source range only 1+0",
+		"anyone: external IP 6+3"}, ways())
 }
 
 func TestServicesThatAreNot(t *testing.T) {
@@ -265,15 +274,18 @@ func TestStateSaysHowTheProxyDoes(t *testing.T) {
 
 	s := get[State](r, "/api/state")
 	assert.Equal(t, "serving", s.Phase)
-	assert.Equal(t, []Family{{Family: "IPv4", LastQueued: at.UTC(), OldestPending: at.UTC(), Healthy: true}}, s.Families)
-	assert.Equal(t, &Repairs{Total: 7, Last: []Repair{{At: at.UTC(), Family: "IPv6", Error: "busy"}, {At: at.UTC(), Family: "IPv4"}}}, s.Repairs)
+	assert.Equal(t, []Family{{Family: "IPv4", LastQueued: at.UTC(), OldestPending: at.UTC(), Healthy: true}},
+		s.Families)
+	assert.Equal(t, &Repairs{Total: 7,
+		Last: []Repair{{At: at.UTC(), Family: "IPv6", Error: "busy"}, {At: at.UTC(), Family: "IPv4"}}}, s.Repairs)
 	assert.Equal(t, "n1", s.Node.Name)
 	assert.Equal(t, 1, s.Services)
 	assert.Empty(t, s.Sync.Error)
 	var events []string
 	for i, e := range s.Events {
 		assert.EqualValues(t, len(s.Events)-i, e.Number)
-		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s", strings.TrimPrefix(e.Service.String(), "/"), e.Text)))
+		events = append(events,
+			strings.TrimSpace(fmt.Sprintf("%s %s", strings.TrimPrefix(e.Service.String(), "/"), e.Text)))
 	}
 	assert.Equal(t, []string{
 		"shop/web went",

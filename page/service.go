@@ -140,7 +140,8 @@ func notesOf(e *localstate.Explanation) (notes []string) {
 }
 
 // picture draws one port in one family.
-func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Family, x *localstate.Explanation) Picture {
+func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Family,
+	x *localstate.Explanation) Picture {
 	p := Picture{Port: e.Service.PortName(port), Family: f.String(), Ways: []Way{}}
 	why := map[netip.AddrPort]string{}
 	var known []localstate.EndpointExplanation
@@ -190,7 +191,8 @@ func endpointOf(ep *model.Endpoint, why string) Endpoint {
 	case ep.Ready:
 		why = "ready"
 	}
-	return Endpoint{Target: ep.Target, Pod: podName(ep.Details.Get().TargetRef), Node: ep.Node, Local: ep.Local, Why: why}
+	return Endpoint{Target: ep.Target, Pod: podName(ep.Details.Get().TargetRef), Node: ep.Node, Local: ep.Local,
+		Why: why}
 }
 
 func podName(ref model.TargetRef) string {

@@ -17,8 +17,8 @@ type feeder struct {
 	next *sink.Snapshot // what the page is to show after this Sync
 }
 
-// Sink returns the sink to feed instead of next, which is the backend or what is wrapped around it: it passes every call
-// on, and has the page show what it is told. Sync returns what next returns. If next is a [sink.Describer] or a
+// Sink returns the sink to feed instead of next, which is the backend or what is wrapped around it: it passes every
+// call on, and has the page show what it is told. Sync returns what next returns. If next is a [sink.Describer] or a
 // [sink.Repairer], the page asks it.
 //
 // A page has one sink.

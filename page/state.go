@@ -66,13 +66,15 @@ const (
 func (p *Page) state(v *view, after uint64) *State {
 	s := &State{
 		Revision: v.snapshot.Revision(), Node: v.snapshot.Node(), Services: v.snapshot.NumServices(),
-		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: len(v.failing), Families: []Family{}, Events: []Event{},
+		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: len(v.failing), Families: []Family{},
+		Events: []Event{},
 	}
 	if h := p.opts.Health; h != nil {
 		s.Phase = h.Phase().String()
 		for _, f := range model.Families() {
 			if d := h.Family(f); d != (health.Family{Healthy: true}) {
-				s.Families = append(s.Families, Family{f.String(), d.LastQueued.UTC(), d.OldestPending.UTC(), d.LastApplied.UTC(), d.Healthy})
+				s.Families = append(s.Families,
+					Family{f.String(), d.LastQueued.UTC(), d.OldestPending.UTC(), d.LastApplied.UTC(), d.Healthy})
 			}
 		}
 	}

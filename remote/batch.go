@@ -63,7 +63,8 @@ func (b *batches) from(old, current *version, triggers [2][]time.Time) *batch {
 		}
 		for i, f := range model.Families() {
 			for _, t := range triggers[i] {
-				w.update.Triggers = append(w.update.Triggers, &remotev1.Trigger{Family: uint32(f), Nanos: uint64(t.UnixNano())})
+				w.update.Triggers = append(w.update.Triggers,
+					&remotev1.Trigger{Family: uint32(f), Nanos: uint64(t.UnixNano())})
 			}
 		}
 		found.chunks = w.done()

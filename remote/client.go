@@ -23,18 +23,19 @@ import (
 
 // Options say what [Run] connects. Targets and Sink are needed; everything else has a default.
 type Options struct {
-	// Targets are the servers, all of which have the same: unix:///PATH, or ADDRESS:PORT. They are addresses, not names:
-	// what resolves names may be behind the Services that this node programs. They are tried in random order.
+	// Targets are the servers, all of which have the same: unix:///PATH, or ADDRESS:PORT. They are addresses, not
+	// names: what resolves names may be behind the Services that this node programs. They are tried in random order.
 	Targets []string
-	// TLS is for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or what else verifies
-	// the server's.
+	// TLS is for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or what else
+	// verifies the server's.
 	TLS *tls.Config
 	// Insecure goes to targets that are not Unix sockets without TLS.
 	Insecure bool
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
-	// State has the options of this node: NodeName, Families, NodeIPs, MasqueradeAll, DrainingEndpoints and DetectLocal.
-	// The others are those of the server, and an error here. NodeName may be empty if the certificate has it.
+	// State has the options of this node: NodeName, Families, NodeIPs, MasqueradeAll, DrainingEndpoints and
+	// DetectLocal. The others are those of the server, and an error here. NodeName may be empty if the certificate has
+	// it.
 	State localstate.Options
 
 	// MaxBackoff is the most time between two attempts to connect. The first one after a connection was lost comes
@@ -60,9 +61,10 @@ type Resume struct {
 	Revision   uint64
 }
 
-// Run keeps the sink in step with what a server says about this node until ctx ends, and then returns nil. To the sink it
-// keeps the promises of kubeproxy.Run: what that does with a state of its own, this does with the server's. While no
-// server is there, the sink keeps what it has, and is still asked to retry and to resync; Options.Health says since when.
+// Run keeps the sink in step with what a server says about this node until ctx ends, and then returns nil. To the sink
+// it keeps the promises of kubeproxy.Run: what that does with a state of its own, this does with the server's. While no
+// server is there, the sink keeps what it has, and is still asked to retry and to resync; Options.Health says since
+// when.
 //
 // It returns an error if the options are wrong, or if a Sync fails with a sink.PermanentError.
 func Run(ctx context.Context, opts Options) error {
@@ -95,7 +97,9 @@ func (o Options) withDefaults() (Options, error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("target %q: %w", target, err))
 		} else if _, err := netip.ParseAddr(host); err != nil {
-			errs = append(errs, fmt.Errorf("target %q is not ADDRESS:PORT; to resolve a name may take the services that this node programs", target))
+			errs = append(errs, fmt.Errorf(
+				"target %q is not ADDRESS:PORT; to resolve a name may take the services that this node programs",
+				target))
 		}
 	}
 	switch {
@@ -104,8 +108,10 @@ func (o Options) withDefaults() (Options, error) {
 	case o.TLS != nil && o.Insecure:
 		errs = append(errs, errors.New("both TLS and Insecure"))
 	}
-	if s := o.State; s.ServiceProxyName != "" || s.NoExternalIPs || len(s.DropAnnotations) > 0 || s.EndpointDetails || s.HeadlessServices || s.ExternalNameServices {
-		errs = append(errs, errors.New("state: ServiceProxyName, NoExternalIPs, DropAnnotations, EndpointDetails, HeadlessServices and ExternalNameServices are options of the server"))
+	if s := o.State; s.ServiceProxyName != "" || s.NoExternalIPs || len(s.DropAnnotations) > 0 || s.EndpointDetails ||
+		s.HeadlessServices || s.ExternalNameServices {
+		errs = append(errs, errors.New(
+			"state: ServiceProxyName, NoExternalIPs, DropAnnotations, EndpointDetails, HeadlessServices and ExternalNameServices are options of the server"))
 	}
 	if o.MaxBackoff < 0 {
 		errs = append(errs, fmt.Errorf("MaxBackoff %v is negative", o.MaxBackoff))
@@ -119,8 +125,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// Feed is the kubeproxy.Feed that gets the state from a server. [Run] makes one; a program that has a kubeproxy.Runner of
-// its own makes it with [NewFeed]. It serves one Runner.
+// Feed is the kubeproxy.Feed that gets the state from a server. [Run] makes one; a program that has a kubeproxy.Runner
+// of its own makes it with [NewFeed]. It serves one Runner.
 type Feed struct {
 	opts Options
 	view *view // under the Runner's lock
@@ -143,8 +149,8 @@ type ack struct {
 
 var _ kubeproxy.Feed = (*Feed)(nil)
 
-// NewFeed returns a Feed that does not run yet. Of the options Targets, TLS, Insecure, State, MaxBackoff, Resume and Health
-// count: give the same State and Health to the Runner, except for what its Options say of a Feed.
+// NewFeed returns a Feed that does not run yet. Of the options Targets, TLS, Insecure, State, MaxBackoff, Resume and
+// Health count: give the same State and Health to the Runner, except for what its Options say of a Feed.
 func NewFeed(opts Options) (*Feed, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -162,8 +168,8 @@ func (c *Feed) Position() Resume {
 }
 
 // Node asks for the node, and returns it as a server knows it: for programs that need its addresses to make their sink.
-// It waits until a server has sent the whole state. That is kept, and Run, which is to be called after Node, goes on from
-// it. The error is that ctx has ended.
+// It waits until a server has sent the whole state. That is kept, and Run, which is to be called after Node, goes on
+// from it. The error is that ctx has ended.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
 	defer end()

@@ -12,8 +12,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// decoder turns messages into the model's values. It collects what is malformed: a message with anything malformed is not
-// used at all.
+// decoder turns messages into the model's values. It collects what is malformed: a message with anything malformed is
+// not used at all.
 type decoder struct {
 	object string // the one at hand
 	errs   []error
@@ -85,7 +85,8 @@ func (d *decoder) node(n *remotev1.Node) *model.Node {
 	d.object = "node " + n.GetName()
 	l := n.GetLocalPods()
 	return &model.Node{
-		Name: n.GetName(), Zone: n.GetZone(), IPs: d.addresses("ips", n.GetIps()), PodCIDRs: d.prefixes("podCIDRs", n.GetPodCIDRs()),
+		Name: n.GetName(), Zone: n.GetZone(), IPs: d.addresses("ips", n.GetIps()),
+		PodCIDRs:     d.prefixes("podCIDRs", n.GetPodCIDRs()),
 		ServiceCIDRs: d.prefixes("serviceCIDRs", n.GetServiceCIDRs()),
 		LocalPods: model.LocalPods{CIDRs: d.prefixes("localPods.cidrs", l.GetCidrs()), Bridge: l.GetBridge(),
 			InterfacePrefix: l.GetInterfacePrefix()},
@@ -98,7 +99,8 @@ func (d *decoder) service(name model.ServiceName, s *remotev1.Service) *model.Se
 	out := &model.Service{
 		Name: name, UID: s.GetUid(), Headless: s.GetHeadless(), LoadBalancerClass: s.GetLoadBalancerClass(),
 		ExternalName: s.GetExternalName(), Labels: s.GetLabels(), Annotations: s.GetAnnotations(),
-		ClusterIPs: d.addresses("clusterIPs", s.GetClusterIPs()), ExternalIPs: d.addresses("externalIPs", s.GetExternalIPs()),
+		ClusterIPs:               d.addresses("clusterIPs", s.GetClusterIPs()),
+		ExternalIPs:              d.addresses("externalIPs", s.GetExternalIPs()),
 		LoadBalancerIPs:          d.addresses("loadBalancerIPs", s.GetLoadBalancerIPs()),
 		LoadBalancerSourceRanges: d.prefixes("loadBalancerSourceRanges", s.GetLoadBalancerSourceRanges()),
 		SessionAffinityTimeout:   time.Duration(min(s.GetSessionAffinityTimeout(), 1<<31)) * time.Second,
@@ -106,7 +108,8 @@ func (d *decoder) service(name model.ServiceName, s *remotev1.Service) *model.Se
 	if s.GetCreated() != 0 {
 		out.Created = time.Unix(int64(s.GetCreated()), 0).UTC()
 	}
-	if t := model.ServiceType(s.GetType()); s.GetType() <= remotev1.ServiceType_SERVICE_TYPE_EXTERNAL_NAME && s.GetType() >= 0 {
+	if t := model.ServiceType(s.GetType()); s.GetType() <= remotev1.ServiceType_SERVICE_TYPE_EXTERNAL_NAME &&
+		s.GetType() >= 0 {
 		out.Type = t
 	}
 	if s.GetInternalTrafficPolicy() == remotev1.TrafficPolicy_TRAFFIC_POLICY_LOCAL {
@@ -126,7 +129,8 @@ func (d *decoder) service(name model.ServiceName, s *remotev1.Service) *model.Se
 			continue
 		}
 		out.Ports = append(out.Ports, model.ServicePort{
-			Name: p.GetName(), Protocol: protocol, Port: d.port("ports.port", p.GetPort()), NodePort: d.port("ports.nodePort", p.GetNodePort()),
+			Name: p.GetName(), Protocol: protocol, Port: d.port("ports.port", p.GetPort()),
+			NodePort:    d.port("ports.nodePort", p.GetNodePort()),
 			AppProtocol: p.GetAppProtocol(), TargetPort: p.GetTargetPort(), RoutesIPv4: v4, RoutesIPv6: v6,
 		})
 	}
@@ -146,14 +150,16 @@ func decodeRoutes(r *remotev1.Routes) (model.Routes, bool) {
 	for _, x := range []struct {
 		in  *remotev1.Route
 		out *model.Route
-	}{{r.GetClusterIP(), &out.ClusterIP}, {r.GetExternal(), &out.External}, {r.GetExternalFromPod(), &out.ExternalFromPod},
+	}{{r.GetClusterIP(), &out.ClusterIP}, {r.GetExternal(), &out.External},
+		{r.GetExternalFromPod(), &out.ExternalFromPod},
 		{r.GetExternalFromNode(), &out.ExternalFromNode}} {
 		m, v, sets := x.in.GetMasquerade(), x.in.GetEmpty(), x.in.GetEndpoints()
 		if m < 0 || m > remotev1.Masquerade_MASQUERADE_UNLESS_LOCAL_POD || v < 0 || v > remotev1.Verdict_VERDICT_DROP ||
 			sets > uint32(model.LocalSet) {
 			return out, false
 		}
-		*x.out = model.Route{Endpoints: model.EndpointSets(sets), Masquerade: model.Masquerade(m), Empty: model.Verdict(v)}
+		*x.out = model.Route{Endpoints: model.EndpointSets(sets), Masquerade: model.Masquerade(m),
+			Empty: model.Verdict(v)}
 	}
 	return out, true
 }
@@ -164,8 +170,10 @@ func (d *decoder) key(service model.ServiceName, e *remotev1.Endpoint) (model.En
 	if !known {
 		return model.EndpointKey{}, false
 	}
-	target := netip.AddrPortFrom(d.address("endpoints.address", e.GetAddress()), d.port("endpoints.targetPort", e.GetTargetPort()))
-	return model.EndpointKey{Port: model.PortName{Service: service, Port: e.GetPort(), Protocol: protocol}, Target: target}, true
+	target := netip.AddrPortFrom(d.address("endpoints.address", e.GetAddress()),
+		d.port("endpoints.targetPort", e.GetTargetPort()))
+	return model.EndpointKey{Port: model.PortName{Service: service, Port: e.GetPort(), Protocol: protocol},
+		Target: target}, true
 }
 
 // endpoint returns an endpoint, or nil if its protocol is not known.
@@ -183,8 +191,9 @@ func (d *decoder) endpoint(service model.ServiceName, e *remotev1.Endpoint) *mod
 	if x := e.GetDetails(); x != nil {
 		r := x.GetTargetRef()
 		out.Details = model.NewDetails(model.EndpointDetails{
-			TargetRef: model.TargetRef{Kind: r.GetKind(), Namespace: r.GetNamespace(), Name: r.GetName(), UID: r.GetUid()},
-			Hostname:  x.GetHostname(), Zone: x.GetZone(), NodeHints: x.GetNodeHints(), ZoneHints: x.GetZoneHints(),
+			TargetRef: model.TargetRef{Kind: r.GetKind(), Namespace: r.GetNamespace(), Name: r.GetName(),
+				UID: r.GetUid()},
+			Hostname: x.GetHostname(), Zone: x.GetZone(), NodeHints: x.GetNodeHints(), ZoneHints: x.GetZoneHints(),
 		})
 	}
 	return out
@@ -202,7 +211,8 @@ func (d *decoder) part(p *remotev1.NodePart) (model.ServiceName, *localstate.Nod
 	slices.SortFunc(out.Endpoints, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
 	for _, u := range p.GetUnselected() {
 		if protocol, known := knownProtocol(u.GetProtocol()); known {
-			out.Unselected = append(out.Unselected, localstate.PortFamily{Port: u.GetPort(), Protocol: protocol, Family: model.Family(u.GetFamily())})
+			out.Unselected = append(out.Unselected,
+				localstate.PortFamily{Port: u.GetPort(), Protocol: protocol, Family: model.Family(u.GetFamily())})
 		}
 	}
 	if out.Equal(&localstate.NodePart{}) {

@@ -36,8 +36,8 @@ type dialer struct {
 
 const (
 	firstPause = 250 * time.Millisecond
-	// firstAnswer is how long a server may take to say anything at all, from the attempt to connect: longer than it lets
-	// clients wait for their turn.
+	// firstAnswer is how long a server may take to say anything at all, from the attempt to connect: longer than it
+	// lets clients wait for their turn.
 	firstAnswer = 15 * time.Second
 	// silentBeats is how many heartbeats may be missing.
 	silentBeats = 3
@@ -160,7 +160,8 @@ func (d *dialer) dial(target string) (*grpc.ClientConn, error) {
 		}
 		target = "passthrough:///" + target
 	}
-	return grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
+	return grpc.NewClient(target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxUpdate)),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window))
 }
@@ -336,7 +337,8 @@ func (c *conversation) answer(wanted []uint32) error {
 			return
 		}
 		for name, d := range serviceDigests(c.client.view.shared.snapshot, wanted) {
-			out.Services = append(out.Services, &remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.bytes()})
+			out.Services = append(out.Services,
+				&remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.bytes()})
 		}
 	})
 	err := c.stream.Send(&remotev1.Request{Digests: out})

@@ -250,7 +250,8 @@ func serviceDigest(s *model.Service) digest {
 		f.text(p.AppProtocol)
 		f.text(p.TargetPort)
 		for _, routes := range []model.Routes{p.RoutesIPv4, p.RoutesIPv6} {
-			for _, r := range []model.Route{routes.ClusterIP, routes.External, routes.ExternalFromPod, routes.ExternalFromNode} {
+			for _, r := range []model.Route{routes.ClusterIP, routes.External, routes.ExternalFromPod,
+				routes.ExternalFromNode} {
 				f.uint(uint64(r.Endpoints))
 				f.uint(uint64(r.Masquerade))
 				f.uint(uint64(r.Empty))
@@ -272,7 +273,8 @@ func (f *fields) endpoint(e *model.Endpoint) {
 		f.bool(on)
 	}
 	d := e.Details.Get()
-	for _, s := range []string{d.TargetRef.Kind, d.TargetRef.Namespace, d.TargetRef.Name, d.TargetRef.UID, d.Hostname, d.Zone} {
+	for _, s := range []string{d.TargetRef.Kind, d.TargetRef.Namespace, d.TargetRef.Name, d.TargetRef.UID, d.Hostname,
+		d.Zone} {
 		f.text(s)
 	}
 	f.texts(d.NodeHints)

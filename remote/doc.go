@@ -1,7 +1,7 @@
 // Package remote is the model over gRPC: one brain, a [Server], watches the cluster and works out what each node has to
 // do with service traffic; on each node [Run] gets that from the brain and feeds a sink, with the promises of
-// kubeproxy.Run. A node is sent what changes for it, and nothing else; its backend needs no access to the API server, and
-// can be a process in any language: the messages are in v1/remote.proto.
+// kubeproxy.Run. A node is sent what changes for it, and nothing else; its backend needs no access to the API server,
+// and can be a process in any language: the messages are in v1/remote.proto.
 //
 //	API server                 the brain (replicas, none knows of another)         nodes
 //	Services        watch.     Server                               gRPC, mTLS     Run
@@ -30,10 +30,10 @@
 // # Classes
 //
 // Nodes that agree in zone, options and in whether they can detect local traffic are a class ([localstate.Class]). Its
-// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. What a node
-// has of its own (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) is sent besides.
-// A change that alters nothing for a class wakes none of its nodes. A node that moves to another zone is sent the
-// difference between the two classes.
+// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. What a
+// node has of its own (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) is sent
+// besides. A change that alters nothing for a class wakes none of its nodes. A node that moves to another zone is sent
+// the difference between the two classes.
 //
 // The server's memory is that of one state for each class, and for each client pointers into it. Of versions since
 // replaced, what changed is kept for ServerOptions.Keep.
@@ -41,8 +41,8 @@
 // # Replicas
 //
 // Replicas have nothing in common but the cluster. Their revisions are never compared: a client that comes from another
-// replica says by a digest what it has, over the meaning of the state, and is sent what differs. Where nothing does, its
-// sink is not called.
+// replica says by a digest what it has, over the meaning of the state, and is sent what differs. Where nothing does,
+// its sink is not called.
 //
 // # Who may ask
 //
@@ -66,8 +66,8 @@
 //
 // # Why it is in the library's module
 //
-// A module of its own would keep google.golang.org/grpc out of the library's go.mod, at the price of a second version to
-// keep in step and of programs that cannot be built from one module. What adopters would notice is versions that are
+// A module of its own would keep google.golang.org/grpc out of the library's go.mod, at the price of a second version
+// to keep in step and of programs that cannot be built from one module. What adopters would notice is versions that are
 // lifted, so the version required is one whose own requirements are not above those that are here anyway: it lifts
 // nothing. A program that does not import remote links none of it, which a test holds. A program may require a newer
 // gRPC.

@@ -52,7 +52,8 @@ func validTexts(m map[string]string) map[string]string {
 
 func encodeNode(n *model.Node) *remotev1.Node {
 	return &remotev1.Node{
-		Name: n.Name, Zone: n.Zone, Ips: addresses(n.IPs), PodCIDRs: prefixes(n.PodCIDRs), ServiceCIDRs: prefixes(n.ServiceCIDRs),
+		Name: n.Name, Zone: n.Zone, Ips: addresses(n.IPs), PodCIDRs: prefixes(n.PodCIDRs),
+		ServiceCIDRs: prefixes(n.ServiceCIDRs),
 		LocalPods: &remotev1.LocalPods{Cidrs: prefixes(n.LocalPods.CIDRs), Bridge: n.LocalPods.Bridge,
 			InterfacePrefix: n.LocalPods.InterfacePrefix},
 		NotEligible: n.NotEligible,
@@ -63,7 +64,8 @@ func encodeService(s *model.Service) *remotev1.Service {
 	out := &remotev1.Service{
 		Uid: s.UID, Type: remotev1.ServiceType(s.Type), Headless: s.Headless, LoadBalancerClass: s.LoadBalancerClass,
 		ExternalName: s.ExternalName, Labels: s.Labels, Annotations: validTexts(s.Annotations),
-		ClusterIPs: addresses(s.ClusterIPs), ExternalIPs: addresses(s.ExternalIPs), LoadBalancerIPs: addresses(s.LoadBalancerIPs),
+		ClusterIPs: addresses(s.ClusterIPs), ExternalIPs: addresses(s.ExternalIPs),
+		LoadBalancerIPs:          addresses(s.LoadBalancerIPs),
 		LoadBalancerSourceRanges: prefixes(s.LoadBalancerSourceRanges),
 		InternalTrafficPolicy:    remotev1.TrafficPolicy(s.InternalTrafficPolicy),
 		ExternalTrafficPolicy:    remotev1.TrafficPolicy(s.ExternalTrafficPolicy),
@@ -97,7 +99,8 @@ func encodeRoute(r model.Route) *remotev1.Route {
 	if r == (model.Route{}) {
 		return nil
 	}
-	return &remotev1.Route{Endpoints: uint32(r.Endpoints), Masquerade: remotev1.Masquerade(r.Masquerade), Empty: remotev1.Verdict(r.Empty)}
+	return &remotev1.Route{Endpoints: uint32(r.Endpoints), Masquerade: remotev1.Masquerade(r.Masquerade),
+		Empty: remotev1.Verdict(r.Empty)}
 }
 
 const (
@@ -124,7 +127,8 @@ func encodeEndpoint(e *model.Endpoint) *remotev1.Endpoint {
 	}
 	if !e.Details.IsZero() {
 		d := e.Details.Get()
-		out.Details = &remotev1.EndpointDetails{Hostname: d.Hostname, Zone: d.Zone, NodeHints: d.NodeHints, ZoneHints: d.ZoneHints}
+		out.Details = &remotev1.EndpointDetails{Hostname: d.Hostname, Zone: d.Zone, NodeHints: d.NodeHints,
+			ZoneHints: d.ZoneHints}
 		if r := d.TargetRef; r != (model.TargetRef{}) {
 			out.Details.TargetRef = &remotev1.TargetRef{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Uid: r.UID}
 		}
@@ -142,7 +146,8 @@ func encodePart(name model.ServiceName, p *localstate.NodePart) *remotev1.NodePa
 		out.Endpoints = append(out.Endpoints, encodeEndpoint(e))
 	}
 	for _, u := range p.Unselected {
-		out.Unselected = append(out.Unselected, &remotev1.PortFamily{Port: u.Port, Protocol: remotev1.Protocol(u.Protocol), Family: uint32(u.Family)})
+		out.Unselected = append(out.Unselected,
+			&remotev1.PortFamily{Port: u.Port, Protocol: remotev1.Protocol(u.Protocol), Family: uint32(u.Family)})
 	}
 	out.LocalEndpointsIPv4, out.LocalEndpointsIPv6 = uint32(p.LocalEndpoints[0]), uint32(p.LocalEndpoints[1])
 	return out
@@ -159,7 +164,8 @@ func encodeOptions(o localstate.Options) *remotev1.Options {
 	d := o.DetectLocal
 	return &remotev1.Options{
 		MasqueradeAll: o.MasqueradeAll, DrainingEndpoints: o.DrainingEndpoints, NodeIPs: addresses(o.NodeIPs),
-		DetectLocal: &remotev1.DetectLocal{ClusterCIDRs: prefixes(d.ClusterCIDRs), NodeCIDR: d.NodeCIDR, Bridge: d.Bridge,
+		DetectLocal: &remotev1.DetectLocal{ClusterCIDRs: prefixes(d.ClusterCIDRs), NodeCIDR: d.NodeCIDR,
+			Bridge:          d.Bridge,
 			InterfacePrefix: d.InterfacePrefix},
 	}
 }
@@ -168,9 +174,11 @@ func decodeOptions(o *remotev1.Options) (nodeOptions, error) {
 	var d decoder
 	in := o.GetDetectLocal()
 	out := nodeOptions{
-		masqueradeAll: o.GetMasqueradeAll(), draining: o.GetDrainingEndpoints(), nodeIPs: d.addresses("nodeIPs", o.GetNodeIPs()),
-		detectLocal: localstate.DetectLocal{ClusterCIDRs: d.prefixes("clusterCIDRs", in.GetClusterCIDRs()), NodeCIDR: in.GetNodeCIDR(),
-			Bridge: in.GetBridge(), InterfacePrefix: in.GetInterfacePrefix()},
+		masqueradeAll: o.GetMasqueradeAll(), draining: o.GetDrainingEndpoints(),
+		nodeIPs: d.addresses("nodeIPs", o.GetNodeIPs()),
+		detectLocal: localstate.DetectLocal{ClusterCIDRs: d.prefixes("clusterCIDRs", in.GetClusterCIDRs()),
+			NodeCIDR: in.GetNodeCIDR(),
+			Bridge:   in.GetBridge(), InterfacePrefix: in.GetInterfacePrefix()},
 	}
 	return out, d.err()
 }

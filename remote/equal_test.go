@@ -14,7 +14,8 @@ import (
 )
 
 func randomState(d testdice.Dice, node string) localstate.Options {
-	o := localstate.Options{NodeName: node, MasqueradeAll: testdice.OneIn(d, 4), DrainingEndpoints: testdice.OneIn(d, 4)}
+	o := localstate.Options{NodeName: node, MasqueradeAll: testdice.OneIn(d, 4),
+		DrainingEndpoints: testdice.OneIn(d, 4)}
 	switch d.Roll(4) {
 	case 0:
 		o.DetectLocal.NodeCIDR = true
@@ -29,8 +30,8 @@ func randomState(d testdice.Dice, node string) localstate.Options {
 	return o
 }
 
-// TestEveryNodeHasWhatItWouldWorkOutItself: through server, wire and client a node gets the very state that it would work
-// out for itself, with all the promises of the calls, whatever happens to the cluster.
+// TestEveryNodeHasWhatItWouldWorkOutItself: through server, wire and client a node gets the very state that it would
+// work out for itself, with all the promises of the calls, whatever happens to the cluster.
 func TestEveryNodeHasWhatItWouldWorkOutItself(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -41,7 +41,8 @@ func BenchmarkFirstState(b *testing.B) {
 	r := &replica{Server: server}
 	reset := func(b *testing.B, fresh bool) [][]byte {
 		stream := &recorded{}
-		s := &session{server: server, node: fleetNode(0), stream: stream, ctx: b.Context(), wake: make(chan struct{}, 1)}
+		s := &session{server: server, node: fleetNode(0), stream: stream, ctx: b.Context(),
+			wake: make(chan struct{}, 1)}
 		require.NoError(b, r.join(s, nodeOptions{}))
 		defer r.leave(s)
 		view, batches, _, err := s.newest()
@@ -49,7 +50,8 @@ func BenchmarkFirstState(b *testing.B) {
 		if fresh {
 			batches = newBatches()
 		}
-		require.NoError(b, s.send(remotev1.Kind_RESET, server.difference(batches, nil, view.version), nodeView{}, view, true))
+		require.NoError(b, s.send(remotev1.Kind_RESET, server.difference(batches, nil, view.version), nodeView{}, view,
+			true))
 		return stream.messages
 	}
 	messages := reset(b, false)

@@ -20,9 +20,11 @@ type fleetSize struct {
 
 func benchmarkSize() fleetSize {
 	if os.Getenv("KPL_BENCH_FULL") != "" {
-		return fleetSize{fleetSpec{Services: 10_000, Endpoints: 10, Nodes: 5000, Heartbeat: 12 * time.Second}, 5000, 20, true}
+		return fleetSize{fleetSpec{Services: 10_000, Endpoints: 10, Nodes: 5000, Heartbeat: 12 * time.Second}, 5000, 20,
+			true}
 	}
-	return fleetSize{fleetSpec{Services: 100, Endpoints: 10, Nodes: 90, Heartbeat: 200 * time.Millisecond}, 90, 2, false}
+	return fleetSize{fleetSpec{Services: 100, Endpoints: 10, Nodes: 90, Heartbeat: 200 * time.Millisecond}, 90, 2,
+		false}
 }
 
 // goal reports a figure and, at full size, whether it is at most what it should be.
@@ -50,7 +52,8 @@ func BenchmarkFleet(b *testing.B) {
 	ca := newAuthority(b)
 	server := startFleetServer(b, size.fleetSpec, ca)
 	f := newFleet(b, ca, size.clients)
-	f.connect(b, f.clients[:len(fleetZones)], server.address, 1) // the first of each zone, for which its state is worked out
+	f.connect(b, f.clients[:len(fleetZones)], server.address,
+		1) // the first of each zone, for which its state is worked out
 	empty := server.do(b, doCollect, 0)
 	f.connect(b, f.clients[len(fleetZones):], server.address, 32)
 	connected := server.settled(b)
@@ -110,7 +113,8 @@ func BenchmarkFleet(b *testing.B) {
 }
 
 // change makes changes, one after the other, each when all clients that it concerns have acknowledged the one before.
-func (f *fleet) change(b *testing.B, size fleetSize, server *fleetServer, what string, concerned func(*fleetClient) bool) {
+func (f *fleet) change(b *testing.B, size fleetSize, server *fleetServer, what string,
+	concerned func(*fleetClient) bool) {
 	var clients []*fleetClient
 	stalled := false
 	for _, c := range f.clients {

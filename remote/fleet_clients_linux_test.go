@@ -168,9 +168,11 @@ func (c *fleetClient) stream(ctx context.Context, address string, batch func()) 
 		conn, err := d.DialContext(ctx, "tcp", address)
 		return &countingConn{conn, c}, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial), grpc.WithDisableServiceConfig(),
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithContextDialer(dial),
+		grpc.WithDisableServiceConfig(),
 		grpc.WithTransportCredentials(countingCreds{credentials.NewTLS(c.tls), c}), grpc.WithReadBufferSize(4<<10),
-		grpc.WithSharedWriteBuffer(true), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+		grpc.WithSharedWriteBuffer(true), grpc.WithStaticStreamWindowSize(window),
+		grpc.WithStaticConnWindowSize(window),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(bytesCodec{}), grpc.MaxCallRecvMsgSize(maxUpdate)))
 	if err != nil {
 		return err
@@ -321,7 +323,8 @@ type countingCreds struct {
 	client *fleetClient
 }
 
-func (c countingCreds) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c countingCreds) ClientHandshake(ctx context.Context, authority string,
+	raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	c.client.readBefore, c.client.writeBefore = c.client.read.Load(), c.client.written.Load()
 	return conn, info, err

@@ -98,14 +98,17 @@ func (s fleetSpec) hintedSlice(generation int) metav1.Object {
 }
 
 func (s fleetSpec) objects() []metav1.Object {
-	objects := []metav1.Object{kube.Service("team-0/hinted").ClusterIP("10.250.0.1").Port("http", 80).Build(), s.hintedSlice(0)}
+	objects := []metav1.Object{kube.Service("team-0/hinted").ClusterIP("10.250.0.1").Port("http", 80).Build(),
+		s.hintedSlice(0)}
 	for i := range s.Nodes {
-		objects = append(objects, kube.Node(fleetNode(i)).Zone(fleetZones[i%len(fleetZones)]).InternalIP(fleetAddress(192, i)).
-			PodCIDR(fleetAddress(10, i<<8)+"/24").Build())
+		objects = append(objects,
+			kube.Node(fleetNode(i)).Zone(fleetZones[i%len(fleetZones)]).InternalIP(fleetAddress(192, i)).
+				PodCIDR(fleetAddress(10, i<<8)+"/24").Build())
 	}
 	for i := range s.Services {
-		objects = append(objects, kube.Service(fmt.Sprintf("team-%d/service-%d", i%100, i)).ClusterIP(fleetAddress(100, i)).
-			Label("app", fmt.Sprintf("app-%d", i)).Port("http", 80).Build(), s.slice(i, 0))
+		objects = append(objects,
+			kube.Service(fmt.Sprintf("team-%d/service-%d", i%100, i)).ClusterIP(fleetAddress(100, i)).
+				Label("app", fmt.Sprintf("app-%d", i)).Port("http", 80).Build(), s.slice(i, 0))
 	}
 	return objects
 }

@@ -15,7 +15,8 @@ func (v *view) note(c sink.Change) {
 		for _, e := range []*sink.ServiceEntry{c.Old, c.New} {
 			for _, f := range v.families {
 				if e != nil && (len(e.Service.ClusterIPs) == 0 || e.Service.ClusterIP(f).IsValid()) {
-					v.pending.IPv4, v.pending.IPv6 = v.pending.IPv4 || f == model.IPv4, v.pending.IPv6 || f == model.IPv6
+					v.pending.IPv4, v.pending.IPv6 = v.pending.IPv4 || f == model.IPv4, v.pending.IPv6 ||
+						f == model.IPv6
 				}
 			}
 		}

@@ -121,7 +121,8 @@ func difference(want, got *sink.Recorder) string {
 		}
 	}
 	if len(wants) != len(gots) || len(wantEndpoints) != len(gotEndpoints) {
-		return fmt.Sprintf("want %d services, %d endpoints, got %d and %d", len(wants), len(wantEndpoints), len(gots), len(gotEndpoints))
+		return fmt.Sprintf("want %d services, %d endpoints, got %d and %d", len(wants), len(wantEndpoints), len(gots),
+			len(gotEndpoints))
 	}
 	return ""
 }
@@ -176,7 +177,8 @@ func serve(t testing.TB, opts ServerOptions, target string) *replica {
 	return r
 }
 
-func serveOn(t testing.TB, ctx context.Context, cancel func(), server *Server, ln net.Listener, target string, opts ServeOptions) *replica {
+func serveOn(t testing.TB, ctx context.Context, cancel func(), server *Server, ln net.Listener, target string,
+	opts ServeOptions) *replica {
 	var wg sync.WaitGroup
 	wg.Go(func() { require.NoError(t, server.Run(ctx)) })
 	wg.Go(func() { require.NoError(t, server.Serve(ctx, ln, opts)) })
@@ -235,7 +237,8 @@ func randomChange(d testdice.Dice) watch.Change {
 }
 
 func randomService(d testdice.Dice) *corev1.Service {
-	b := kube.Service("default/"+testdice.Pick(d, "a", "b", "c", "d")).Port("http", 80).Label("version", testdice.Pick(d, "1", "2"))
+	b := kube.Service("default/"+testdice.Pick(d, "a", "b", "c", "d")).Port("http", 80).Label("version",
+		testdice.Pick(d, "1", "2"))
 	if testdice.OneIn(d, 3) {
 		b.UDPPort("dns", 53)
 	}

@@ -130,7 +130,8 @@ func (c *session) compare(view nodeView, b *batches) error {
 			name := model.ServiceName{Namespace: s.GetNamespace(), Name: s.GetName()}
 			d, ok := parseDigest(s.GetDigest())
 			if !ok {
-				return status.Errorf(codes.InvalidArgument, "the digest of service %v has %d bytes", name, len(s.GetDigest()))
+				return status.Errorf(codes.InvalidArgument, "the digest of service %v has %d bytes", name,
+					len(s.GetDigest()))
 			}
 			if our, there := ours[name]; !there {
 				w.service(&remotev1.ServiceChange{Namespace: name.Namespace, Name: name.Name, Deleted: true})

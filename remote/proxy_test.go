@@ -91,7 +91,8 @@ func (p *proxy) close(closed bool) {
 }
 
 // rawStream is a client by hand.
-func rawStream(t testing.TB, target string, hello *remotev1.Hello) grpc.BidiStreamingClient[remotev1.Request, remotev1.Update] {
+func rawStream(t testing.TB, target string, hello *remotev1.Hello) grpc.BidiStreamingClient[remotev1.Request,
+	remotev1.Update] {
 	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -109,7 +110,8 @@ func rawStream(t testing.TB, target string, hello *remotev1.Hello) grpc.BidiStre
 }
 
 // receiveBatch receives messages until a sync, heartbeats apart.
-func receiveBatch(t testing.TB, stream grpc.BidiStreamingClient[remotev1.Request, remotev1.Update]) (batch []*remotev1.Update) {
+func receiveBatch(t testing.TB,
+	stream grpc.BidiStreamingClient[remotev1.Request, remotev1.Update]) (batch []*remotev1.Update) {
 	t.Helper()
 	for {
 		u, err := stream.Recv()

@@ -120,7 +120,8 @@ func (s *Server) addClass(key localstate.Class) (*class, error) {
 			}
 		}
 		if len(s.classes) >= s.opts.MaxClasses {
-			return nil, fmt.Errorf("there are %d classes of nodes already (zones and options that differ)", len(s.classes))
+			return nil, fmt.Errorf("there are %d classes of nodes already (zones and options that differ)",
+				len(s.classes))
 		}
 	}
 	c := newClass(key)

@@ -22,7 +22,8 @@ func (c *session) receive() {
 			return
 		}
 		if err != nil {
-			if status.Code(err) == codes.Internal || status.Code(err) == codes.ResourceExhausted { // what does not decode
+			if status.Code(err) == codes.Internal ||
+				status.Code(err) == codes.ResourceExhausted { // what does not decode
 				c.end(errors.New("malformed message: " + status.Convert(err).Message()))
 			} else {
 				c.end(context.Canceled)
@@ -50,7 +51,8 @@ func (c *session) take(r *remotev1.Request) (look bool, err error) {
 		c.behind = time.Time{}
 		c.applied(ack.GetError())
 		return c.news, nil
-	case ack != nil && c.has.version != nil && ack.GetRevision() == c.has.revision: // a retry, or what did not need a Sync
+	case ack != nil && c.has.version != nil &&
+		ack.GetRevision() == c.has.revision: // a retry, or what did not need a Sync
 		c.applied(ack.GetError())
 	case ack != nil:
 		return false, fmt.Errorf("revision %d is acknowledged, which was not sent last", ack.GetRevision())

@@ -112,15 +112,16 @@ func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {
 	lines = append(lines, rec.TakeLines()...)
 	assert.Equal(t, []string{
 		"DeleteEndpoint default/b:http/TCP -> 10.0.0.2:8080", "DeleteService default/b",
-		"DeleteEndpoint default/a:http/TCP -> 10.0.0.1:8080", "SetEndpoint default/a:http/TCP -> 10.0.0.3:8080 sets=Cluster",
+		"DeleteEndpoint default/a:http/TCP -> 10.0.0.1:8080",
+		"SetEndpoint default/a:http/TCP -> 10.0.0.3:8080 sets=Cluster",
 		"Sync"}, lines)
 	assert.Equal(t, 1, server.sent("resumed_diff"))
 	assert.Equal(t, 0, server.sent("compared"))
 	assert.Empty(t, rec.Violations())
 }
 
-// Revisions of different replicas mean nothing to each other, and history is no matter of a count: what the other replica
-// has differently is found by its meaning.
+// Revisions of different replicas mean nothing to each other, and history is no matter of a count: what the other
+// replica has differently is found by its meaning.
 func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
 	var objects, services = baseObjects(), []string{"a", "b", "c", "d", "e", "f"}
 	for i, s := range services {
@@ -162,7 +163,8 @@ func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
 
 func TestAReplicaWithTheSameStateSendsOneMessage(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
-	c.set(kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").OnNode("n1").Build()) // something of its own
+	c.set(kube.EndpointSlice("default/a").Port("http",
+		8080).Endpoint("10.0.0.1").OnNode("n1").Build()) // something of its own
 	a := serve(t, ServerOptions{Source: c}, socket(t))
 	b := serve(t, ServerOptions{Source: c}, socket(t))
 	p := newProxy(t, b.target)
@@ -197,7 +199,8 @@ func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
 	require.Len(t, again[0].Services, 1)
 	assert.Equal(t, "b", again[0].Services[0].Name)
 	elsewhere := receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n2", Resume: has}))
-	assert.Equal(t, remotev1.Kind_RESET, elsewhere[0].Kind, "node n2 is in another zone: the revision is of another state")
+	assert.Equal(t, remotev1.Kind_RESET, elsewhere[0].Kind,
+		"node n2 is in another zone: the revision is of another state")
 	has.InstanceID = "another"
 	restarted := receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n1", Resume: has}))
 	assert.Equal(t, remotev1.Kind_RESET, restarted[0].Kind)

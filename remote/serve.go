@@ -21,8 +21,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// NodeFunc returns the name of the node that a client works for, or why it is not let in. claimed is what the client says
-// itself, and may be empty. peer.FromContext has its address and certificates.
+// NodeFunc returns the name of the node that a client works for, or why it is not let in. claimed is what the client
+// says itself, and may be empty. peer.FromContext has its address and certificates.
 type NodeFunc func(ctx context.Context, claimed string) (string, error)
 
 // ServeOptions say who may ask.
@@ -32,14 +32,13 @@ type ServeOptions struct {
 	TLS *tls.Config
 	// Insecure serves without TLS on a listener that is not a Unix socket. Then Node is needed.
 	Insecure bool
-	// Node says which node a client is. The default goes by the certificate, whose common name is
-	// system:node:NAME as that of a kubelet; and on a Unix socket, which only those can open whom its mode lets, by what
-	// the client says.
+	// Node says which node a client is. The default goes by the certificate, whose common name is system:node:NAME as
+	// that of a kubelet; and on a Unix socket, which only those can open whom its mode lets, by what the client says.
 	Node NodeFunc
 }
 
-// ClaimedNode is the [NodeFunc] that believes what clients say: for Unix sockets, tests, and networks where something else
-// lets in only those who may ask.
+// ClaimedNode is the [NodeFunc] that believes what clients say: for Unix sockets, tests, and networks where something
+// else lets in only those who may ask.
 func ClaimedNode(_ context.Context, claimed string) (string, error) { return claimed, nil }
 
 // CertificateNode is the [NodeFunc] that goes by the client's certificate: its common name is system:node:NAME.
@@ -117,13 +116,14 @@ const (
 	maxStreams = 8        // of a connection
 	window     = 64 << 10 // bytes under way to a client; a fixed one, because to measure for it doubles the CPU time
 
-	// Most messages are small, and connections many. TLS has a buffer of what was read, and another one is worth nothing.
+	// Most messages are small, and connections many. TLS has a buffer of what was read, and another one is worth
+	// nothing.
 	readBuffer  = 0
 	writeBuffer = 4 << 10 // bytes, of connections that are being written to
 )
 
-// Serve lets clients in until ctx ends, and then returns nil. It closes the listener. It may be called several times, for
-// several listeners.
+// Serve lets clients in until ctx ends, and then returns nil. It closes the listener. It may be called several times,
+// for several listeners.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) error {
 	creds, nodeOf, err := opts.check(ln)
 	if err != nil {
@@ -140,7 +140,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer), grpc.SharedWriteBuffer(true),
 		grpc.ConnectionTimeout(20*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
+			PermitWithoutStream: true}),
 	)
 	remotev1.RegisterBrainServer(server, &brain{server: s, nodeOf: nodeOf, ctx: ctx})
 	stop := context.AfterFunc(ctx, server.Stop)

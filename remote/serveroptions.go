@@ -16,12 +16,12 @@ type ServerOptions struct {
 	// Source is where cluster objects come from. The server asks it for all Nodes.
 	Source watch.Source
 	// State is what is worked out for all nodes: Families, ServiceProxyName, NoExternalIPs, DropAnnotations,
-	// EndpointDetails, HeadlessServices and ExternalNameServices. The other fields are those of a node, which its client
-	// sets, and an error here.
+	// EndpointDetails, HeadlessServices and ExternalNameServices. The other fields are those of a node, which its
+	// client sets, and an error here.
 	State localstate.Options
 
-	// MinInterval is the least time between two revisions: what changes meanwhile is one. A change after a pause is sent
-	// at once. Default 100 ms; negative: none.
+	// MinInterval is the least time between two revisions: what changes meanwhile is one. A change after a pause is
+	// sent at once. Default 100 ms; negative: none.
 	MinInterval time.Duration
 	// Heartbeat is how often a client hears something, at least. It gives up a server that is silent for three times as
 	// long. Default 12 s.
@@ -59,7 +59,8 @@ func (o ServerOptions) withDefaults() (ServerOptions, error) {
 		name     string
 		value    *int
 		standard int
-	}{{"MaxClients", &o.MaxClients, 20000}, {"MaxClasses", &o.MaxClasses, 64}, {"MaxFullStates", &o.MaxFullStates, 64}} {
+	}{{"MaxClients", &o.MaxClients, 20000}, {"MaxClasses", &o.MaxClasses, 64},
+		{"MaxFullStates", &o.MaxFullStates, 64}} {
 		if *n.value < 0 {
 			errs = append(errs, fmt.Errorf("%s %d is negative", n.name, *n.value))
 		}

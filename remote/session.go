@@ -249,7 +249,8 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	if c.value == nil || !slices.Equal(c.value.ServiceCIDRs, current.cidrs) {
 		c.value = c.tracker.Node(current.cidrs)
 	}
-	view = nodeView{version: current, own: c.class.own[c.node], node: c.value, revision: max(current.revision, c.renewed)}
+	view = nodeView{version: current, own: c.class.own[c.node], node: c.value,
+		revision: max(current.revision, c.renewed)}
 	if view.own != nil {
 		view.revision = max(view.revision, view.own.revision)
 	}

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// A client that does not acknowledge is sent nothing more, is not cut off, and gets the sum of it all in one batch when it
-// comes to itself. Nobody else notices.
+// A client that does not acknowledge is sent nothing more, is not cut off, and gets the sum of it all in one batch when
+// it comes to itself. Nobody else notices.
 func TestASlowClientCostsNothingButItsOwnLateness(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
@@ -60,12 +60,14 @@ func TestWhomItDoesNotConcernIsSentNothing(t *testing.T) {
 		}
 		return b
 	}
-	c := newCluster(append(baseObjects(), kube.Service("default/a").Port("http", 80).Build(), slice("10.0.0.1").Build())...)
+	c := newCluster(append(baseObjects(), kube.Service("default/a").Port("http", 80).Build(),
+		slice("10.0.0.1").Build())...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	sinks := map[string]*sink.Recorder{}
 	for _, node := range nodeNames {
 		sinks[node] = &sink.Recorder{}
-		follow(t, Options{Targets: []string{server.target}, Sink: sinks[node], State: localstate.Options{NodeName: node}})
+		follow(t, Options{Targets: []string{server.target}, Sink: sinks[node],
+			State: localstate.Options{NodeName: node}})
 		awaitState(t, c, localstate.Options{NodeName: node}, sinks[node])
 	}
 	settled := func(all []ClientStatus) bool {
@@ -93,14 +95,18 @@ func TestWhomItDoesNotConcernIsSentNothing(t *testing.T) {
 	c.set(local)
 	await(nodeNames...)
 	sent := server.sent("diff")
-	c.set(slice("10.0.0.1", "10.0.0.2").Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Endpoint("10.0.0.4").ForZones("b").OnNode("n1").Build())
+	c.set(slice("10.0.0.1",
+		"10.0.0.2").Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Endpoint("10.0.0.4").ForZones("b").OnNode(
+		"n1").Build())
 	await("n1")
 	sent++
 	assert.Equal(t, sent, server.sent("diff"), "with a Local policy it is for its node alone")
-	c.set(kube.Node("n1").Zone("a").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Label("kubernetes.io/os", "linux").Build())
+	c.set(kube.Node("n1").Zone("a").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Label("kubernetes.io/os",
+		"linux").Build())
 	c.set(kube.Node("n1").Zone("b").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Build())
 	await("n1")
-	assert.Equal(t, sent+1, server.sent("diff"), "a node that moves to another zone is sent the difference; of its labels nobody hears")
+	assert.Equal(t, sent+1, server.sent("diff"),
+		"a node that moves to another zone is sent the difference; of its labels nobody hears")
 	assert.Equal(t, 3, server.sent("reset"))
 }
 
@@ -111,7 +117,8 @@ func TestTheServerKnowsWhatItsClientsCouldNotApply(t *testing.T) {
 	rec := &sink.Recorder{}
 	rec.FailNext(errors.New("the kernel is full"))
 	proxy := health.New(health.Options{})
-	stop := follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1, RetryInterval: time.Hour, Health: proxy})
+	stop := follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1, RetryInterval: time.Hour,
+		Health: proxy})
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 1 && all[0].Error != "" })
 	clients := server.Clients()
 	assert.Equal(t, "the kernel is full", clients[0].Error)
@@ -148,13 +155,17 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 		second *remotev1.Request
 		want   string
 	}{
-		"no hello":         {nil, &remotev1.Request{Ack: &remotev1.Ack{}}, "the first message has to be a Hello"},
-		"an address":       {&remotev1.Hello{Node: "n2", Options: &remotev1.Options{NodeIPs: [][]byte{{1, 2}}}}, nil, "nodeIPs: 0102 is not an IPv4 or IPv6 address"},
-		"two ways":         {&remotev1.Hello{Node: "n2", Options: &remotev1.Options{DetectLocal: &remotev1.DetectLocal{Bridge: "b", InterfacePrefix: "v"}}}, nil, "more than one way"},
-		"no name":          {&remotev1.Hello{}, nil, "the name of the node is not known"},
-		"a wrong revision": {hello, &remotev1.Request{Ack: &remotev1.Ack{Revision: 77}}, "revision 77 is acknowledged, which was not sent last"},
-		"two hellos":       {hello, &remotev1.Request{Hello: hello}, "a second Hello"},
-		"nothing":          {hello, &remotev1.Request{}, "a message that says nothing"},
+		"no hello": {nil, &remotev1.Request{Ack: &remotev1.Ack{}}, "the first message has to be a Hello"},
+		"an address": {&remotev1.Hello{Node: "n2", Options: &remotev1.Options{NodeIPs: [][]byte{{1, 2}}}}, nil,
+			"nodeIPs: 0102 is not an IPv4 or IPv6 address"},
+		"two ways": {&remotev1.Hello{Node: "n2",
+			Options: &remotev1.Options{DetectLocal: &remotev1.DetectLocal{Bridge: "b", InterfacePrefix: "v"}}}, nil,
+			"more than one way"},
+		"no name": {&remotev1.Hello{}, nil, "the name of the node is not known"},
+		"a wrong revision": {hello, &remotev1.Request{Ack: &remotev1.Ack{Revision: 77}},
+			"revision 77 is acknowledged, which was not sent last"},
+		"two hellos": {hello, &remotev1.Request{Hello: hello}, "a second Hello"},
+		"nothing":    {hello, &remotev1.Request{}, "a message that says nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stream := rawStream(t, server.target, tc.first)
@@ -193,7 +204,8 @@ func TestAReplicaThatHasNotListedEverythingServesNobody(t *testing.T) {
 	assert.Equal(t, 1, b.sent("reset"))
 }
 
-// Admission does not starve: with room for one full state at a time, everybody gets in, and those who resume do not wait.
+// Admission does not starve: with room for one full state at a time, everybody gets in, and those who resume do not
+// wait.
 func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c, MaxFullStates: 1, MaxWait: time.Millisecond}, socket(t))
@@ -234,11 +246,13 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 	assert.ErrorContains(t, err, "there are 1 classes of nodes already")
 }
 
-// A node that detects local traffic by its podCIDRs is sent nothing before it has some, but hears that somebody is there.
+// A node that detects local traffic by its podCIDRs is sent nothing before it has some, but hears that somebody is
+// there.
 func TestANodeWaitsForItsPodCIDRs(t *testing.T) {
 	c := newCluster(append(web("a", "10.0.0.1"), kube.Node("n1").Zone("a").Build())...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1, Heartbeat: 10 * time.Millisecond}, socket(t))
-	stream := rawStream(t, server.target, &remotev1.Hello{Node: "n1", Options: &remotev1.Options{DetectLocal: &remotev1.DetectLocal{NodeCIDR: true}}})
+	stream := rawStream(t, server.target,
+		&remotev1.Hello{Node: "n1", Options: &remotev1.Options{DetectLocal: &remotev1.DetectLocal{NodeCIDR: true}}})
 	u, err := stream.Recv()
 	require.NoError(t, err)
 	assert.Equal(t, remotev1.Kind_HEARTBEAT, u.Kind)
@@ -247,14 +261,15 @@ func TestANodeWaitsForItsPodCIDRs(t *testing.T) {
 	assert.Equal(t, remotev1.Kind_RESET, batch[0].Kind)
 }
 
-// TestFaults: connections are cut, replicas killed and started anew, clusters are not equally far, sinks fail; at the end
-// every sink has what one has that is fed directly, and never saw anything that Sink does not promise.
+// TestFaults: connections are cut, replicas killed and started anew, clusters are not equally far, sinks fail; at the
+// end every sink has what one has that is fed directly, and never saw anything that Sink does not promise.
 func TestFaults(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := testdice.Seeded(seed)
 			c := newCluster(baseObjects()...)
-			opts := ServerOptions{Source: c, MinInterval: time.Duration(d.Roll(3)-1) * time.Millisecond, Heartbeat: 100 * time.Millisecond,
+			opts := ServerOptions{Source: c, MinInterval: time.Duration(d.Roll(3)-1) * time.Millisecond,
+				Heartbeat:     100 * time.Millisecond,
 				MaxFullStates: 1 + d.Roll(2), Keep: time.Duration(1+d.Roll(200)) * time.Millisecond}
 			targets := []string{socket(t), socket(t)}
 			servers := []*replica{serve(t, opts, targets[0]), serve(t, opts, targets[1])}
@@ -263,7 +278,8 @@ func TestFaults(t *testing.T) {
 			for _, node := range nodeNames {
 				rec := &sink.Recorder{}
 				sinks = append(sinks, rec)
-				follow(t, Options{Targets: []string{proxies[0].target, proxies[1].target}, Sink: rec, State: localstate.Options{NodeName: node}, RetryInterval: 10 * time.Millisecond})
+				follow(t, Options{Targets: []string{proxies[0].target, proxies[1].target}, Sink: rec,
+					State: localstate.Options{NodeName: node}, RetryInterval: 10 * time.Millisecond})
 			}
 			for range 60 {
 				c.change(randomChange(d))

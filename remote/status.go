@@ -45,7 +45,8 @@ func (s *Server) Clients() []ClientStatus {
 	var out []ClientStatus
 	for _, c := range all {
 		c.mu.Lock()
-		out = append(out, ClientStatus{Node: c.node, Zone: zones[c], Since: c.since, Revision: c.has.revision, BehindSince: c.behind, Error: c.applyErr})
+		out = append(out, ClientStatus{Node: c.node, Zone: zones[c], Since: c.since, Revision: c.has.revision,
+			BehindSince: c.behind, Error: c.applyErr})
 		c.mu.Unlock()
 	}
 	rank := func(c ClientStatus) int {
@@ -63,8 +64,8 @@ func (s *Server) Clients() []ClientStatus {
 	return out
 }
 
-// StatusHandler answers with how the fleet is doing, as JSON: instance, revision, synced, the number of clients, of those
-// that are behind and of those with errors, and the worst clients, 20 of them or as many as ?worst=N says.
+// StatusHandler answers with how the fleet is doing, as JSON: instance, revision, synced, the number of clients, of
+// those that are behind and of those with errors, and the worst clients, 20 of them or as many as ?worst=N says.
 func (s *Server) StatusHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		worst := 20
@@ -86,7 +87,8 @@ func (s *Server) StatusHandler() http.Handler {
 			Behind   int            `json:"behind"`
 			Errors   int            `json:"errors"`
 			Worst    []ClientStatus `json:"worst"`
-		}{Instance: s.instance, Revision: s.revision, Synced: s.synced, Clients: len(clients), Worst: clients[:min(worst, len(clients))]}
+		}{Instance: s.instance, Revision: s.revision, Synced: s.synced, Clients: len(clients),
+			Worst: clients[:min(worst, len(clients))]}
 		s.mu.Unlock()
 		for _, c := range clients {
 			if !c.BehindSince.IsZero() {
@@ -113,9 +115,12 @@ const metricPrefix = "kubeproxy_remote_"
 func newServerMetrics() *serverMetrics {
 	m := &serverMetrics{
 		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: metricPrefix + "batches_total", Help: "Batches that were sent to clients, by what they are"}, []string{"kind"}),
-		sentBytes:   prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "sent_bytes_total", Help: "Bytes of batches that were sent"}),
-		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total", Help: "Times that a client began to report an error"}),
+			Name: metricPrefix + "batches_total", Help: "Batches that were sent to clients, by what they are"},
+			[]string{"kind"}),
+		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "sent_bytes_total",
+			Help: "Bytes of batches that were sent"}),
+		applyErrors: prometheus.NewCounter(prometheus.CounterOpts{Name: metricPrefix + "apply_errors_total",
+			Help: "Times that a client began to report an error"}),
 	}
 	m.diff = m.batches.WithLabelValues("diff")
 	return m
@@ -144,12 +149,15 @@ func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister
 	return registration.All(r,
 		m.batches, m.sentBytes, m.applyErrors,
 		count("clients", "Clients that are connected", func(ClientStatus) bool { return true }),
-		count("clients_behind", "Clients that have not acknowledged the newest revision", func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
-		count("clients_failing", "Clients that could not apply everything", func(c ClientStatus) bool { return c.Error != "" }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + "revision", Help: "The newest revision"}, func() float64 {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return float64(s.revision)
-		}),
+		count("clients_behind", "Clients that have not acknowledged the newest revision",
+			func(c ClientStatus) bool { return !c.BehindSince.IsZero() }),
+		count("clients_failing", "Clients that could not apply everything",
+			func(c ClientStatus) bool { return c.Error != "" }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + "revision", Help: "The newest revision"},
+			func() float64 {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return float64(s.revision)
+			}),
 	)
 }

@@ -33,7 +33,8 @@ type authority struct {
 func newAuthority(t testing.TB) *authority {
 	t.Helper()
 	a := &authority{pool: x509.NewCertPool()}
-	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign})
 	a.cert = cert.Leaf
 	a.pool.AddCert(a.cert)
 	return a
@@ -57,12 +58,14 @@ func (a *authority) sign(t testing.TB, template *x509.Certificate) tls.Certifica
 }
 
 func (a *authority) server(t testing.TB) *tls.Config {
-	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "brain"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "brain"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.pool}
 }
 
 func (a *authority) client(t testing.TB, commonName string) *tls.Config {
-	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: commonName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: commonName},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.pool}
 }
 
@@ -89,7 +92,8 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	awaitState(t, c, localstate.Options{NodeName: "n2"}, rec)
 
 	refused := func(config *tls.Config, node string) string {
-		client, err := NewFeed(Options{Targets: []string{server.target}, TLS: config, Insecure: config == nil, Sink: &sink.Recorder{},
+		client, err := NewFeed(Options{Targets: []string{server.target}, TLS: config, Insecure: config == nil,
+			Sink:  &sink.Recorder{},
 			State: localstate.Options{NodeName: node}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(quiet(t), patience)
@@ -99,7 +103,8 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 		return err.Error()
 	}
 	assert.Contains(t, refused(ca.client(t, "system:node:n2"), "n1"), `the certificate is for node "n2", not "n1"`)
-	assert.Contains(t, refused(ca.client(t, "alice"), "n1"), `the certificate is for "alice", which is not system:node:NAME`)
+	assert.Contains(t, refused(ca.client(t, "alice"), "n1"),
+		`the certificate is for "alice", which is not system:node:NAME`)
 	stranger := newAuthority(t).client(t, "system:node:n1")
 	stranger.RootCAs = ca.pool
 	refused(stranger, "n1")
@@ -115,13 +120,14 @@ func (noHandler) Synced()              {}
 
 func TestAProgramsOwnFunctionMaySayWhichNodeItIs(t *testing.T) {
 	c := newCluster(baseObjects()...)
-	server := serveTCP(t, ServerOptions{Source: c}, ServeOptions{Insecure: true, Node: func(ctx context.Context, claimed string) (string, error) {
-		p, ok := peer.FromContext(ctx)
-		assert.True(t, ok)
-		assert.Equal(t, "n1", claimed)
-		assert.True(t, strings.HasPrefix(p.Addr.String(), "127.0.0.1:"))
-		return "n3", nil
-	}})
+	server := serveTCP(t, ServerOptions{Source: c},
+		ServeOptions{Insecure: true, Node: func(ctx context.Context, claimed string) (string, error) {
+			p, ok := peer.FromContext(ctx)
+			assert.True(t, ok)
+			assert.Equal(t, "n1", claimed)
+			assert.True(t, strings.HasPrefix(p.Addr.String(), "127.0.0.1:"))
+			return "n3", nil
+		}})
 	rec := &sink.Recorder{}
 	follow(t, Options{Targets: []string{server.target}, Insecure: true, Sink: rec, State: stateN1})
 	awaitState(t, c, localstate.Options{NodeName: "n3"}, rec)
@@ -176,14 +182,16 @@ func TestASocketIsForThoseWhomItsModeLets(t *testing.T) {
 func TestWrongOptionsAreRefused(t *testing.T) {
 	err := Run(t.Context(), Options{Targets: []string{"brain.default.svc:1", "unix://x", "10.0.0.1"}, MaxBackoff: -1,
 		State: localstate.Options{EndpointDetails: true}})
-	for _, want := range []string{`target "brain.default.svc:1" is not ADDRESS:PORT`, "has to be absolute", "missing port",
+	for _, want := range []string{`target "brain.default.svc:1" is not ADDRESS:PORT`, "has to be absolute",
+		"missing port",
 		"neither TLS nor Insecure", "options of the server", "MaxBackoff -1ns is negative"} {
 		assert.ErrorContains(t, err, want)
 	}
 	assert.ErrorContains(t, Run(t.Context(), Options{}), "no targets")
 	assert.ErrorContains(t, Run(t.Context(), Options{Targets: []string{"unix:///x"}}), "no sink")
 	_, err = NewServer(t.Context(), ServerOptions{State: stateN1, MaxClients: -1, MaxWait: -1})
-	for _, want := range []string{"no source", "options of clients", "MaxClients -1 is negative", "a negative Heartbeat or MaxWait"} {
+	for _, want := range []string{"no source", "options of clients", "MaxClients -1 is negative",
+		"a negative Heartbeat or MaxWait"} {
 		assert.ErrorContains(t, err, want)
 	}
 }

@@ -25,9 +25,12 @@ import (
 func richService() *model.Service {
 	var rec sink.Recorder
 	state, _ := localstate.New(context.Background(), localstate.Options{NodeName: "n1"})
-	svc := kube.Service("default/rich").ClusterIP("10.96.0.1", "fd00::1").Port("http", 80).NodePort(30080).UDPPort("dns", 53).
-		Type(corev1.ServiceTypeLoadBalancer).LoadBalancerIP("203.0.113.7").ExternalIP("198.51.100.1").SourceRange("192.0.2.0/24").
-		ExternalLocal().InternalLocal().HealthCheckNodePort(31000).Affinity(100).UID("u").Created(time.Unix(1700000000, 0)).
+	svc := kube.Service("default/rich").ClusterIP("10.96.0.1", "fd00::1").Port("http",
+		80).NodePort(30080).UDPPort("dns", 53).
+		Type(corev1.ServiceTypeLoadBalancer).LoadBalancerIP("203.0.113.7").ExternalIP("198.51.100.1").SourceRange(
+		"192.0.2.0/24").
+		ExternalLocal().InternalLocal().HealthCheckNodePort(31000).Affinity(100).UID("u").Created(time.Unix(1700000000,
+		0)).
 		Label("a", "b").Annotation("c", "d").Build()
 	class := "x"
 	svc.Spec.LoadBalancerClass = &class
@@ -43,9 +46,11 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	require.NoError(t, d.err())
 	assert.True(t, svc.Equal(got), "%v\n%v", svc, got)
 	assert.Equal(t, serviceDigest(svc), serviceDigest(got))
-	ep := &model.Endpoint{Port: model.PortName{Service: svc.Name, Port: "http", Protocol: model.SCTP}, Target: netip.MustParseAddrPort("10.0.0.1:80"), Node: "n",
+	ep := &model.Endpoint{Port: model.PortName{Service: svc.Name, Port: "http", Protocol: model.SCTP},
+		Target: netip.MustParseAddrPort("10.0.0.1:80"), Node: "n",
 		Sets: model.ClusterSet | model.LocalSet, Local: true, Ready: true, Serving: true, Terminating: true,
-		Details: model.NewDetails(model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "a", Name: "b", UID: "c"},
+		Details: model.NewDetails(model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "a",
+			Name: "b", UID: "c"},
 			Hostname: "h", Zone: "z", NodeHints: []string{"n"}, ZoneHints: []string{"z", "y"}})}
 	assert.Equal(t, ep, d.endpoint(svc.Name, encodeEndpoint(ep)))
 }
@@ -56,8 +61,10 @@ func view1(t *testing.T) *view {
 	require.NoError(t, v.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{{
 		Node: &remotev1.Node{Name: "n1"},
 		Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a", Whole: true,
-			Service:   encodeService(&model.Service{Name: name("a"), Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}}),
-			Endpoints: []*remotev1.Endpoint{{Port: "http", Protocol: remotev1.Protocol_TCP, Address: []byte{10, 0, 0, 1}, TargetPort: 80, Sets: 1}}}},
+			Service: encodeService(&model.Service{Name: name("a"),
+				Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}}),
+			Endpoints: []*remotev1.Endpoint{{Port: "http", Protocol: remotev1.Protocol_TCP,
+				Address: []byte{10, 0, 0, 1}, TargetPort: 80, Sets: 1}}}},
 	}}))
 	return v
 }
@@ -72,13 +79,16 @@ func contents(v *view) *sink.Recorder {
 // A newer server may say what this client does not know: fields are ignored, ports with unknown values left out.
 func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
 	v := view1(t)
-	newer := encodeService(&model.Service{Name: name("a"), Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}})
+	newer := encodeService(&model.Service{Name: name("a"),
+		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}})
 	newer.Type = 99
 	newer.Ports = append(newer.Ports,
 		&remotev1.ServicePort{Name: "quic", Protocol: 99, Port: 443},
-		&remotev1.ServicePort{Name: "odd", Protocol: remotev1.Protocol_TCP, Port: 81, RoutesIPv4: &remotev1.Routes{ClusterIP: &remotev1.Route{Masquerade: 99}}})
+		&remotev1.ServicePort{Name: "odd", Protocol: remotev1.Protocol_TCP, Port: 81,
+			RoutesIPv4: &remotev1.Routes{ClusterIP: &remotev1.Route{Masquerade: 99}}})
 	newer.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 7))
-	b, err := proto.Marshal(&remotev1.Update{Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a", Service: newer,
+	b, err := proto.Marshal(&remotev1.Update{Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a",
+		Service: newer,
 		Endpoints: []*remotev1.Endpoint{
 			{Port: "quic", Protocol: 99, Address: []byte{10, 0, 0, 2}, TargetPort: 443, Sets: 1},
 			{Port: "odd", Protocol: remotev1.Protocol_TCP, Address: []byte{10, 0, 0, 3}, TargetPort: 81, Sets: 1}}}}})
@@ -98,7 +108,8 @@ func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
 func TestWhatANewerClientSaysDoesNoHarm(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c}, socket(t))
-	hello := &remotev1.Hello{Node: "n1", Options: &remotev1.Options{}, Resume: &remotev1.Resume{Digest: &remotev1.Digest{Version: 99, Shared: []byte("another"), Own: []byte("kind")}}}
+	hello := &remotev1.Hello{Node: "n1", Options: &remotev1.Options{},
+		Resume: &remotev1.Resume{Digest: &remotev1.Digest{Version: 99, Shared: []byte("another"), Own: []byte("kind")}}}
 	for _, m := range []proto.Message{hello, hello.Options, hello.Resume} {
 		m.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 7))
 	}
@@ -110,15 +121,20 @@ func TestWhatANewerClientSaysDoesNoHarm(t *testing.T) {
 // A malformed batch is an error that names what is wrong, and none of it is taken.
 func TestAMalformedBatchChangesNothing(t *testing.T) {
 	change := func(c *remotev1.ServiceChange) *remotev1.Update {
-		return &remotev1.Update{Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a", Deleted: true}, c}}
+		return &remotev1.Update{Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a", Deleted: true},
+			c}}
 	}
 	for want, u := range map[string]*remotev1.Update{
 		"service default/: name: is empty": change(&remotev1.ServiceChange{Namespace: "default"}),
-		"service default/b: clusterIPs: 01 is not an IPv4 or IPv6 address": change(&remotev1.ServiceChange{Namespace: "default", Name: "b",
-			Service: &remotev1.Service{ClusterIPs: [][]byte{{1}}}}),
-		"endpoints.targetPort: 70000 is not a port number": change(&remotev1.ServiceChange{Namespace: "default", Name: "b",
-			Endpoints: []*remotev1.Endpoint{{Protocol: remotev1.Protocol_TCP, Address: []byte{1, 2, 3, 4}, TargetPort: 70000}}}),
-		"serviceCIDRs: 10.0.0.0 has no prefix of 40 bits": {Services: change(&remotev1.ServiceChange{Namespace: "x", Name: "y"}).Services,
+		"service default/b: clusterIPs: 01 is not an IPv4 or IPv6 address": change(
+			&remotev1.ServiceChange{Namespace: "default", Name: "b",
+				Service: &remotev1.Service{ClusterIPs: [][]byte{{1}}}}),
+		"endpoints.targetPort: 70000 is not a port number": change(&remotev1.ServiceChange{Namespace: "default",
+			Name: "b",
+			Endpoints: []*remotev1.Endpoint{{Protocol: remotev1.Protocol_TCP, Address: []byte{1, 2, 3, 4},
+				TargetPort: 70000}}}),
+		"serviceCIDRs: 10.0.0.0 has no prefix of 40 bits": {Services: change(&remotev1.ServiceChange{Namespace: "x",
+			Name: "y"}).Services,
 			Node: &remotev1.Node{ServiceCIDRs: []*remotev1.Prefix{{Address: []byte{10, 0, 0, 0}, Bits: 40}}}},
 	} {
 		v := view1(t)
@@ -167,7 +183,8 @@ func serveHung(t *testing.T, says ...*remotev1.Update) string {
 // A server that hangs is found out by its silence, though its connection is as healthy as can be.
 func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 	says := []*remotev1.Update{
-		{Kind: remotev1.Kind_RESET, HeartbeatMillis: 5, Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}},
+		{Kind: remotev1.Kind_RESET, HeartbeatMillis: 5, Node: &remotev1.Node{Name: "n1"},
+			Sync: &remotev1.Sync{Revision: 1}},
 		{Kind: remotev1.Kind_HEARTBEAT},
 	}
 	target := serveHung(t, says...)
@@ -188,12 +205,14 @@ func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 // A client whose state is not what the server thinks asks for all of it, and its sink is told what that changes.
 func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	wrong := digestMessage(digest{1, 2}, digest{3, 4})
-	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}}
+	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
+		Sync: &remotev1.Sync{Revision: 1}}
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: &sink.Recorder{}, State: stateN1})
 	require.NoError(t, err)
 	d := &dialer{client: client, handler: noHandler{}, answer: patience}
 	require.NoError(t, client.view.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{reset}))
-	target := serveHung(t, reset, &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
+	target := serveHung(t, reset,
+		&remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
 	err = d.stream(quiet(t), target)
 	require.ErrorContains(t, err, "the state is not what the server has")
 	assert.Nil(t, d.hello().Resume, "everything is asked for")

@@ -141,7 +141,8 @@ func TestCount(t *testing.T) {
 		}
 		assert.Equal(t, []uint64{1, 2, 3, 4, 5, 6, 7, 8, failed},
 			[]uint64{n.SetNode.Load(), n.SetService.Load(), n.DeleteService.Load(),
-				n.SetEndpoint.Load(), n.DeleteEndpoint.Load(), n.ForceResync.Load(), n.Sync.Load(), n.ResyncFailed.Load(),
+				n.SetEndpoint.Load(), n.DeleteEndpoint.Load(), n.ForceResync.Load(), n.Sync.Load(),
+				n.ResyncFailed.Load(),
 				n.FailedSync.Load()})
 	}
 }

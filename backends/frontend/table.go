@@ -194,8 +194,8 @@ func (t *Table) accept(f *family) {
 	}
 }
 
-// View calls show for each port of a service, family by family, as new, while no Sync changes them: for a backend that is
-// a [sink.Describer]. It may be called from any goroutine, but not from Apply.
+// View calls show for each port of a service, family by family, as new, while no Sync changes them: for a backend that
+// is a [sink.Describer]. It may be called from any goroutine, but not from Apply.
 func (t *Table) View(name model.ServiceName, show func(c *Changes, p *PortChange)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,7 +203,8 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, p *PortChange
 	if s == nil {
 		return
 	}
-	ports := slices.SortedFunc(slices.Values(s.ports), func(a, b *port) int { return a.current.Name.Compare(b.current.Name) })
+	ports := slices.SortedFunc(slices.Values(s.ports),
+		func(a, b *port) int { return a.current.Name.Compare(b.current.Name) })
 	for _, f := range t.families {
 		for _, p := range ports {
 			if p.family == f && p.exists {

@@ -40,7 +40,8 @@ func TestALoadBalancerAtTheAddressOfAServiceIsTakenOver(t *testing.T) {
 	pod := m.addPod("10.244.1.30")
 	m.hns.AddLoadBalancer(dp.LoadBalancer{Key: webKey(), TargetPort: 8080, Endpoints: []string{pod}})
 	put(t, m.start(t), web()...)
-	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
+	require.Contains(t, m.hns.Dump(),
+		"load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
 	require.NotContains(t, m.writes(), "delete load balancer 10.96.0.10:80/TCP", "its connections stay")
 }
 
@@ -254,5 +255,6 @@ func TestALoadBalancerThatAppearsBeforeWeCreateItIsTakenOver(t *testing.T) {
 	m.hns.AddLoadBalancer(dp.LoadBalancer{Key: webKey(), TargetPort: 8080, Endpoints: []string{pod}})
 	put(t, b, web()...)
 	require.Equal(t, 1, m.hns.NumLoadBalancers())
-	require.Contains(t, m.hns.Dump(), "load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
+	require.Contains(t, m.hns.Dump(),
+		"load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
 }

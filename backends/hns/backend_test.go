@@ -116,9 +116,11 @@ func TestCleanUpLeavesOnlyWhatIsOthers(t *testing.T) {
 
 			require.NoError(t, b.Close())
 			o := b.options
-			require.NoError(t, CleanUp(t.Context(), Options{Network: o.Network, RecordFile: o.RecordFile, Dataplane: m.hns}))
+			require.NoError(t, CleanUp(t.Context(),
+				Options{Network: o.Network, RecordFile: o.RecordFile, Dataplane: m.hns}))
 			require.Equal(t, before, m.hns.Dump(), "without a running backend")
-			require.NoError(t, CleanUp(t.Context(), Options{Network: "none", RecordFile: o.RecordFile, Dataplane: m.hns}))
+			require.NoError(t, CleanUp(t.Context(),
+				Options{Network: "none", RecordFile: o.RecordFile, Dataplane: m.hns}))
 		})
 	}
 }

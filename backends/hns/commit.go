@@ -91,7 +91,8 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 		before := b.err
 		if b.err = f.put(ctx, b, before != nil); b.err != nil {
 			if _, s := b.want(); s == nil && before == nil {
-				klog.FromContext(ctx).Error(b.err, "Could not delete a load balancer, trying again later", "frontend", b.key)
+				klog.FromContext(ctx).Error(b.err, "Could not delete a load balancer, trying again later",
+					"frontend", b.key)
 			}
 			continue
 		}
@@ -184,7 +185,8 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 			f.setHave(b, next)
 			return nil
 		case errors.Is(err, dp.ErrNotSupported):
-			klog.FromContext(ctx).Info("HNS cannot change load balancers in place, replacing them from now on", "err", err)
+			klog.FromContext(ctx).Info("HNS cannot change load balancers in place, replacing them from now on",
+				"err", err)
 			f.features.ModifyLoadBalancer = false
 		case errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints:
 			return err // the load balancer, or an endpoint: look

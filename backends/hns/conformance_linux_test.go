@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
-// simulated returns a backend on a simulation of HNS, in a network of a type, and what the simulation does with packets.
+// simulated returns a backend on a simulation of HNS, in a network of a type, and what the simulation does with
+// packets.
 func simulated(t *testing.T, networkType string) (conformance.Factory, conformance.Forward) {
 	m := &machine{hns: dp.NewFake(), record: t.TempDir() + "/frontends"}
 	m.hns.SetNetwork(dp.Network{Name: network, Type: networkType, RemoteSubnets: []dp.RemoteSubnet{
@@ -48,7 +49,8 @@ func simulated(t *testing.T, networkType string) (conformance.Factory, conforman
 		},
 		Lacks: []conformance.Feature{
 			conformance.SCTP, conformance.SessionAffinity, conformance.AffinityTimeout, conformance.SharedAffinity,
-			conformance.SourceRanges, conformance.Refusal, conformance.NodePortAddresses, conformance.LocalhostNodePorts,
+			conformance.SourceRanges, conformance.Refusal, conformance.NodePortAddresses,
+			conformance.LocalhostNodePorts,
 			conformance.UnknownPorts, conformance.UnallocatedAddresses, conformance.StaleFlows,
 			conformance.DrainedConnections, conformance.SourcePreservation, conformance.SourceRoutes,
 			conformance.Hairpins, conformance.EmptySets, conformance.TargetPorts, conformance.HostEndpoints,
@@ -63,8 +65,9 @@ func simulated(t *testing.T, networkType string) (conformance.Factory, conforman
 		}
 	})
 	return f, func(flow oracle.Flow, sourcePort uint16) oracle.Observation {
-		got := m.hns.Forward(dp.Packet{Source: netip.AddrPortFrom(flow.Source, sourcePort), Destination: flow.Destination,
-			Protocol: flow.Protocol}, node.HostAddresses)
+		got := m.hns.Forward(dp.Packet{Source: netip.AddrPortFrom(flow.Source, sourcePort),
+			Destination: flow.Destination,
+			Protocol:    flow.Protocol}, node.HostAddresses)
 		switch {
 		case got.Broken:
 			return oracle.Observation{Verdict: oracle.Drop}

@@ -13,8 +13,8 @@
 //   - Load balancers are changed in place where this version of HNS can. Where it cannot they are deleted and created,
 //     which is a gap in their service; so it is if anything but their endpoints changes.
 //   - A restart keeps traffic. The first Sync adopts what an earlier process left, and corrects the difference; if
-//     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a service are
-//     taken over.
+//     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a
+//     service are taken over.
 //   - What others remove or change comes back: Options.CheckInterval, and every resync. So it does when the HNS network
 //     has been made anew.
 //   - A load balancer that HNS refuses fails its service port and nothing else: a [sink.PortError].

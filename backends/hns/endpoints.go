@@ -132,7 +132,8 @@ func (f *family) lookup(ctx context.Context, t target) (string, error) {
 		}
 		return id, nil
 	}
-	x := dp.Endpoint{Name: namePrefix + t.addr.String(), IPs: []netip.Addr{t.addr}, MAC: remoteMAC(t.addr), Remote: true}
+	x := dp.Endpoint{Name: namePrefix + t.addr.String(), IPs: []netip.Addr{t.addr}, MAC: remoteMAC(t.addr),
+		Remote: true}
 	if f.isOverlay() {
 		if x.Provider = f.provider(t.addr); !x.Provider.IsValid() {
 			// No node has it: an address outside of the cluster, which this node reaches.
@@ -245,7 +246,8 @@ func (f *family) deleteUnused(ctx context.Context) error {
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(f.endpoints.unused)) {
 		x := f.endpoints.byID[id]
-		if x == nil || f.endpoints.used[id] > 0 || f.endpoints.usedByOthers[id] || x.Name == sourceVIPName && !f.skipped {
+		if x == nil || f.endpoints.used[id] > 0 || f.endpoints.usedByOthers[id] ||
+			x.Name == sourceVIPName && !f.skipped {
 			delete(f.endpoints.unused, id)
 			continue
 		}

@@ -83,7 +83,8 @@ func TestVersionsWithoutModifyReplace(t *testing.T) {
 			m.hns.TakeCalls()
 			put(t, b, fm.Endpoint(webPort, "10.244.1.6:8080").Local().Build())
 			writes := m.writes()
-			require.Equal(t, []string{"delete load balancer 10.96.0.10:80/TCP", "create load balancer 10.96.0.10:80/TCP"},
+			require.Equal(t, []string{"delete load balancer 10.96.0.10:80/TCP",
+				"create load balancer 10.96.0.10:80/TCP"},
 				writes[len(writes)-2:])
 			b.DeleteEndpoint(endpointKey("10.244.2.5:8080"))
 			require.NoError(t, b.Sync(t.Context()))
@@ -224,6 +225,7 @@ func TestHNSWithoutDualStackServesIPv4(t *testing.T) {
 	m := newMachine(t)
 	m.hns.Supported.IPv6DualStack = false
 	put(t, m.start(t), fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http", 80).Build(),
-		fm.Endpoint(webPort, "10.244.1.5:8080").Local().Build(), fm.Endpoint(webPort, "[fd00:244:1::5]:8080").Local().Build())
+		fm.Endpoint(webPort, "10.244.1.5:8080").Local().Build(),
+		fm.Endpoint(webPort, "[fd00:244:1::5]:8080").Local().Build())
 	require.Equal(t, 1, m.hns.NumLoadBalancers())
 }

@@ -23,11 +23,13 @@ func TestOnTheCallsOfWindows(t *testing.T) {
 	created, err := (&hcn.HostComputeNetwork{Name: network, Type: hcn.L2Bridge}).Create()
 	require.NoError(t, err)
 	calls := dp.HNS{}
-	pod, err := calls.CreateEndpoint(t.Context(), created.Id, dp.Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
+	pod, err := calls.CreateEndpoint(t.Context(), created.Id,
+		dp.Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
 	require.NoError(t, err)
 	start := func() *Backend {
-		b, err := New(context.Background(), Options{Network: network, CheckInterval: -1, Families: []model.Family{model.IPv4},
-			RecordFile: filepath.Join(t.TempDir(), "frontends")})
+		b, err := New(context.Background(),
+			Options{Network: network, CheckInterval: -1, Families: []model.Family{model.IPv4},
+				RecordFile: filepath.Join(t.TempDir(), "frontends")})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })
 		return b

@@ -89,7 +89,8 @@ load balancer 203.0.113.1:80/TCP -> 8080 of ` + pod5 + ` (DSR, VIPExternalIP)
 load balancer 203.0.113.1:32100/TCP -> 32100 of 10.244.1.1
 `},
 		{name: "session affinity is by source (S55)",
-			values: []any{fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Affinity(time.Hour).Build(), local},
+			values: []any{fm.Service("default/web").ClusterIP("10.96.0.10").Port("http",
+				80).Affinity(time.Hour).Build(), local},
 			want: `
 load balancer 10.96.0.10:80/TCP -> 8080 of ` + pod5 + ` (by source)
 `},
@@ -130,7 +131,8 @@ load balancer 10.96.0.10:80/TCP -> 8080 of ` + pod5 + `
 			if tt.old != nil {
 				tt.old(&m.hns.Supported)
 			}
-			m.hns.AddEndpoint(network, dp.Endpoint{Name: "cbr0_ep", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
+			m.hns.AddEndpoint(network,
+				dp.Endpoint{Name: "cbr0_ep", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
 			var changes []func(*Options)
 			if tt.change != nil {
 				changes = append(changes, tt.change)
@@ -193,7 +195,8 @@ func TestAKeyThatMovesToAnotherServiceKeepsItsLoadBalancer(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	a := func(name string) *model.Service {
-		return fm.Service(name).ClusterIP("10.96.0.1"+name[len(name)-1:]).ExternalIP("198.51.100.1").Port("http", 80).Build()
+		return fm.Service(name).ClusterIP("10.96.0.1"+name[len(name)-1:]).ExternalIP("198.51.100.1").Port("http",
+			80).Build()
 	}
 	put(t, b, a("default/s1"), fm.Endpoint("default/s1:http/TCP", "10.244.1.5:80").Local().Build(),
 		a("default/s2"), fm.Endpoint("default/s2:http/TCP", "10.244.1.6:80").Local().Build())
@@ -280,7 +283,8 @@ func TestWhatHNSCannotDoIsToldOncePerService(t *testing.T) {
 	})
 	put(t, b, backendtest.Node(), external().ExternalLocal().Affinity(time.Hour).SourceRange("10.0.0.0/8").
 		SCTPPort("sip", 5060).Build(), fm.Endpoint(webPort, "10.244.1.5:8080").Local().Build(),
-		fm.Endpoint(webPort, "10.244.1.6:9090").Local().Build(), fm.Endpoint(webPort, "192.0.2.10:8080").Local().Build())
+		fm.Endpoint(webPort, "10.244.1.6:9090").Local().Build(),
+		fm.Endpoint(webPort, "192.0.2.10:8080").Local().Build())
 	var messages []capability
 	for _, p := range told {
 		require.Equal(t, Unsupported, p.Reason)
@@ -295,7 +299,8 @@ func TestWhatHNSCannotDoIsToldOncePerService(t *testing.T) {
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	require.NoError(t, b.Sync(t.Context()))
 	put(t, b, external().SourceRange("10.0.0.0/8").Build())
-	require.True(t, slices.ContainsFunc(told, func(p frontend.Problem) bool { return p.Message == string(sourceRanges) }),
+	require.True(t, slices.ContainsFunc(told,
+		func(p frontend.Problem) bool { return p.Message == string(sourceRanges) }),
 		"another service of the name: %v", told)
 }
 

@@ -34,7 +34,8 @@ func TestTheRulesReadWell(t *testing.T) {
 
 func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, iptables.Options{MasqueradeMark: 1 << 20, LocalhostNodePorts: false,
-		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
+		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
+			netip.MustParsePrefix("198.51.100.7/32")}}})
 	r.set(backendtest.EveryFeature()...)
 	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
 	r.sync()
@@ -46,9 +47,12 @@ func manyServices(n, endpoints int) []any {
 	values := []any{backendtest.Node()}
 	for i := range n {
 		name := fmt.Sprintf("many/s%d", i)
-		values = append(values, fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.%d.%d", i/256, i%256)).Port("http", 80).Build())
+		values = append(values,
+			fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.%d.%d", i/256, i%256)).Port("http",
+				80).Build())
 		for j := range endpoints {
-			values = append(values, fm.Endpoint(name+":http/TCP", fmt.Sprintf("10.244.%d.%d:8080", 2+j+i/256, i%256)).Build())
+			values = append(values,
+				fm.Endpoint(name+":http/TCP", fmt.Sprintf("10.244.%d.%d:8080", 2+j+i/256, i%256)).Build())
 		}
 	}
 	return values
@@ -110,10 +114,14 @@ func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	r.set(backendtest.EveryFeature()...)
 	r.sync()
-	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT,
-		Chains: []dataplane.Chain{{Name: "KPL-P-UDP"}, {Name: "KPL-OLD", Rules: []string{"-j RETURN"}}, {Name: "OTHERS"}},
-		Delete: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: `-m comment --comment "kube-proxy-lib: services" -j KPL-SERVICES`}},
-		Insert: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-OLD"}, {Chain: "OUTPUT", Rule: "-j OTHERS"}}}}}))
+	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(
+		&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT,
+			Chains: []dataplane.Chain{{Name: "KPL-P-UDP"}, {Name: "KPL-OLD", Rules: []string{"-j RETURN"}},
+				{Name: "OTHERS"}},
+			Delete: []dataplane.BuiltinRule{{Chain: "OUTPUT",
+				Rule: `-m comment --comment "kube-proxy-lib: services" -j KPL-SERVICES`}},
+			Insert: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-OLD"},
+				{Chain: "OUTPUT", Rule: "-j OTHERS"}}}}}))
 	r.restart()
 	r.model.DeleteService(model.ServiceName{Namespace: "voip", Name: "sip"})
 	r.sync()
@@ -156,9 +164,12 @@ func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {
 	for i, timeout := range []time.Duration{0, time.Hour} {
 		n := name
 		n.Name += fmt.Sprint(i)
-		s := &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})}, SessionAffinityTimeout: timeout,
-			Ports: []model.ServicePort{{Name: "x\ny", Protocol: model.TCP, Port: 80, RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}}
-		r.set(s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.1:80")})
+		s := &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})},
+			SessionAffinityTimeout: timeout,
+			Ports: []model.ServicePort{{Name: "x\ny", Protocol: model.TCP, Port: 80,
+				RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}}
+		r.set(s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet,
+			Target: netip.MustParseAddrPort("10.244.1.1:80")})
 	}
 	r.sync() // the fake refuses what iptables-save would not print so
 	assert.Equal(t, 3, strings.Count(r.dump(model.IPv4), "--to-destination 10.244.1.1:80"))
@@ -167,19 +178,24 @@ func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {
 func TestBadInputIsSkipped(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true})
-	s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "bad"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
-		Ports: []model.ServicePort{{Name: "none", RoutesIPv4: routes}, {Name: "a", Protocol: model.TCP, Port: 80, RoutesIPv4: routes},
+	s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "bad"},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Ports: []model.ServicePort{{Name: "none", RoutesIPv4: routes},
+			{Name: "a", Protocol: model.TCP, Port: 80, RoutesIPv4: routes},
 			{Name: "a", Protocol: model.TCP, Port: 81, RoutesIPv4: routes}}}
 	port := s.PortName(s.Ports[1])
 	r.backend.SetNode(nil)
 	r.backend.SetService(nil)
 	r.backend.SetEndpoint(nil)
 	r.backend.SetService(s)
-	r.backend.SetEndpoint(&model.Endpoint{Port: port, Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.1:0")})
-	r.backend.SetEndpoint(&model.Endpoint{Port: port, Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.2:80")})
+	r.backend.SetEndpoint(&model.Endpoint{Port: port, Sets: model.ClusterSet,
+		Target: netip.MustParseAddrPort("10.244.1.1:0")})
+	r.backend.SetEndpoint(&model.Endpoint{Port: port, Sets: model.ClusterSet,
+		Target: netip.MustParseAddrPort("10.244.1.2:80")})
 	orphan := port
 	orphan.Service.Name = "not-set"
-	r.backend.SetEndpoint(&model.Endpoint{Port: orphan, Sets: model.ClusterSet, Target: netip.MustParseAddrPort("10.244.1.3:80")})
+	r.backend.SetEndpoint(&model.Endpoint{Port: orphan, Sets: model.ClusterSet,
+		Target: netip.MustParseAddrPort("10.244.1.3:80")})
 	require.NoError(t, r.backend.Sync(t.Context()))
 	dump := r.dump(model.IPv4)
 	assert.Contains(t, dump, "10.244.1.2:80")
@@ -193,8 +209,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		"masqueradeMark":    {MasqueradeMark: 3},
 		"nodePortAddresses": {NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}},
 		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
-		"dataplanes":        {Dataplanes: []dataplane.Interface{dataplane.NewFake(model.IPv4), dataplane.NewFake(model.IPv4)}},
-		"variant":           {Variant: "new"},
+		"dataplanes": {Dataplanes: []dataplane.Interface{dataplane.NewFake(model.IPv4),
+			dataplane.NewFake(model.IPv4)}},
+		"variant": {Variant: "new"},
 	} {
 		require.ErrorContains(t, o.Validate(), name)
 		_, err := iptables.New(t.Context(), o)
@@ -220,7 +237,8 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 	assert.Equal(t, "1\n", read())
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8 -d 127.0.0.0/8")
 	for _, chain := range []string{"INPUT", "OUTPUT"} {
-		assert.Contains(t, r.dump(model.IPv4), "-A "+chain+` -m comment --comment "kube-proxy-lib: node ports on loopback addresses" -j KPL-LOCALNET`)
+		assert.Contains(t, r.dump(model.IPv4),
+			"-A "+chain+` -m comment --comment "kube-proxy-lib: node ports on loopback addresses" -j KPL-LOCALNET`)
 	}
 	assert.NotContains(t, r.dump(model.IPv4), "-d 127.0.0.0/8 -j RETURN")
 	assert.Contains(t, r.dump(model.IPv6), "-A KPL-NODEPORTS -d ::1/128 -j RETURN")
@@ -234,7 +252,8 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	r := newRig(t, iptables.Options{LocalhostNodePorts: true, Sysctls: sysctl.Root(root), Metrics: reg})
 	var log strings.Builder
-	ctx := klog.NewContext(t.Context(), funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
+	ctx := klog.NewContext(t.Context(),
+		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
 	r.set(backendtest.EveryFeature()...)
 	_, err := r.model.Flush(r.backend)
 	require.NoError(t, err)
@@ -251,7 +270,8 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 		r.backend.ForceResync()
 		require.NoError(t, r.backend.Sync(ctx))
 	}
-	assert.Equal(t, 1, strings.Count(log.String(), "sysctl net/ipv4/conf/all/route_localnet has no value and cannot be set to 1"), log.String())
+	assert.Equal(t, 1, strings.Count(log.String(),
+		"sysctl net/ipv4/conf/all/route_localnet has no value and cannot be set to 1"), log.String())
 
 	// Somebody else sets it.
 	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o444))
@@ -260,20 +280,23 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 	r.backend.ForceResync()
 	r.sync()
 	assert.NotContains(t, r.dump(model.IPv4), leftAlone)
-	assert.Contains(t, r.dump(model.IPv4), "-A INPUT -m comment --comment \"kube-proxy-lib: node ports on loopback addresses\" -j KPL-LOCALNET")
+	assert.Contains(t, r.dump(model.IPv4),
+		"-A INPUT -m comment --comment \"kube-proxy-lib: node ports on loopback addresses\" -j KPL-LOCALNET")
 
 	require.NoError(t, os.Remove(file))
 	r.backend.ForceResync()
 	require.NoError(t, r.backend.Sync(ctx))
-	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8", "loopback addresses may still be open: they stay closed to others")
+	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8",
+		"loopback addresses may still be open: they stay closed to others")
 	assert.Equal(t, 2, strings.Count(log.String(), "cannot be set to 1"), "it is news again")
 }
 
 func TestRouteLocalnetIsLeftAloneWhereItIsNotNeeded(t *testing.T) {
 	for name, o := range map[string]iptables.Options{
-		"not asked for":                {},
-		"node ports on other ones":     {LocalhostNodePorts: true, NodePortAddresses: nodeaddr.Choice{Primary: true}},
-		"other addresses are answered": {LocalhostNodePorts: true, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
+		"not asked for":            {},
+		"node ports on other ones": {LocalhostNodePorts: true, NodePortAddresses: nodeaddr.Choice{Primary: true}},
+		"other addresses are answered": {LocalhostNodePorts: true,
+			NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -309,10 +332,12 @@ func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{Primary: true}})
 	r.set(backendtest.EveryFeature()...)
 	r.sync()
-	assert.Contains(t, r.dump(model.IPv4), "-A KPL-SERVICES -d 192.0.2.10/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
+	assert.Contains(t, r.dump(model.IPv4),
+		"-A KPL-SERVICES -d 192.0.2.10/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
 	r.set(fm.Node("n1").IP("192.0.2.11").Build())
 	r.sync()
-	assert.Contains(t, r.dump(model.IPv4), "-A KPL-SERVICES -d 192.0.2.11/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
+	assert.Contains(t, r.dump(model.IPv4),
+		"-A KPL-SERVICES -d 192.0.2.11/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
 	assert.NotContains(t, r.dump(model.IPv4), "192.0.2.10")
 }
 
@@ -322,7 +347,8 @@ func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 		r := newRig(t, iptables.Options{})
 		r.set(backendtest.Node())
 		for i := range 200 {
-			b := fm.Service(fmt.Sprint("default/n", i)).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.3.", i)).InternalLocal()
+			b := fm.Service(fmt.Sprint("default/n", i)).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.3.",
+				i)).InternalLocal()
 			if protocol == model.TCP {
 				b.Port("p", 80)
 			} else {
@@ -330,7 +356,8 @@ func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 			}
 			r.set(b.NodePort(uint16(30304 + i)).Build())
 			for j := range 10 {
-				r.set(fm.Endpoint(fmt.Sprintf("default/n%d:p/%v", i, protocol), fmt.Sprintf("10.244.%d.%d:8080", 2+j, i)).Build())
+				r.set(fm.Endpoint(fmt.Sprintf("default/n%d:p/%v", i, protocol),
+					fmt.Sprintf("10.244.%d.%d:8080", 2+j, i)).Build())
 			}
 		}
 		r.sync()

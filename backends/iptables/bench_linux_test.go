@@ -46,7 +46,8 @@ func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 				need.Program(b, "iptables-"+string(v)+"-restore")
 				testns.Enter(b)
 				b.ReportAllocs()
-				f(backendtest.Bench{Size: c, New: func() backendtest.Backend { return newBackend(b, iptables.Options{Variant: v}) }}, b)
+				f(backendtest.Bench{Size: c,
+					New: func() backendtest.Backend { return newBackend(b, iptables.Options{Variant: v}) }}, b)
 			})
 		}
 	}

@@ -46,31 +46,33 @@ func BenchmarkBigService(b *testing.B) {
 	for _, size := range []struct{ endpoints, addresses, ports int }{
 		{10, 1, 1}, {50000, 1, 1}, {10, 10000, 1}, {2, 1, 8000}, {1000, 1000, 10},
 	} {
-		b.Run(fmt.Sprintf("%d-endpoints-%d-addresses-%d-ports", size.endpoints, size.addresses, size.ports), func(b *testing.B) {
-			d := &discarding{Fake: dataplane.NewFake(model.IPv4)}
-			backend, err := iptables.New(b.Context(), iptables.Options{Dataplanes: []dataplane.Interface{d}, DriftInterval: -1})
-			require.NoError(b, err)
-			defer backend.Close()
-			backend.SetNode(backendtest.Node())
-			backend.SetService(service(size.addresses, size.ports))
-			for p := range size.ports {
-				for i := range size.endpoints {
-					backend.SetEndpoint(endpoint(fmt.Sprintf("p%d", p), i))
+		b.Run(fmt.Sprintf("%d-endpoints-%d-addresses-%d-ports", size.endpoints, size.addresses, size.ports),
+			func(b *testing.B) {
+				d := &discarding{Fake: dataplane.NewFake(model.IPv4)}
+				backend, err := iptables.New(b.Context(),
+					iptables.Options{Dataplanes: []dataplane.Interface{d}, DriftInterval: -1})
+				require.NoError(b, err)
+				defer backend.Close()
+				backend.SetNode(backendtest.Node())
+				backend.SetService(service(size.addresses, size.ports))
+				for p := range size.ports {
+					for i := range size.endpoints {
+						backend.SetEndpoint(endpoint(fmt.Sprintf("p%d", p), i))
+					}
 				}
-			}
-			require.NoError(b, backend.Sync(b.Context()))
-			gone, come := endpoint("p0", 1), endpoint("p0", size.endpoints)
-			b.ReportAllocs()
-			d.bytes = 0
-			n := 0
-			for b.Loop() {
-				backend.DeleteEndpoint(gone.Key())
-				backend.SetEndpoint(come)
 				require.NoError(b, backend.Sync(b.Context()))
-				gone, come = come, gone
-				n++
-			}
-			b.ReportMetric(float64(d.bytes)/float64(n), "input-bytes/op")
-		})
+				gone, come := endpoint("p0", 1), endpoint("p0", size.endpoints)
+				b.ReportAllocs()
+				d.bytes = 0
+				n := 0
+				for b.Loop() {
+					backend.DeleteEndpoint(gone.Key())
+					backend.SetEndpoint(come)
+					require.NoError(b, backend.Sync(b.Context()))
+					gone, come = come, gone
+					n++
+				}
+				b.ReportMetric(float64(d.bytes)/float64(n), "input-bytes/op")
+			})
 	}
 }

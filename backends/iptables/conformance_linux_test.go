@@ -86,14 +86,16 @@ func factoryWith(v dataplane.Variant, noBPF bool) conformance.Factory {
 				}
 				dataplanes = append(dataplanes, midway{narrow, &failing})
 			}
-			b, err := iptables.New(ctx, iptables.Options{Dataplanes: dataplanes, LocalhostNodePorts: env.LocalhostNodePorts,
-				NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs}})
+			b, err := iptables.New(ctx,
+				iptables.Options{Dataplanes: dataplanes, LocalhostNodePorts: env.LocalhostNodePorts,
+					NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs}})
 			if err != nil {
 				return nil, err
 			}
 			closers = append([]io.Closer{b}, closers...)
 			ctx, cancel := context.WithCancel(ctx)
-			r := conntrack.Wrap(ctx, b, conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
+			r := conntrack.Wrap(ctx, b,
+				conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
 			return cleaning{r, func() error {
 				cancel()
 				r.Wait()
@@ -152,7 +154,8 @@ func TestConformance(t *testing.T) {
 // tell: pods that reach themselves are the only difference.
 func TestRandomClustersWithoutBPF(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		conformance.Random(t, factoryWith(v, true), uint64(backendtest.Number(t, "KPL_SEED", 2)), backendtest.Number(t, "KPL_RUNS", 5))
+		conformance.Random(t, factoryWith(v, true), uint64(backendtest.Number(t, "KPL_SEED", 2)),
+			backendtest.Number(t, "KPL_RUNS", 5))
 	})
 }
 
@@ -160,6 +163,7 @@ func TestRandomClustersWithoutBPF(t *testing.T) {
 // a longer one.
 func TestRandomClusters(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		conformance.Random(t, factory(v), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 15))
+		conformance.Random(t, factory(v), uint64(backendtest.Number(t, "KPL_SEED", 1)),
+			backendtest.Number(t, "KPL_RUNS", 15))
 	})
 }

@@ -93,7 +93,8 @@ func TestAfterAFailedRestoreEverythingIsCompared(t *testing.T) {
 	require.ErrorContains(t, r.trySync(), "made to fail")
 	fake.FailRestore = nil
 	// Something is active that nobody asked for.
-	require.NoError(t, fake.Load(strings.ReplaceAll(fake.Dump(), "--to-destination 10.244.2.20:5060", "--to-destination 10.244.2.99:1")))
+	require.NoError(t, fake.Load(strings.ReplaceAll(fake.Dump(), "--to-destination 10.244.2.20:5060",
+		"--to-destination 10.244.2.99:1")))
 	r.sync()
 	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 	assert.Contains(t, r.dump(model.IPv4), "10.244.2.20:5060")
@@ -357,7 +358,8 @@ func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		require.NoError(t, m.Load(before)) // somebody else
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.NotContains(t, r.dump(model.IPv4), "10.244.3.5:8080", "everything would have to be written for each change of others")
+		assert.NotContains(t, r.dump(model.IPv4), "10.244.3.5:8080",
+			"everything would have to be written for each change of others")
 		r.backend.ForceResync()
 		r.sync()
 		assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
@@ -461,14 +463,17 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var generation atomic.Uint64
 		var reads atomic.Int64
-		b, err := iptables.New(t.Context(), iptables.Options{Sysctls: sysctl.Root(t.TempDir()), Dataplanes: []dataplane.Interface{
-			together{dataplane.NewFake(model.IPv4), &generation, &reads}, together{dataplane.NewFake(model.IPv6), &generation, &reads}}})
+		b, err := iptables.New(t.Context(),
+			iptables.Options{Sysctls: sysctl.Root(t.TempDir()), Dataplanes: []dataplane.Interface{
+				together{dataplane.NewFake(model.IPv4), &generation, &reads},
+				together{dataplane.NewFake(model.IPv6), &generation, &reads}}})
 		require.NoError(t, err)
 		defer b.Close()
 		var m fm.Model
 		m.SetNode(backendtest.Node())
 		for i := range 3 {
-			m.SetService(fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http", uint16(80+i)).Build())
+			m.SetService(fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http",
+				uint16(80+i)).Build())
 			_, err = m.Flush(b)
 			require.NoError(t, err)
 			require.NoError(t, b.Sync(t.Context()))

@@ -19,7 +19,8 @@ import (
 func withEndpoints(e *entry, n int) *entry {
 	e.to = target{}
 	for i := range n {
-		e.to.endpoints = append(e.to.endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(e.key.Port), byte(i)}), e.key.Port))
+		e.to.endpoints = append(e.to.endpoints,
+			netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(e.key.Port), byte(i)}), e.key.Port))
 	}
 	return e
 }

@@ -55,7 +55,9 @@ func TestHealthChecksAreOpenOnTheAddressesOfNodePortsAlone(t *testing.T) {
 	r.set(backendtest.Node(), withHealthCheck("default/a", "10.96.0.1", 32100))
 	r.sync()
 	dump := r.dump(model.IPv4)
-	assert.Contains(t, dump, `-A INPUT -d 192.0.2.0/24 -p tcp -m comment --comment "kube-proxy-lib: health checks" -j KPL-HEALTHCHECK`)
-	assert.Contains(t, dump, `-A INPUT -d 198.51.100.7/32 -p tcp -m comment --comment "kube-proxy-lib: health checks" -j KPL-HEALTHCHECK`)
+	assert.Contains(t, dump,
+		`-A INPUT -d 192.0.2.0/24 -p tcp -m comment --comment "kube-proxy-lib: health checks" -j KPL-HEALTHCHECK`)
+	assert.Contains(t, dump,
+		`-A INPUT -d 198.51.100.7/32 -p tcp -m comment --comment "kube-proxy-lib: health checks" -j KPL-HEALTHCHECK`)
 	assert.NotContains(t, dump, toHealthChecks)
 }

@@ -35,7 +35,8 @@ func newLoaded(t *testing.T, v dataplane.Variant) (*rig, backendtest.Loaded) {
 	flows := backendtest.NewFlows(t, testns.Enter(t))
 	r := newKernelRig(t, v)
 	flows.Describe(&r.model, 3)
-	return r, backendtest.Loaded{Flows: flows, Model: &r.model, Backend: func() backendtest.Backend { return r.backend }}
+	return r, backendtest.Loaded{Flows: flows, Model: &r.model,
+		Backend: func() backendtest.Backend { return r.backend }}
 }
 
 // newKernelRig is a rig on the kernel, in the namespace of the test.
@@ -54,7 +55,8 @@ func TestNoNewFlowIsLostWhileChainsAreDividedAndMerged(t *testing.T) {
 			for i := range 120 { // more than fit into one chain
 				name := model.ServiceName{Namespace: "default", Name: fmt.Sprint("m", i)}
 				if round%2 == 0 {
-					r.set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.", i)).UDPPort("dns", 80).Build(),
+					r.set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.",
+						i)).UDPPort("dns", 80).Build(),
 						fm.Endpoint(name.String()+":dns/UDP", "10.1.0.1:8080").Build())
 				} else {
 					r.model.DeleteService(name)
@@ -85,8 +87,10 @@ func TestNoNewFlowIsLostWhileGroupsComeAndGo(t *testing.T) {
 func neighbours() (values []any) {
 	for i := range 12 {
 		name := fmt.Sprint("default/n", i)
-		values = append(values, fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.0.", i)).UDPPort("dns", 80).Build(),
-			fm.Endpoint(name+":dns/UDP", "10.1.0.1:8080").Build(), fm.Endpoint(name+":dns/UDP", "10.1.0.2:8080").Build(),
+		values = append(values,
+			fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.0.", i)).UDPPort("dns", 80).Build(),
+			fm.Endpoint(name+":dns/UDP", "10.1.0.1:8080").Build(),
+			fm.Endpoint(name+":dns/UDP", "10.1.0.2:8080").Build(),
 			fm.Endpoint(name+":dns/UDP", "10.1.0.3:8080").Build())
 	}
 	return values

@@ -71,7 +71,8 @@ func (r *rig) failures(reg prometheus.Gatherer, f model.Family) (all, partial fl
 func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	r := newRig(t, iptables.Options{Metrics: reg})
-	r.set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(), fm.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())
+	r.set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
+		fm.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())
 	r.sync()
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP kubeproxy_sync_proxy_rules_iptables_last Rules that the last Sync or repair wrote to the table
@@ -104,7 +105,8 @@ kubeproxy_sync_proxy_rules_iptables_total{ip_family="IPv6",table="nat"} 7
 func TestRulesAreCounted(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	r := newRig(t, iptables.Options{Metrics: reg})
-	assert.Empty(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total"), "nothing is known before the first Sync")
+	assert.Empty(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total"),
+		"nothing is known before the first Sync")
 	r.set(backendtest.EveryFeature()...)
 	r.sync()
 	r.checkCounts(reg)
@@ -112,7 +114,8 @@ func TestRulesAreCounted(t *testing.T) {
 	r.set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
 	r.sync()
 	r.checkCounts(reg)
-	assert.Zero(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")["last IPv4 nat"], "nothing to do")
+	assert.Zero(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")["last IPv4 nat"],
+		"nothing to do")
 
 	r.set(manyServices(300, 3)...)
 	r.sync()
@@ -192,7 +195,8 @@ func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 		}
 		return nil
 	}
-	r.set(fm.Service("default/bad").ClusterIP("10.96.0.99").Port("http", 80).Build(), fm.Endpoint("default/bad:http/TCP", "10.244.9.9:1").Build())
+	r.set(fm.Service("default/bad").ClusterIP("10.96.0.99").Port("http", 80).Build(),
+		fm.Endpoint("default/bad:http/TCP", "10.244.9.9:1").Build())
 	for range 2 {
 		var refused *sink.PortError
 		require.ErrorAs(t, r.trySync(), &refused)

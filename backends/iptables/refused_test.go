@@ -102,7 +102,8 @@ func TestAServiceThatWasRefusedAndGoesIsForgotten(t *testing.T) {
 // The service that is left out owns its addresses until it goes.
 func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 	r, _ := refusing(t)
-	r.set(backendtest.Node(), fm.Service("a/one").ClusterIP("10.96.0.1").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
+	r.set(backendtest.Node(),
+		fm.Service("a/one").ClusterIP("10.96.0.1").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
 		fm.Endpoint("a/one:x/SCTP", "10.244.2.1:80").Build())
 	require.Len(t, sink.PortErrors(r.wave()), 1)
 	r.fakes[model.IPv4].FailRestore = nil

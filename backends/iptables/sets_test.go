@@ -22,7 +22,8 @@ func bigEndpoint(i int) *model.Endpoint {
 }
 
 func bigService(endpoints int) []any {
-	values := []any{backendtest.Node(), fm.Service("big/one").DetectsLocalPods().ClusterIP("10.96.0.1").Port("http", 80).Build()}
+	values := []any{backendtest.Node(),
+		fm.Service("big/one").DetectsLocalPods().ClusterIP("10.96.0.1").Port("http", 80).Build()}
 	for i := range endpoints {
 		values = append(values, bigEndpoint(i))
 	}

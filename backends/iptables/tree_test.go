@@ -18,7 +18,8 @@ import (
 )
 
 func testEntry(addr string, port uint16) *entry {
-	return &entry{key: frontend.Key{Addr: netip.MustParseAddr(addr), Port: port, Protocol: model.TCP}, owner: model.PortName{Port: addr}, to: target{rule: "-g X"}}
+	return &entry{key: frontend.Key{Addr: netip.MustParseAddr(addr), Port: port, Protocol: model.TCP},
+		owner: model.PortName{Port: addr}, to: target{rule: "-g X"}}
 }
 
 // chainsOn returns the chains that a packet for a key goes through, and the number of rules in them.
@@ -51,8 +52,10 @@ func TestATreeIsDividedByPortsAndThenByTheBitsThatDiffer(t *testing.T) {
 	}
 	names, _ := chainsOn(tr, testEntry("10.0.7.1", 80).key)
 	assert.Equal(t, []string{"T", "T-0-4095", "T-0-255", "T-80-95", "T-80", "T-80.3"}, names)
-	assert.Equal(t, []string{"-p tcp -m tcp --dport 0:4095 -g T-0-4095", "-p tcp -m tcp --dport 16384:20479 -g T-16384-20479"}, tr.top.rules())
-	assert.Equal(t, []string{"-d 0.0.0.0/0.0.3.0 -g T-80.0", "-d 0.0.1.0/0.0.3.0 -g T-80.1", "-d 0.0.2.0/0.0.3.0 -g T-80.2", "-d 0.0.3.0/0.0.3.0 -g T-80.3"},
+	assert.Equal(t, []string{"-p tcp -m tcp --dport 0:4095 -g T-0-4095",
+		"-p tcp -m tcp --dport 16384:20479 -g T-16384-20479"}, tr.top.rules())
+	assert.Equal(t, []string{"-d 0.0.0.0/0.0.3.0 -g T-80.0", "-d 0.0.1.0/0.0.3.0 -g T-80.1",
+		"-d 0.0.2.0/0.0.3.0 -g T-80.2", "-d 0.0.3.0/0.0.3.0 -g T-80.3"},
 		c.wanted["T-80"].rules())
 	assert.Contains(t, c.wanted["T-80.3"].rules()[0], "-d 10.0.3.1/32 -p tcp -m comment", "the port is certain already")
 }
@@ -116,12 +119,30 @@ func TestAChangeTouchesFewChains(t *testing.T) {
 // Wherever addresses and ports lie, a packet passes few rules.
 func TestNoPacketPassesManyRules(t *testing.T) {
 	for name, address := range map[string]func(i int) (string, uint16){
-		"addresses in a row":                       func(i int) (string, uint16) { return fmt.Sprintf("10.96.%d.%d", i/256, i%256), 80 },
-		"addresses that differ in the first bytes": func(i int) (string, uint16) { return fmt.Sprintf("10.%d.%d.1", i/256, i%256), 443 },
-		"one address with many ports":              func(i int) (string, uint16) { return "10.96.0.1", uint16(1 + i*13) },
-		"IPv6 addresses in a row":                  func(i int) (string, uint16) { return fmt.Sprintf("fd00:96::%x", i), 80 },
-		"IPv6 networks":                            func(i int) (string, uint16) { return fmt.Sprintf("fd00:%x::1", i), 80 },
-		"addresses and ports":                      func(i int) (string, uint16) { return fmt.Sprintf("10.96.0.%d", i%100), uint16(i / 100 * 100) },
+		"addresses in a row": func(i int) (string,
+			uint16) {
+			return fmt.Sprintf("10.96.%d.%d", i/256, i%256), 80
+		},
+		"addresses that differ in the first bytes": func(i int) (string,
+			uint16) {
+			return fmt.Sprintf("10.%d.%d.1", i/256, i%256), 443
+		},
+		"one address with many ports": func(i int) (string, uint16) {
+			return "10.96.0.1",
+				uint16(1 + i*13)
+		},
+		"IPv6 addresses in a row": func(i int) (string, uint16) {
+			return fmt.Sprintf("fd00:96::%x", i),
+				80
+		},
+		"IPv6 networks": func(i int) (string, uint16) {
+			return fmt.Sprintf("fd00:%x::1", i),
+				80
+		},
+		"addresses and ports": func(i int) (string,
+			uint16) {
+			return fmt.Sprintf("10.96.0.%d", i%100), uint16(i / 100 * 100)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(newChains(dp.NAT), "T", model.TCP)

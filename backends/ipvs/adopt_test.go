@@ -107,7 +107,8 @@ func TestWhatOthersChangedInThePacketFilterIsRepairedAtOnce(t *testing.T) {
 func TestAFailureLosesNothing(t *testing.T) {
 	want := newKernel(t)
 	put(t, want.start(t), web()...)
-	for _, call := range []string{"add server 10.96.0.10:80/UDP", "add destination 10.244.2.5:8080 to 10.96.0.10:80/TCP",
+	for _, call := range []string{"add server 10.96.0.10:80/UDP",
+		"add destination 10.244.2.5:8080 to 10.96.0.10:80/TCP",
 		"add address 10.96.0.10"} {
 		t.Run(call, func(t *testing.T) {
 			k := newKernel(t)

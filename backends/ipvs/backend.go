@@ -101,8 +101,9 @@ func (b *Backend) open(ctx context.Context) error {
 	}
 	sticky := byClient
 	if err := checkScheduler(ctx, o.Dataplane, sticky); err != nil {
-		klog.FromContext(ctx).Info("No session affinity where a service's traffic policy is Local, for pods of this node "+
-			"and the node itself", "reason", err)
+		klog.FromContext(ctx).Info(
+			"No session affinity where a service's traffic policy is Local, for pods of this node "+
+				"and the node itself", "reason", err)
 		sticky = o.Scheduler
 	}
 	families := o.Families

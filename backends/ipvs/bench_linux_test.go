@@ -17,7 +17,8 @@ import (
 //	go test -run - -bench . -benchtime 3x ./backends/ipvs
 //
 // requests/op are the requests that IPVS would get. The names are those of the other backends' benchmarks. What a
-// service that comes or goes takes more in bigger clusters is the fake of nftables: it checks its whole table each time.
+// service that comes or goes takes more in bigger clusters is the fake of nftables: it checks its whole table each
+// time.
 
 func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 	for _, size := range backendtest.Sizes(10, 10, 1000, 10_000) {

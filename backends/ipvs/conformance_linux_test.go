@@ -99,8 +99,8 @@ func factory() conformance.Factory {
 		},
 		// What IPVS does not have: a client stays with an endpoint per virtual server, that is, per address and port;
 		// and for as long as one of its connections is remembered, which for UDP is 5 minutes. And all of a service's
-		// addresses are the node's own, so that nothing is forwarded to them; its processes take the way there for as wide as
-		// the loopback interface, and IPVS does not cut what is too long.
+		// addresses are the node's own, so that nothing is forwarded to them; its processes take the way there for as
+		// wide as the loopback interface, and IPVS does not cut what is too long.
 		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.AffinityTimeout,
 			conformance.SharedAffinity, conformance.ExternalPorts, conformance.NodeDatagrams},
 	}
@@ -150,5 +150,6 @@ func TestConformance(t *testing.T) {
 // a longer one.
 func TestRandomClusters(t *testing.T) {
 	needIPVS(t)
-	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
+	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)),
+		backendtest.Number(t, "KPL_RUNS", 40))
 }

@@ -97,11 +97,11 @@
 //	kubeproxy_sync_proxy_rules_ipvs_virtual_servers{ip_family}
 //	kubeproxy_sync_proxy_rules_ipvs_draining_endpoints{ip_family}
 //
-// The first is the one of kube-proxy's mode nftables: its mode ipvs has the counterpart of mode iptables, because it has
-// iptables beside IPVS, and nothing else of its own. Requests are those to IPVS and those for addresses on the dummy
-// interface. A resync is a Sync that compared with everything that the kernel has: the first one, one after a failure,
-// and those of the program's period; repairs are those of the tables of nftables. An endpoint drains in each of its
-// virtual servers, and counts as often.
+// The first is the one of kube-proxy's mode nftables: its mode ipvs has the counterpart of mode iptables, because it
+// has iptables beside IPVS, and nothing else of its own. Requests are those to IPVS and those for addresses on the
+// dummy interface. A resync is a Sync that compared with everything that the kernel has: the first one, one after a
+// failure, and those of the program's period; repairs are those of the tables of nftables. An endpoint drains in each
+// of its virtual servers, and counts as often.
 //
 // # Kernels
 //

@@ -137,7 +137,8 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 	}
 	for _, c := range table.Chains {
 		want, ok := f.chains[c.Name]
-		if c.Hook != nft.NoHook && (!ok || want.Hook != c.Hook || want.Priority != c.Priority || want.Filter != c.Filter) {
+		if c.Hook != nft.NoHook &&
+			(!ok || want.Hook != c.Hook || want.Priority != c.Priority || want.Filter != c.Filter) {
 			return false
 		}
 	}

@@ -21,7 +21,8 @@ func web() []any {
 		fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).UDPPort("udp", 80).Build(),
 		fm.Endpoint("default/web:http/TCP", pod1.String()).Build(),
 		fm.Endpoint("default/web:http/TCP", pod2.String()).Build(),
-		fm.Endpoint("default/web:udp/UDP", pod1.String()).Build(), fm.Endpoint("default/web:udp/UDP", pod2.String()).Build(),
+		fm.Endpoint("default/web:udp/UDP", pod1.String()).Build(),
+		fm.Endpoint("default/web:udp/UDP", pod2.String()).Build(),
 	}
 }
 

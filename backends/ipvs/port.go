@@ -138,7 +138,8 @@ func (f *family) change(c *frontend.PortChange) {
 func changesEverywhere(b, a *frontend.Port) bool {
 	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
 		!slices.Equal(b.SourceRanges, a.SourceRanges) ||
-		slices.ContainsFunc(allSets(), func(set model.EndpointSets) bool { return (b.Size(set) == 0) != (a.Size(set) == 0) })
+		slices.ContainsFunc(allSets(),
+			func(set model.EndpointSets) bool { return (b.Size(set) == 0) != (a.Size(set) == 0) })
 }
 
 func allSets() []model.EndpointSets {

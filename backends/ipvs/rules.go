@@ -19,7 +19,8 @@ const (
 	servicesMap = "service-ips"
 	sourcesSet  = "vip-sources"
 	boundSet    = "bound-ips"
-	// A process of the node that opens a connection to an address of the dummy interface has that address as its source.
+	// A process of the node that opens a connection to an address of the dummy interface has that address as its
+	// source.
 	boundSources = "bound-to-itself"
 	hairpinSet   = "hairpin"
 )
@@ -88,7 +89,8 @@ func (c *config) baseChains() []chain {
 		named(rejectChain, rule("", nft.Reject{})),
 		named(dropChain, rule("", nft.Drop{})),
 		named(keepChain, rule("the node itself, by an address of the dummy interface",
-			nft.InSet{Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}, Set: boundSources}, nft.SetMark{Bit: c.mark})),
+			nft.InSet{Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}, Set: boundSources},
+			nft.SetMark{Bit: c.mark})),
 		named(masqChain, rule("", nft.SetMark{Bit: c.mark})),
 		named(masqNonPodChain, append(c.fromPods(nft.Goto{Chain: keepChain}), rule("", nft.SetMark{Bit: c.mark}))...),
 		named(addressesChain, addresses...),

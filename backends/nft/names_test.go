@@ -25,7 +25,8 @@ func strange() []any {
 		n := name
 		n.Name += port
 		return &model.Service{Name: n, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, ip})},
-			Ports:                  []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80, RoutesIPv4: routes}},
+			Ports: []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80,
+				RoutesIPv4: routes}},
 			SessionAffinityTimeout: timeout}
 	}
 	values := []any{backendtest.Node()}

@@ -166,7 +166,8 @@ func serviceOf(s *model.Service) metav1.Object {
 }
 
 // slicesOf returns the slices of a port in a family, one for each target port.
-func slicesOf(s *model.Service, p model.ServicePort, f model.Family, endpoints []*model.Endpoint) []*discoveryv1.EndpointSlice {
+func slicesOf(s *model.Service, p model.ServicePort, f model.Family,
+	endpoints []*model.Endpoint) []*discoveryv1.EndpointSlice {
 	routes := p.Routes(f)
 	byTarget := map[uint16]*kube.EndpointSliceBuilder{}
 	usable, filtered := false, false
@@ -209,7 +210,8 @@ func slicesOf(s *model.Service, p model.ServicePort, f model.Family, endpoints [
 	// What no set of the node has it is not told, but it is told that there is something.
 	if hidden := routes.ClusterIP.Empty == model.Drop || routes.External.Empty == model.Drop; hidden && !usable &&
 		!routes.Sets().Has(model.ClusterSet) {
-		slice(1).Endpoint(map[model.Family]string{model.IPv4: "192.0.2.250", model.IPv6: "2001:db8::250"}[f]).OnNode("far")
+		slice(1).Endpoint(map[model.Family]string{model.IPv4: "192.0.2.250",
+			model.IPv6: "2001:db8::250"}[f]).OnNode("far")
 	}
 	var out []*discoveryv1.EndpointSlice
 	for _, b := range byTarget {
@@ -243,7 +245,8 @@ func differenceOf(want, got *sink.Recorder) string {
 		}
 	}
 	if len(gots) != len(wants) || len(gotEndpoints) != len(wantEndpoints) {
-		return fmt.Sprintf("want %d services and %d endpoints, got %d and %d", len(wants), len(wantEndpoints), len(gots),
+		return fmt.Sprintf("want %d services and %d endpoints, got %d and %d", len(wants), len(wantEndpoints),
+			len(gots),
 			len(gotEndpoints))
 	}
 	return ""

@@ -19,8 +19,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
-// TestConformanceBehindABrain: the suite describes a state, from which this makes the cluster that it could be the state
-// of. A server of package remote works out from the cluster what the node is told, and a client feeds it to the backend.
+// TestConformanceBehindABrain: the suite describes a state, from which this makes the cluster that it could be the
+// state of. A server of package remote works out from the cluster what the node is told, and a client feeds it to the
+// backend.
 func TestConformanceBehindABrain(t *testing.T) {
 	f := factory()
 	start := f.New

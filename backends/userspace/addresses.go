@@ -15,8 +15,8 @@ type Addresses interface {
 	// ListenOn returns where to listen for the traffic to a frontend: the first of these that is free; none means that
 	// the frontend is not served. A node port is asked for with each of its addresses. Port 0 is any free port.
 	ListenOn(fr frontend.Frontend) []netip.AddrPort
-	// Update makes packets to the addresses in add reach this process, and those to the ones in remove no longer. It may
-	// be told the same again. With full, add has all addresses, and any that an earlier process left has to go.
+	// Update makes packets to the addresses in add reach this process, and those to the ones in remove no longer. It
+	// may be told the same again. With full, add has all addresses, and any that an earlier process left has to go.
 	Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error
 }
 
@@ -35,9 +35,9 @@ func own(fr frontend.Frontend) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(fr.Addr, fr.Port)}
 }
 
-// Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number follows from the cluster IP, port
-// and protocol, so that it is the same after a restart, unless another program has it. External IPs and VIPs are not
-// served. Node ports keep their number, on loopback addresses alone: see [Options.LocalhostNodePorts].
+// Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number follows from the cluster IP,
+// port and protocol, so that it is the same after a restart, unless another program has it. External IPs and VIPs are
+// not served. Node ports keep their number, on loopback addresses alone: see [Options.LocalhostNodePorts].
 type Localhost struct{}
 
 // The numbers that ports are mapped to lie below the ephemeral ones of every common system, and below node ports.

@@ -20,7 +20,8 @@ import (
 
 func TestWhereLocalhostListens(t *testing.T) {
 	fr := func(addr string, port uint16, k frontend.Kind) frontend.Frontend {
-		return frontend.Frontend{Key: frontend.Key{Addr: netip.MustParseAddr(addr), Port: port, Protocol: model.TCP}, Kind: k}
+		return frontend.Frontend{Key: frontend.Key{Addr: netip.MustParseAddr(addr), Port: port, Protocol: model.TCP},
+			Kind: k}
 	}
 	listen := userspace.Localhost{}.ListenOn
 	first := listen(fr("10.96.0.10", 80, frontend.ClusterIP))
@@ -38,8 +39,9 @@ func TestWhereLocalhostListens(t *testing.T) {
 }
 
 func TestOptionsThatAreWrongAreNamed(t *testing.T) {
-	_, err := userspace.New(t.Context(), userspace.Options{DialTimeout: -time.Second, UDPTimeout: -1, MaxConnections: -1,
-		MaxFlows: -2, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
+	_, err := userspace.New(t.Context(),
+		userspace.Options{DialTimeout: -time.Second, UDPTimeout: -1, MaxConnections: -1,
+			MaxFlows: -2, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
 	require.EqualError(t, err, `userspace: dialTimeout: -1s is negative
 udpTimeout: -1ns is negative
 maxConnections: -1 is negative
@@ -56,8 +58,9 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 	nodePort := uint16(free.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, free.Close())
 	host := &nodeaddr.Fake{}
-	b, err := userspace.New(t.Context(), userspace.Options{Host: host, LocalhostNodePorts: true, Families: []model.Family{model.IPv4},
-		Addresses: userspace.Localhost{}})
+	b, err := userspace.New(t.Context(),
+		userspace.Options{Host: host, LocalhostNodePorts: true, Families: []model.Family{model.IPv4},
+			Addresses: userspace.Localhost{}})
 	require.NoError(t, err)
 	defer b.Close()
 	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})
@@ -66,7 +69,8 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 	d.Sync()
 	served := func() bool {
 		return slices.ContainsFunc(b.Listeners(), func(l userspace.Listener) bool {
-			return l.Frontend.Kind == frontend.NodePort && l.Addr == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), nodePort)
+			return l.Frontend.Kind == frontend.NodePort &&
+				l.Addr == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), nodePort)
 		})
 	}
 	require.False(t, served())

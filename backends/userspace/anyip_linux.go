@@ -22,8 +22,8 @@ type AnyIP struct {
 	link   int
 }
 
-// The protocol and the metric of the routes. A metric of their own keeps them apart from the route that the kernel makes
-// for an address of the host.
+// The protocol and the metric of the routes. A metric of their own keeps them apart from the route that the kernel
+// makes for an address of the host.
 const routeProtocol, routeMetric = 75, 75
 
 // NewAnyIP returns addresses for the network namespace of the calling thread. Close it after the backend.
@@ -100,8 +100,8 @@ func (a *AnyIP) route(addr netip.Addr) *netlink.Route {
 }
 
 // touch makes sockets of this node look for a new route to an IPv6 address. The kernel lets them keep the one that they
-// know until something on the way to it changes in the same table (seen on 6.18), which is the main table as a rule; and
-// nothing is looked for there while the address has a local route.
+// know until something on the way to it changes in the same table (seen on 6.18), which is the main table as a rule;
+// and nothing is looked for there while the address has a local route.
 func (a *AnyIP) touch(addr netip.Addr) error {
 	r := a.route(addr)
 	r.Table, r.Type = unix.RT_TABLE_MAIN, unix.RTN_UNREACHABLE

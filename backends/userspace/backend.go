@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Backend is a [sink.Sink] that serves connections itself. Its methods are called from one goroutine at a time, as those
-// of every sink, except those of its own, which may be called from any.
+// Backend is a [sink.Sink] that serves connections itself. Its methods are called from one goroutine at a time, as
+// those of every sink, except those of its own, which may be called from any.
 type Backend struct {
 	*frontend.Table
 

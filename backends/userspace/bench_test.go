@@ -31,16 +31,17 @@ func BenchmarkConnection(b *testing.B) {
 
 // BenchmarkThroughput is one connection that carries a megabyte per operation.
 func BenchmarkThroughput(b *testing.B) {
-	bothWays(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() }, func(b *testing.B, dial func() net.Conn) {
-		c := dial()
-		defer c.Close()
-		chunk := make([]byte, 1<<20)
-		b.SetBytes(int64(len(chunk)))
-		for b.Loop() {
-			_, err := c.Write(chunk)
-			require.NoError(b, err)
-		}
-	})
+	bothWays(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() },
+		func(b *testing.B, dial func() net.Conn) {
+			c := dial()
+			defer c.Close()
+			chunk := make([]byte, 1<<20)
+			b.SetBytes(int64(len(chunk)))
+			for b.Loop() {
+				_, err := c.Write(chunk)
+				require.NoError(b, err)
+			}
+		})
 }
 
 // bothWays runs a benchmark with a server, reached directly and by the backend.

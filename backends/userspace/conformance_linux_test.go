@@ -169,7 +169,8 @@ func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
 // TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
 // a longer one.
 func TestRandomClusters(t *testing.T) {
-	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)), backendtest.Number(t, "KPL_RUNS", 40))
+	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)),
+		backendtest.Number(t, "KPL_RUNS", 40))
 }
 
 // BenchmarkScale is for one family: a restart takes two file descriptors for each frontend.

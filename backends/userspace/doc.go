@@ -16,9 +16,11 @@
 //
 // # What it does
 //
-//   - TCP in both directions with half-close, and with splice(2) on Linux. A connection that one side resets is reset on
-//     the other. UDP in flows with a timeout; a flow whose endpoint no longer serves moves to another one (S40, S41).
-//   - Traffic policies, session affinity over all addresses of a port (S32), source ranges (S26), node ports (S35, S36).
+//   - TCP in both directions with half-close, and with splice(2) on Linux. A connection that one side resets is reset
+//     on the other. UDP in flows with a timeout; a flow whose endpoint no longer serves moves to another one (S40,
+//     S41).
+//   - Traffic policies, session affinity over all addresses of a port (S32), source ranges (S26), node ports (S35,
+//     S36).
 //   - A frontend without endpoints has no listener, so that the kernel refuses its connections (S25). What is to be
 //     dropped is accepted and never answered: a user-space proxy cannot do better.
 //   - Connections that stand go on when their endpoint or their service goes.
@@ -39,7 +41,7 @@
 //
 // Connections and flows live in the process and end with it. Without loss it goes like this: [Backend.Sockets] returns
 // the listening sockets, which the next process gets as [Options.Sockets], by inheritance or from a parent that holds
-// them (systemd's LISTEN_FDS and file-descriptor store); new connections wait in their queues meanwhile. The old process
-// calls [Backend.Drain], which accepts no more and returns when its connections have ended. Routes of AnyIP stay until
-// [Backend.CleanUp].
+// them (systemd's LISTEN_FDS and file-descriptor store); new connections wait in their queues meanwhile. The old
+// process calls [Backend.Drain], which accepts no more and returns when its connections have ended. Routes of AnyIP
+// stay until [Backend.CleanUp].
 package userspace

@@ -47,8 +47,8 @@ type Options struct {
 	// MaxConnections is how many TCP connections are served at a time. Each takes two file descriptors. Default:
 	// DefaultMaxConnections.
 	MaxConnections int
-	// MaxFlows is how many UDP flows there are at a time, each with a file descriptor; for one more, one that was silent
-	// for long ends. Default: DefaultMaxFlows.
+	// MaxFlows is how many UDP flows there are at a time, each with a file descriptor; for one more, one that was
+	// silent for long ends. Default: DefaultMaxFlows.
 	MaxFlows int
 	// UDPTimeout ends a flow that was silent in both directions. Default: DefaultUDPTimeout.
 	UDPTimeout time.Duration

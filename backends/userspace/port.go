@@ -15,8 +15,8 @@ import (
 type port struct {
 	mu   sync.Mutex
 	spec frontend.Port
-	// sets are the cluster set, the local set, and the draining endpoints; members counts in which of them each endpoint
-	// is.
+	// sets are the cluster set, the local set, and the draining endpoints; members counts in which of them each
+	// endpoint is.
 	sets     [3][]netip.AddrPort
 	members  map[netip.AddrPort]*[3]int
 	contacts map[netip.Addr]contact

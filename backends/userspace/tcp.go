@@ -90,7 +90,8 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 		server, err := b.options.Dial(ctx, "tcp", endpoint)
 		cancel()
 		if err != nil {
-			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", endpoint, "reason", err)
+			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", endpoint,
+				"reason", err)
 			continue
 		}
 		stop := context.AfterFunc(b.ctx, func() { reset(server) })

@@ -1,5 +1,5 @@
-// Command brain watches a cluster once, for many nodes: it works out what each of them has to do with service traffic, and
-// their proxies get that from it. It is package remote as a program:
+// Command brain watches a cluster once, for many nodes: it works out what each of them has to do with service traffic,
+// and their proxies get that from it. It is package remote as a program:
 //
 //	brain --kubeconfig FILE --listen unix:///run/kube-proxy-lib/brain.sock
 //	brain --in-cluster --listen 0.0.0.0:10270 --tls-cert-file CERT --tls-private-key-file KEY --client-ca-file CA
@@ -65,8 +65,10 @@ func parse(args []string) (options, error) {
 	var o options
 	set := flag.NewFlagSet("brain", flag.ContinueOnError)
 	o.cluster.Register(set)
-	set.BoolVar(&o.inCluster, "in-cluster", false, "watch the API server of the cluster that this runs in, as its service account")
-	set.StringVar(&o.listen, "listen", "", "where clients come: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
+	set.BoolVar(&o.inCluster, "in-cluster", false,
+		"watch the API server of the cluster that this runs in, as its service account")
+	set.StringVar(&o.listen, "listen", "",
+		"where clients come: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
 	set.StringVar(&o.certFile, "tls-cert-file", "", "`path` of the server's certificate; a new one is noticed")
 	set.StringVar(&o.keyFile, "tls-private-key-file", "", "`path` of its key")
 	set.StringVar(&o.clientCA, "client-ca-file", "", "`path` of the certificates that clients' are verified by")
@@ -149,7 +151,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: src, State: o.state(), Metrics: registry})
 	if err != nil {
 		return err

@@ -122,7 +122,8 @@ func TestNodesGetTheirStateOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	authority := testcert.New(t, dir)
 	authority.Server(t, "server", net.IPv4(127, 0, 0, 1))
-	address, _ := start(t, "--file", cluster, "--listen", "127.0.0.1:0", "--tls-cert-file", filepath.Join(dir, "server.crt"),
+	address, _ := start(t, "--file", cluster, "--listen", "127.0.0.1:0", "--tls-cert-file",
+		filepath.Join(dir, "server.crt"),
 		"--tls-private-key-file", filepath.Join(dir, "server.key"), "--client-ca-file", filepath.Join(dir, "ca.crt"))
 
 	certificate := authority.Client(t, "node", "system:node:node-1")
@@ -136,15 +137,18 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"nowhere to listen":         {[]string{"--file", cluster}, "--listen is needed"},
-		"no source":                 {[]string{"--listen", socket}, "--file and --kubeconfig"},
-		"two sources":               {[]string{"--listen", socket, "--file", cluster, "--in-cluster"}, "--in-cluster excludes"},
-		"not in a cluster":          {[]string{"--listen", socket, "--in-cluster"}, "--in-cluster"},
-		"TCP without a certificate": {[]string{"--listen", "127.0.0.1:0", "--file", cluster}, "--client-ca-file, or --insecure"},
+		"nowhere to listen": {[]string{"--file", cluster}, "--listen is needed"},
+		"no source":         {[]string{"--listen", socket}, "--file and --kubeconfig"},
+		"two sources": {[]string{"--listen", socket, "--file", cluster, "--in-cluster"},
+			"--in-cluster excludes"},
+		"not in a cluster": {[]string{"--listen", socket, "--in-cluster"}, "--in-cluster"},
+		"TCP without a certificate": {[]string{"--listen", "127.0.0.1:0", "--file", cluster},
+			"--client-ca-file, or --insecure"},
 		"no such certificate": {[]string{"--listen", "127.0.0.1:0", "--file", cluster, "--tls-cert-file", "nowhere",
 			"--tls-private-key-file", "nowhere", "--client-ca-file", "nowhere"}, "--tls-cert-file"},
-		"a status address":    {[]string{"--listen", socket, "--file", cluster, "--status", "nowhere"}, "--status"},
-		"an address twice":    {[]string{"--listen", socket + "," + socket, "--file", cluster}, "listens there already"},
+		"a status address": {[]string{"--listen", socket, "--file", cluster, "--status", "nowhere"}, "--status"},
+		"an address twice": {[]string{"--listen", socket + "," + socket, "--file", cluster},
+			"listens there already"},
 		"an argument":         {[]string{"--listen", socket, "now"}, `unexpected argument "now"`},
 		"a directory":         {[]string{"--listen", "unix:///nowhere/brain.sock", "--file", cluster}, "/nowhere"},
 		"nothing at the path": {[]string{"--listen", socket, "--file", "nowhere"}, "nowhere"},

@@ -37,7 +37,8 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Options, error) {
 	if err != nil {
 		return kubeproxy.Options{}, err
 	}
-	klog.FromContext(ctx).Info("Asking a brain for the state of this node", "node", p.nodeName, "servers", p.brain.Targets)
+	klog.FromContext(ctx).Info("Asking a brain for the state of this node", "node", p.nodeName,
+		"servers", p.brain.Targets)
 	node, err := feed.Node(ctx)
 	if err != nil {
 		return kubeproxy.Options{}, err

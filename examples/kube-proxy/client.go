@@ -12,8 +12,8 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// newClient returns a client for the API server that a kubeconfig file and master name. Without either, it is the one whose
-// cluster this pod runs in.
+// newClient returns a client for the API server that a kubeconfig file and master name. Without either, it is the one
+// whose cluster this pod runs in.
 func newClient(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error) {
 	rc, err := restConfig(c, master)
 	if err != nil {

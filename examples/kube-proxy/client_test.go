@@ -30,7 +30,8 @@ func TestWhichAPIServer(t *testing.T) {
 		"that of the flag alone":              {"", "http://192.0.2.2:1", "http://192.0.2.2:1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rc, err := restConfig(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: tc.kubeconfig, ContentType: protobuf, QPS: 7, Burst: 9}, tc.master)
+			rc, err := restConfig(componentbasev1alpha1.ClientConnectionConfiguration{Kubeconfig: tc.kubeconfig,
+				ContentType: protobuf, QPS: 7, Burst: 9}, tc.master)
 			require.NoError(t, err)
 			assert.Equal(t, tc.host, rc.Host)
 			assert.Equal(t, tc.token, rc.BearerToken)

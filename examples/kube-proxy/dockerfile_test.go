@@ -35,13 +35,15 @@ func TestTheDockerfilesFitTogether(t *testing.T) {
 			require.NoError(t, json.Unmarshal([]byte(find(`^ENTRYPOINT (.*)$`)), &entrypoint))
 			require.Len(t, entrypoint, 1)
 			assert.Equal(t, goos == "windows", strings.HasSuffix(built, ".exe"))
-			assert.Equal(t, goos == "windows", strings.Contains(string(data), "GOOS=windows GOARCH=$TARGETARCH go build"))
+			assert.Equal(t, goos == "windows",
+				strings.Contains(string(data), "GOOS=windows GOARCH=$TARGETARCH go build"))
 			if goos == "windows" { // the directory of the image is where it is started
 				copied = path.Base(copied)
 			}
 			assert.Equal(t, copied, entrypoint[0])
 			builder := find(`^FROM .*golang:([0-9.]+) AS build$`)
-			assert.GreaterOrEqual(t, version.Compare("go"+builder, "go"+required[1]), 0, "go.mod requires %s", required[1])
+			assert.GreaterOrEqual(t, version.Compare("go"+builder, "go"+required[1]), 0, "go.mod requires %s",
+				required[1])
 		})
 	}
 }

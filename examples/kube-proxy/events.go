@@ -39,8 +39,8 @@ var _ healthcheck.EventRecorder = (*events)(nil)
 
 // newEvents returns an events that writes until ctx ends; then close it.
 func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string) (*events, error) {
-	// "kubectl describe node" looks for events by UID: by the Node's, and by its name in place of one. Without, it shows
-	// none: https://issues.k8s.io/138524.
+	// "kubectl describe node" looks for events by UID: by the Node's, and by its name in place of one. Without, it
+	// shows none: https://issues.k8s.io/138524.
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)}
 	if client == nil {
 		return &events{recorder: logRecorder{klog.FromContext(ctx)}, node: node}, nil
@@ -77,8 +77,8 @@ func (e *events) started() {
 // lastWords is how long writing may take what the program ends for.
 const lastWords = 5 * time.Second
 
-// failed tells that the program is about to end because of an error. When it returns that has been written, or cannot be:
-// nothing in the background would have the time.
+// failed tells that the program is about to end because of an error. When it returns that has been written, or cannot
+// be: nothing in the background would have the time.
 func (e *events) failed(ctx context.Context, reason string, err error) {
 	if e.client == nil {
 		return // the error is printed anyway
@@ -87,7 +87,8 @@ func (e *events) failed(ctx context.Context, reason string, err error) {
 	defer cancel()
 	host, _ := os.Hostname() // as the recorder does it
 	_, failure := e.client.EventsV1().Events(metav1.NamespaceDefault).Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.node.Name, time.Now().UnixNano()), Namespace: metav1.NamespaceDefault},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.node.Name, time.Now().UnixNano()),
+			Namespace: metav1.NamespaceDefault},
 		EventTime:           metav1.NowMicro(),
 		ReportingController: component,
 		ReportingInstance:   component + "-" + host,
@@ -110,7 +111,8 @@ func (e *events) ServiceWarning(service model.ServiceName, reason, action, note 
 
 // notServed tells that a part of a service is not served.
 func (e *events) notServed(_ context.Context, p frontend.Problem) {
-	note := fmt.Sprintf("node %s does not serve a part of port %q (%v, %v): %s", e.node.Name, p.Port.Port, p.Port.Protocol,
+	note := fmt.Sprintf("node %s does not serve a part of port %q (%v, %v): %s", e.node.Name, p.Port.Port,
+		p.Port.Protocol,
 		p.Family, p.Message)
 	e.ServiceWarning(p.Port.Service, string(p.Reason), "Sync", shorten(note))
 }
@@ -120,7 +122,8 @@ const maxNote = 1024
 
 // portFailed tells that a service port is not applied.
 func (e *events) portFailed(err *sink.PortError) {
-	note := fmt.Sprintf("node %s failed to apply port %q (%v, %v): %v", e.node.Name, err.Port.Port, err.Port.Protocol, err.Family, err.Err)
+	note := fmt.Sprintf("node %s failed to apply port %q (%v, %v): %v", e.node.Name, err.Port.Port, err.Port.Protocol,
+		err.Family, err.Err)
 	e.ServiceWarning(err.Port.Service, "FailedToApplyServicePort", "Sync", shorten(note))
 }
 

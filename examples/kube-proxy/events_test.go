@@ -64,7 +64,8 @@ func TestALostAddressIsAnEventOnTheServiceThatLosesIt(t *testing.T) {
 
 func TestAServicePortThatCannotBeAppliedIsAnEventOnItsService(t *testing.T) {
 	e, written := recording(t)
-	port := model.PortName{Service: model.ServiceName{Namespace: "tel", Name: "sip"}, Port: "sctp", Protocol: model.SCTP}
+	port := model.PortName{Service: model.ServiceName{Namespace: "tel", Name: "sip"}, Port: "sctp",
+		Protocol: model.SCTP}
 	e.portFailed(&sink.PortError{Port: port, Family: model.IPv6, Err: errors.New("no match sctp")})
 	got := <-written
 	assert.Equal(t, "Service tel/sip", got.Regarding.Kind+" "+got.Regarding.Namespace+"/"+got.Regarding.Name)

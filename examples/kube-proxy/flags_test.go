@@ -24,7 +24,8 @@ import (
 
 // kubeProxyFlags are the flags of kube-proxy 1.36 on Linux, with their defaults.
 var kubeProxyFlags = map[string]string{
-	"config": "", "write-config-to": "", "cleanup": "false", "init-only": "false", "version": "false", "feature-gates": "",
+	"config": "", "write-config-to": "", "cleanup": "false", "init-only": "false", "version": "false",
+	"feature-gates": "",
 
 	"kubeconfig": "", "master": "", "hostname-override": "",
 	"kube-api-content-type": "application/vnd.kubernetes.protobuf", "kube-api-burst": "10", "kube-api-qps": "5",
@@ -39,7 +40,8 @@ var kubeProxyFlags = map[string]string{
 	"iptables-masquerade-bit": "14", "iptables-localhost-nodeports": "true",
 	"iptables-sync-period": "30s", "iptables-min-sync-period": "1s",
 
-	"ipvs-sync-period": "30s", "ipvs-min-sync-period": "1s", "ipvs-scheduler": "", "ipvs-exclude-cidrs": "[]", "ipvs-strict-arp": "false",
+	"ipvs-sync-period": "30s", "ipvs-min-sync-period": "1s", "ipvs-scheduler": "", "ipvs-exclude-cidrs": "[]",
+	"ipvs-strict-arp":  "false",
 	"ipvs-tcp-timeout": "0s", "ipvs-tcpfin-timeout": "0s", "ipvs-udp-timeout": "0s",
 
 	"conntrack-max-per-core": "32768", "conntrack-min": "131072", "conntrack-tcp-timeout-established": "24h0m0s",
@@ -47,7 +49,8 @@ var kubeProxyFlags = map[string]string{
 	"conntrack-udp-timeout-stream": "0s",
 
 	"logging-format": "text", "log-flush-frequency": "5s", "v": "0", "vmodule": "", "log-text-split-stream": "false",
-	"log-text-info-buffer-size": "0", "log-json-split-stream": "false", "log-json-info-buffer-size": "0", "boot-id-file": "/proc/sys/kernel/random/boot_id",
+	"log-text-info-buffer-size": "0", "log-json-split-stream": "false", "log-json-info-buffer-size": "0",
+	"boot-id-file":    "/proc/sys/kernel/random/boot_id",
 	"machine-id-file": "/etc/machine-id,/var/lib/dbus/machine-id",
 }
 
@@ -96,30 +99,52 @@ func TestFlagsBecomeTheConfiguration(t *testing.T) {
 		got  func(S) any
 		want any
 	}{
-		"nothing is said":                          {nil, func(s S) any { return s.Mode }, v1alpha2.ProxyMode("")},
-		"a mode":                                   {[]string{"--proxy-mode=nftables"}, func(s S) any { return s.Mode }, v1alpha2.ProxyModeNFTables},
-		"underscores":                              {[]string{"--proxy_mode=nftables"}, func(s S) any { return s.Mode }, v1alpha2.ProxyModeNFTables},
-		"the node's name is trimmed and lower":     {[]string{"--hostname-override= Node-1 "}, func(s S) any { return s.HostnameOverride }, "node-1"},
-		"two pod CIDRs":                            {[]string{"--cluster-cidr=10.0.0.0/8,fd00::/8"}, func(s S) any { return s.DetectLocal.ClusterCIDRs }, []string{"10.0.0.0/8", "fd00::/8"}},
-		"the primary IP":                           {[]string{"--bind-address=192.0.2.1"}, func(s S) any { return s.NodeIPOverride }, []string{"192.0.2.1"}},
-		"no primary IP":                            {[]string{"--bind-address=::"}, func(s S) any { return s.NodeIPOverride }, []string(nil)},
-		"iptables periods count for nftables":      {[]string{"--proxy-mode=nftables", "--iptables-sync-period=7s"}, func(s S) any { return s.SyncPeriod.Duration }, 7 * time.Second},
-		"and for no mode":                          {[]string{"--iptables-min-sync-period=3s"}, func(s S) any { return s.MinSyncPeriod.Duration }, 3 * time.Second},
-		"no least period":                          {[]string{"--iptables-min-sync-period=0"}, func(s S) any { return s.MinSyncPeriod.Duration }, time.Duration(0)},
-		"ipvs periods count for ipvs":              {[]string{"--proxy-mode=ipvs", "--ipvs-sync-period=9s", "--iptables-sync-period=7s"}, func(s S) any { return s.SyncPeriod.Duration }, 9 * time.Second},
-		"and not for nftables":                     {[]string{"--proxy-mode=nftables", "--ipvs-sync-period=9s"}, func(s S) any { return s.SyncPeriod.Duration }, 30 * time.Second},
-		"masquerade all in nftables":               {[]string{"--proxy-mode=nftables", "--masquerade-all"}, func(s S) any { return s.Linux.MasqueradeAll }, true},
-		"masquerade all in no mode":                {[]string{"--masquerade-all"}, func(s S) any { return s.Linux.MasqueradeAll }, true},
-		"the default port is added":                {[]string{"--healthz-bind-address=192.0.2.1"}, func(s S) any { return s.HealthzBindAddress }, "192.0.2.1:10256"},
-		"another port is added":                    {[]string{"--metrics-bind-address=::1", "--metrics-port=9"}, func(s S) any { return s.MetricsBindAddress }, "[::1]:9"},
-		"a port is there already":                  {[]string{"--healthz-bind-address=[::]:7", "--healthz-port=9"}, func(s S) any { return s.HealthzBindAddress }, "[::]:7"},
-		"health on no port":                        {[]string{"--healthz-port=0"}, func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{true, false}},
-		"metrics on no address":                    {[]string{"--metrics-bind-address="}, func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{false, true}},
-		"verbosity":                                {[]string{"-v=4"}, func(s S) any { return int(s.Logging.Verbosity) }, 4},
-		"feature gates":                            {[]string{"--feature-gates=AllowServiceExternalIPs=false"}, func(s S) any { return s.FeatureGates }, map[string]bool{"AllowServiceExternalIPs": false}},
+		"nothing is said": {nil, func(s S) any { return s.Mode }, v1alpha2.ProxyMode("")},
+		"a mode": {[]string{"--proxy-mode=nftables"}, func(s S) any { return s.Mode },
+			v1alpha2.ProxyModeNFTables},
+		"underscores": {[]string{"--proxy_mode=nftables"}, func(s S) any { return s.Mode },
+			v1alpha2.ProxyModeNFTables},
+		"the node's name is trimmed and lower": {[]string{"--hostname-override= Node-1 "},
+			func(s S) any { return s.HostnameOverride }, "node-1"},
+		"two pod CIDRs": {[]string{"--cluster-cidr=10.0.0.0/8,fd00::/8"},
+			func(s S) any { return s.DetectLocal.ClusterCIDRs }, []string{"10.0.0.0/8", "fd00::/8"}},
+		"the primary IP": {[]string{"--bind-address=192.0.2.1"},
+			func(s S) any { return s.NodeIPOverride }, []string{"192.0.2.1"}},
+		"no primary IP": {[]string{"--bind-address=::"},
+			func(s S) any { return s.NodeIPOverride }, []string(nil)},
+		"iptables periods count for nftables": {[]string{"--proxy-mode=nftables", "--iptables-sync-period=7s"},
+			func(s S) any { return s.SyncPeriod.Duration }, 7 * time.Second},
+		"and for no mode": {[]string{"--iptables-min-sync-period=3s"},
+			func(s S) any { return s.MinSyncPeriod.Duration }, 3 * time.Second},
+		"no least period": {[]string{"--iptables-min-sync-period=0"},
+			func(s S) any { return s.MinSyncPeriod.Duration }, time.Duration(0)},
+		"ipvs periods count for ipvs": {[]string{"--proxy-mode=ipvs", "--ipvs-sync-period=9s",
+			"--iptables-sync-period=7s"}, func(s S) any { return s.SyncPeriod.Duration }, 9 * time.Second},
+		"and not for nftables": {[]string{"--proxy-mode=nftables", "--ipvs-sync-period=9s"},
+			func(s S) any { return s.SyncPeriod.Duration }, 30 * time.Second},
+		"masquerade all in nftables": {[]string{"--proxy-mode=nftables", "--masquerade-all"},
+			func(s S) any { return s.Linux.MasqueradeAll }, true},
+		"masquerade all in no mode": {[]string{"--masquerade-all"},
+			func(s S) any { return s.Linux.MasqueradeAll }, true},
+		"the default port is added": {[]string{"--healthz-bind-address=192.0.2.1"},
+			func(s S) any { return s.HealthzBindAddress }, "192.0.2.1:10256"},
+		"another port is added": {[]string{"--metrics-bind-address=::1", "--metrics-port=9"},
+			func(s S) any { return s.MetricsBindAddress }, "[::1]:9"},
+		"a port is there already": {[]string{"--healthz-bind-address=[::]:7", "--healthz-port=9"},
+			func(s S) any { return s.HealthzBindAddress }, "[::]:7"},
+		"health on no port": {[]string{"--healthz-port=0"},
+			func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{true, false}},
+		"metrics on no address": {[]string{"--metrics-bind-address="},
+			func(s S) any { return []bool{s.noHealthz, s.noMetrics} }, []bool{false, true}},
+		"verbosity": {[]string{"-v=4"},
+			func(s S) any { return int(s.Logging.Verbosity) }, 4},
+		"feature gates": {[]string{"--feature-gates=AllowServiceExternalIPs=false"},
+			func(s S) any { return s.FeatureGates }, map[string]bool{"AllowServiceExternalIPs": false}},
 		"failing to bind is not an end by default": {nil, func(s S) any { return *s.BindAddressHardFail }, false},
-		"master":    {[]string{"--master=https://a:1"}, func(s S) any { return s.master }, "https://a:1"},
-		"conntrack": {[]string{"--conntrack-max-per-core=0", "--conntrack-udp-timeout=9s"}, func(s S) any { return []any{*s.Linux.Conntrack.MaxPerCore, s.Linux.Conntrack.UDPTimeout.Duration} }, []any{int32(0), 9 * time.Second}},
+		"master": {[]string{"--master=https://a:1"}, func(s S) any { return s.master }, "https://a:1"},
+		"conntrack": {[]string{"--conntrack-max-per-core=0", "--conntrack-udp-timeout=9s"},
+			func(s S) any { return []any{*s.Linux.Conntrack.MaxPerCore, s.Linux.Conntrack.UDPTimeout.Duration} },
+			[]any{int32(0), 9 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			needModeOf(t, tc.args)
@@ -205,7 +230,8 @@ func TestLoggingOptionsThatNeedAFeatureGate(t *testing.T) {
 
 func TestLoggingInJSON(t *testing.T) {
 	assert.NoError(t, startsLogging(t, "--logging-format=json"))
-	assert.NoError(t, startsLogging(t, "--config="+writeFile(t, kubeadmFile[:strings.Index(kubeadmFile, "logging:")]+"logging: {format: json}\n")))
+	assert.NoError(t, startsLogging(t,
+		"--config="+writeFile(t, kubeadmFile[:strings.Index(kubeadmFile, "logging:")]+"logging: {format: json}\n")))
 	assert.ErrorContains(t, startsLogging(t, "--logging-format=xml"), "Unsupported log format")
 }
 
@@ -225,7 +251,8 @@ mode: ""
 `
 
 func TestWithAFileOnlySomeFlagsCount(t *testing.T) {
-	s, warnings, err := fromArgs(t, "--config="+writeFile(t, kubeadmFile), "--hostname-override=From-The-Flag", "--master=https://a:1",
+	s, warnings, err := fromArgs(t, "--config="+writeFile(t, kubeadmFile), "--hostname-override=From-The-Flag",
+		"--master=https://a:1",
 		"--proxy-mode=ipvs", "--cluster-cidr=10.0.0.0/8", "--metrics-port=0", "-v=6")
 	require.NoError(t, err)
 	assert.Equal(t, "from-the-flag", s.HostnameOverride)
@@ -254,7 +281,8 @@ func TestAMalformedFileIsRefusedByItsName(t *testing.T) {
 
 func TestWriteConfigTo(t *testing.T) {
 	for name, args := range map[string][]string{
-		"from flags":  {"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16", "--bind-address=192.0.2.1", "--masquerade-all", "--kubeconfig=/k"},
+		"from flags": {"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16", "--bind-address=192.0.2.1",
+			"--masquerade-all", "--kubeconfig=/k"},
 		"from a file": {"--config=" + writeFile(t, kubeadmFile), "--hostname-override=n2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +303,8 @@ func TestWriteConfigTo(t *testing.T) {
 			assert.Equal(t, want.KubeProxyConfiguration, read.KubeProxyConfiguration)
 		})
 	}
-	assert.ErrorContains(t, newRig(t).run("--write-config-to=/nowhere/x.yaml"), "--write-config-to: open /nowhere/x.yaml")
+	assert.ErrorContains(t, newRig(t).run("--write-config-to=/nowhere/x.yaml"),
+		"--write-config-to: open /nowhere/x.yaml")
 }
 
 func TestWhatWriteConfigToCannotWriteIsNamed(t *testing.T) {

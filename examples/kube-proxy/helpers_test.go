@@ -146,7 +146,8 @@ func (r *rig) start(t *testing.T, args ...string) (stop func() error) {
 	return stop
 }
 
-// watches tells when a resource is being watched: the fake clientset loses changes that come between a list and its watch.
+// watches tells when a resource is being watched: the fake clientset loses changes that come between a list and its
+// watch.
 func (r *rig) watches(resource string) <-chan struct{} {
 	watching := make(chan struct{}, 1)
 	r.client.PrependWatchReactor(resource, func(action clienttesting.Action) (bool, apiwatch.Interface, error) {

@@ -33,7 +33,8 @@ func TestPacketsReachAPod(t *testing.T) {
 		kube.Node("n1").InternalIP("10.244.1.1", "fd00:244:1::1").Build(),
 		kube.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http", 80).Build(),
 		kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.5").OnNode("n1").Build(),
-		kube.EndpointSlice("default/web").Name("web-6").AddressType(discoveryv1.AddressTypeIPv6).Port("http", 8080).Endpoint("fd00:244:1::5").OnNode("n1").Build(),
+		kube.EndpointSlice("default/web").Name("web-6").AddressType(discoveryv1.AddressTypeIPv6).Port("http",
+			8080).Endpoint("fd00:244:1::5").OnNode("n1").Build(),
 	)
 	kernel := &notifyingKernel{applied: make(chan struct{}, 1)}
 	node.Do(func() (err error) {
@@ -43,7 +44,8 @@ func TestPacketsReachAPod(t *testing.T) {
 	defer kernel.Close()
 	r.nftables, r.flows, r.host = kernel, &conntrack.Kernel{NetNS: node.FD()}, &nodeaddr.System{NetNS: node.FD()}
 
-	stop := r.start(t, "--proxy-mode=nftables", "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16,fd00:244::/32")
+	stop := r.start(t, "--proxy-mode=nftables", "--iptables-min-sync-period=0",
+		"--cluster-cidr=10.244.0.0/16,fd00:244::/32")
 	services := []string{"10.96.0.10:80", "[fd00:96::10]:80"}
 	for _, service := range services {
 		for {
@@ -92,7 +94,8 @@ func (k *notifyingKernel) Apply(ctx context.Context, tx *dataplane.Transaction) 
 // join connects a node with a pod. What the node has no other route for goes to the pod, too, which drops it.
 func join(node, pod *testns.Namespace) {
 	node.Do(func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.FD())}
+		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0",
+			PeerNamespace: netlink.NsFd(pod.FD())}
 		veth.Name = "eth0"
 		return netlink.LinkAdd(veth)
 	})
@@ -108,7 +111,8 @@ func join(node, pod *testns.Namespace) {
 			errs := []error{netlink.LinkSetUp(link)}
 			for _, a := range addresses {
 				prefix := netip.MustParsePrefix(a)
-				ipnet := &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+				ipnet := &net.IPNet{IP: prefix.Addr().AsSlice(),
+					Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 				errs = append(errs, netlink.AddrAdd(link, &netlink.Addr{IPNet: ipnet, Flags: 0x02 /* IFA_F_NODAD */}))
 			}
 			return errors.Join(errs...)
@@ -147,7 +151,8 @@ func answer(t *testing.T, ns *testns.Namespace, address, text string) {
 	})
 }
 
-// ask connects to an address from a namespace and returns what is said there. It gives up if nobody answers for so long.
+// ask connects to an address from a namespace and returns what is said there. It gives up if nobody answers for so
+// long.
 func ask(ns *testns.Namespace, address string, patience time.Duration) (text string, err error) {
 	ns.Do(func() error {
 		var conn net.Conn

@@ -85,8 +85,8 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// initOnly does what --init-only asks for: it sets all kernel parameters that the configuration asks for. The error joins one for
-// each that is not as it should be; the others are set.
+// initOnly does what --init-only asks for: it sets all kernel parameters that the configuration asks for. The error
+// joins one for each that is not as it should be; the others are set.
 func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
 	err := m.setConntrack(ctx, c)
 	if c.Mode == v1alpha2.ProxyModeIPVS {
@@ -95,12 +95,13 @@ func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfigurati
 	if !servesLocalhost(c) {
 		return err
 	}
-	// Otherwise the backend does this, once there are rules that keep others out. What cannot wait for them relies on the kubelet's
-	// chain KUBE-FIREWALL, as with kube-proxy.
+	// Otherwise the backend does this, once there are rules that keep others out. What cannot wait for them relies on
+	// the kubelet's chain KUBE-FIREWALL, as with kube-proxy.
 	const name = "net/ipv4/conf/all/route_localnet"
 	changed, failed := m.root.SetInt(name, 1)
 	if changed && failed == nil {
-		klog.FromContext(ctx).Info("Set a kernel parameter, so that node ports can be served on 127.0.0.1", "name", name, "value", 1)
+		klog.FromContext(ctx).Info("Set a kernel parameter, so that node ports can be served on 127.0.0.1",
+			"name", name, "value", 1)
 	}
 	return errors.Join(err, failed)
 }

@@ -38,8 +38,8 @@ type manifest struct {
 	daemons appsv1.DaemonSet
 }
 
-// The manifest for Windows nodes has no unknown fields, fits together with manifest.yaml and with the program, and asks for
-// what HNS needs.
+// The manifest for Windows nodes has no unknown fields, fits together with manifest.yaml and with the program, and asks
+// for what HNS needs.
 func TestTheManifestForWindows(t *testing.T) {
 	data, err := os.ReadFile("manifest-windows.yaml")
 	require.NoError(t, err)
@@ -139,13 +139,15 @@ func TestTheManifestBehindABrain(t *testing.T) {
 	}
 }
 
-// readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there twice.
+// readManifest reads manifest.yaml, and fails the test for a field that is unknown or a kind that is missing or there
+// twice.
 func readManifest(t *testing.T) *manifest {
 	data, err := os.ReadFile("manifest.yaml")
 	require.NoError(t, err)
 	var m manifest
 	kinds := map[string]any{
-		"ClusterRole": &m.role, "ClusterRoleBinding": &m.binding, "ServiceAccount": &m.account, "ConfigMap": &m.config, "DaemonSet": &m.daemons,
+		"ClusterRole": &m.role, "ClusterRoleBinding": &m.binding, "ServiceAccount": &m.account, "ConfigMap": &m.config,
+		"DaemonSet": &m.daemons,
 	}
 	for r := yamlreader.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data))); ; {
 		doc := make([]byte, 1<<20)
@@ -168,7 +170,8 @@ func TestTheManifestFitsTogether(t *testing.T) {
 	needModesOfLinux(t)
 	m := readManifest(t)
 	assert.Equal(t, m.role.Name, m.binding.RoleRef.Name)
-	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: m.account.Namespace}}, m.binding.Subjects)
+	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: m.account.Name, Namespace: m.account.Namespace}},
+		m.binding.Subjects)
 	pod := m.daemons.Spec.Template
 	assert.Equal(t, m.account.Name, pod.Spec.ServiceAccountName)
 	assert.Equal(t, m.daemons.Spec.Selector.MatchLabels, pod.Labels)
@@ -192,7 +195,8 @@ func TestTheManifestFitsTogether(t *testing.T) {
 	}
 }
 
-// TestTheContainerMayDoWhatItNeedsTo: iptables-legacy needs more than NET_ADMIN, be it only to see that it has no rules.
+// TestTheContainerMayDoWhatItNeedsTo: iptables-legacy needs more than NET_ADMIN, be it only to see that it has no
+// rules.
 func TestTheContainerMayDoWhatItNeedsTo(t *testing.T) {
 	pod := readManifest(t).daemons.Spec.Template.Spec
 	c := pod.Containers[0]
@@ -214,7 +218,8 @@ func TestTheContainerMayDoWhatItNeedsTo(t *testing.T) {
 	t.Error("the lock of iptables-legacy is not the host's")
 }
 
-// TestTheClusterRoleIsExactlyWhatIsAskedFor: one permission less, and the program does not work; one more is one too many.
+// TestTheClusterRoleIsExactlyWhatIsAskedFor: one permission less, and the program does not work; one more is one too
+// many.
 func TestTheClusterRoleIsExactlyWhatIsAskedFor(t *testing.T) {
 	granted := sets.New[string]()
 	for _, rule := range readManifest(t).role.Rules {

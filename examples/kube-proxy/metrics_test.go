@@ -17,18 +17,22 @@ func TestTheMetricsOfTheModeAreServed(t *testing.T) {
 	}{
 		"nftables": {
 			func(r *rig, t *testing.T) { r.waitFor(t, tableIPv4, contains("10.244.1.5")) },
-			[]string{`nftables_sync_failures_total{ip_family="IPv6"} 0`, `nftables_cleanup_failures_total{ip_family="IPv6"} 0`},
+			[]string{`nftables_sync_failures_total{ip_family="IPv6"} 0`,
+				`nftables_cleanup_failures_total{ip_family="IPv6"} 0`},
 		},
 		"iptables": {
 			func(r *rig, t *testing.T) { r.waitForIPTables(t, r.iptables[0], contains("10.244.1.5")) },
-			[]string{`iptables_restore_failures_total{ip_family="IPv6"} 0`, `iptables_partial_restore_failures_total{ip_family="IPv6"} 0`,
+			[]string{`iptables_restore_failures_total{ip_family="IPv6"} 0`,
+				`iptables_partial_restore_failures_total{ip_family="IPv6"} 0`,
 				`iptables_total{ip_family="IPv4",table="nat"} `, `iptables_last{ip_family="IPv4",table="filter"} `},
 		},
 		"ipvs": {
 			func(r *rig, t *testing.T) {
-				require.Eventually(t, func() bool { return strings.Contains(r.ipvs.Dump(), "10.244.1.5") }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(r.ipvs.Dump(), "10.244.1.5") }, time.Minute,
+					time.Millisecond)
 			},
-			[]string{`nftables_sync_failures_total{ip_family="IPv6"} 0`, `ipvs_request_failures_total{ip_family="IPv4"} 0`,
+			[]string{`nftables_sync_failures_total{ip_family="IPv6"} 0`,
+				`ipvs_request_failures_total{ip_family="IPv4"} 0`,
 				`ipvs_virtual_servers{ip_family="IPv4"} `},
 		},
 	} {

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
+func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
+	o backendOptions) (backend, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err
@@ -60,8 +61,9 @@ func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
 	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
 }
 
-// iptablesInUse returns where there may be something to clean up, in both variants: the node may have switched from one to the
-// other. The error is about what cannot be looked into; the rest is returned all the same. Call done in any case.
+// iptablesInUse returns where there may be something to clean up, in both variants: the node may have switched from one
+// to the other. The error is about what cannot be looked into; the rest is returned all the same. Call done in any
+// case.
 func (m *machine) iptablesInUse(ctx context.Context) (found []dataplane.Interface, done func(), err error) {
 	if m.iptables != nil {
 		return m.iptables, func() {}, nil
@@ -84,12 +86,14 @@ func cleanUpIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has chains of that
-// prefix, too; and KUBE-MARK-MASQ stays, because other programs jump to it.
+// upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
+// chains of that prefix, too; and KUBE-MARK-MASQ stays, because other programs jump to it.
 func upstreamChain(name string) bool {
 	switch name {
-	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
-		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER":
+	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD",
+		"KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
+		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER",
+		"KUBE-IPVS-OUT-FILTER":
 		return true
 	}
 	for _, prefix := range []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"} {
@@ -107,7 +111,8 @@ func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
 	for _, d := range found {
 		for _, table := range []dataplane.Table{dataplane.NAT, dataplane.Filter, dataplane.Mangle} {
 			if err := removeUpstreamChains(ctx, d, table); err != nil {
-				errs = append(errs, fmt.Errorf("%v, iptables-%s, table %s: %w", d.Features().Family, d.Features().Variant, table, err))
+				errs = append(errs, fmt.Errorf("%v, iptables-%s, table %s: %w", d.Features().Family,
+					d.Features().Variant, table, err))
 			}
 		}
 	}

@@ -27,7 +27,8 @@ func installOnly(t *testing.T, programs, broken []string) {
 		require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
 	}
 	for _, name := range broken {
-		script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = --version ] && { echo '%s v1.8.9 (legacy)'; exit 0; }\necho 'Cannot initialize: Permission denied' >&2\nexit 1\n", name)
+		script := fmt.Sprintf(
+			"#!/bin/sh\n[ \"$1\" = --version ] && { echo '%s v1.8.9 (legacy)'; exit 0; }\necho 'Cannot initialize: Permission denied' >&2\nexit 1\n", name)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}
 	t.Setenv("PATH", dir)
@@ -47,8 +48,10 @@ func TestWhatCannotBeLookedIntoKeepsNothingElseFromBeingCleanedUp(t *testing.T) 
 		return string(out)
 	}
 	node.Do(func() error {
-		for _, args := range [][]string{{"-N", "KUBE-SERVICES"}, {"-A", "PREROUTING", "-j", "KUBE-SERVICES"}, {"-N", "OTHER"}} {
-			if out, err := exec.CommandContext(t.Context(), "iptables-nft", append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
+		for _, args := range [][]string{{"-N", "KUBE-SERVICES"}, {"-A", "PREROUTING", "-j", "KUBE-SERVICES"},
+			{"-N", "OTHER"}} {
+			if out, err := exec.CommandContext(t.Context(), "iptables-nft",
+				append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("%v: %w: %s", args, err, out)
 			}
 		}

@@ -59,12 +59,14 @@ func (r *rig) addUpstreamChains(t *testing.T) {
 					{Name: "KUBE-SERVICES", Rules: []string{"-p tcp -m tcp --dport 80 -j KUBE-SVC-ABC"}},
 					{Name: "KUBE-KUBELET-CANARY"},
 				},
-				Insert: []dataplane.BuiltinRule{{Chain: "PREROUTING", Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}},
+				Insert: []dataplane.BuiltinRule{{Chain: "PREROUTING",
+					Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}},
 			},
 			{
 				Table:  dataplane.Filter,
 				Chains: []dataplane.Chain{{Name: "KUBE-FIREWALL"}, {Name: "KUBE-FORWARD"}},
-				Insert: []dataplane.BuiltinRule{{Chain: "INPUT", Rule: "-j KUBE-FIREWALL"}, {Chain: "FORWARD", Rule: "-j KUBE-FORWARD"}},
+				Insert: []dataplane.BuiltinRule{{Chain: "INPUT", Rule: "-j KUBE-FIREWALL"},
+					{Chain: "FORWARD", Rule: "-j KUBE-FORWARD"}},
 			},
 		}}))
 	}
@@ -86,7 +88,8 @@ func TestWithoutAModeItIsIPTables(t *testing.T) {
 	} {
 		assert.Contains(t, dump, want)
 	}
-	assert.Equal(t, "1", r.file(t, "proc/sys/net/ipv4/conf/all/route_localnet"), "node ports on 127.0.0.1 are the default of the flags")
+	assert.Equal(t, "1", r.file(t, "proc/sys/net/ipv4/conf/all/route_localnet"),
+		"node ports on 127.0.0.1 are the default of the flags")
 	assert.Empty(t, r.nft.Dump(tableIPv4))
 }
 
@@ -107,11 +110,13 @@ func TestWithoutIPTablesOfAFamily(t *testing.T) {
 		assert.Contains(t, r.logged(), `"families"="[IPv4]"`)
 	})
 	t.Run("it is an error if both are required", func(t *testing.T) {
-		err := rigWith(newIPTables()[0]).run("--config=" + writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nmode: iptables\nipFamilyPolicy: RequireDualStack\n"))
+		err := rigWith(newIPTables()[0]).run("--config=" +
+			writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nmode: iptables\nipFamilyPolicy: RequireDualStack\n"))
 		assert.EqualError(t, err, "ipFamilyPolicy is RequireDualStack: "+missing)
 	})
 	t.Run("it is an error if it is the primary one", func(t *testing.T) {
-		assert.ErrorContains(t, rigWith(newIPTables()[1]).run("--proxy-mode=iptables"), "no support for the primary IP family, IPv4")
+		assert.ErrorContains(t, rigWith(newIPTables()[1]).run("--proxy-mode=iptables"),
+			"no support for the primary IP family, IPv4")
 	})
 	t.Run("it does not matter in mode nftables", func(t *testing.T) {
 		r := rigWith(newIPTables()[0])
@@ -134,7 +139,8 @@ func TestASwitchOfModesRemovesWhatTheOthersLeft(t *testing.T) {
 				"nftables": func(ok func(string) bool) { r.waitFor(t, tableIPv4, ok) },
 				"iptables": func(ok func(string) bool) { r.waitForIPTables(t, r.iptables[0], ok) },
 			}
-			endpoint, gone := contains("10.244.1.5"), func(dump string) bool { return !strings.Contains(dump, "10.244.1.5") }
+			endpoint, gone := contains("10.244.1.5"),
+				func(dump string) bool { return !strings.Contains(dump, "10.244.1.5") }
 			stop := r.start(t, "--iptables-min-sync-period=0", "--proxy-mode="+tc.from)
 			inForce[tc.from](endpoint)
 			require.NoError(t, stop())

@@ -24,7 +24,8 @@ func TestModeIPVSServesAndSetsParameters(t *testing.T) {
 	r.waitFor(t, beside, contains("10.96.0.10 . tcp . 80"))
 	require.Eventually(t, func() bool { return r.ipvs.HasLink() }, 10*time.Second, time.Millisecond)
 	require.NoError(t, stop())
-	assert.Contains(t, r.machine.ipvs.(*ipvsdataplane.Fake).Dump(), "server 10.96.0.10:80/TCP wrr\n  to 10.244.1.5:8080 weight 1\n")
+	assert.Contains(t, r.machine.ipvs.(*ipvsdataplane.Fake).Dump(),
+		"server 10.96.0.10:80/TCP wrr\n  to 10.244.1.5:8080 weight 1\n")
 	assert.Equal(t, ipvsdataplane.Timeouts{UDP: time.Minute}, r.ipvs.Timeouts())
 	assert.Equal(t, "1", r.file(t, "proc/sys/net/ipv4/vs/conntrack"))
 	assert.Equal(t, "2", r.file(t, "proc/sys/net/ipv4/conf/all/arp_announce"))

@@ -45,7 +45,8 @@ func (m *machine) theHNS() (dataplane.Interface, error) {
 	return dataplane.NewHNS()
 }
 
-func startKernelspace(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
+func startKernelspace(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
+	o backendOptions) (backend, error) {
 	options, err := kernelspaceOptions(c, o, m)
 	if err != nil {
 		return nil, err
@@ -98,8 +99,9 @@ func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m 
 func networkName(c *v1alpha2.KubeProxyConfiguration) (string, error) {
 	name := cmp.Or(c.Winkernel.NetworkName, os.Getenv(networkVariable))
 	if name == "" {
-		return "", errors.New("winkernel.networkName: the name of the HNS network is neither there nor in the environment " +
-			"variable " + networkVariable)
+		return "", errors.New(
+			"winkernel.networkName: the name of the HNS network is neither there nor in the environment " +
+				"variable " + networkVariable)
 	}
 	return name, nil
 }

@@ -8,7 +8,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error) {
+func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
+	o backendOptions) (backend, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {
 		return nil, err

@@ -43,12 +43,14 @@ type backend interface {
 	Close() error
 }
 
-// chooseMode returns the mode that a configuration asks for, and writes it there if it leaves the choice to the program.
+// chooseMode returns the mode that a configuration asks for, and writes it there if it leaves the choice to the
+// program.
 func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode, error) {
 	if c.Mode == "" {
 		c.Mode = modes[0].name
 		if c.Mode == v1alpha2.ProxyModeIPTables {
-			klog.FromContext(ctx).Info("No proxy mode is configured; nftables is the faster one where the kernel has it",
+			klog.FromContext(ctx).Info(
+				"No proxy mode is configured; nftables is the faster one where the kernel has it",
 				"mode", c.Mode)
 		}
 	}
@@ -66,7 +68,8 @@ func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode,
 	return nil, fmt.Errorf("proxy mode %q is not there yet; there is: %s", c.Mode, strings.Join(names, ", "))
 }
 
-// families returns the IP families that the mode can serve on this machine, and what is wrong with others that the kernel has.
+// families returns the IP families that the mode can serve on this machine, and what is wrong with others that the
+// kernel has.
 func (current *mode) families(ctx context.Context, m *machine) (families []model.Family, missing error) {
 	for _, f := range m.families() {
 		var err error
@@ -74,7 +77,8 @@ func (current *mode) families(ctx context.Context, m *machine) (families []model
 			err = current.usable(ctx, f, m)
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The kernel has an IP family that this mode cannot serve here", "mode", current.name, "family", f)
+			klog.FromContext(ctx).Error(err, "The kernel has an IP family that this mode cannot serve here",
+				"mode", current.name, "family", f)
 			missing = errors.Join(missing, err)
 			continue
 		}
@@ -94,7 +98,8 @@ func cleanUpAll(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// cleanUpOthers removes what a switch of modes, or from Kubernetes' own kube-proxy, has left (S50). It does what it can.
+// cleanUpOthers removes what a switch of modes, or from Kubernetes' own kube-proxy, has left (S50). It does what it
+// can.
 func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 	var errs []error
 	for _, mode := range modes {
@@ -104,7 +109,8 @@ func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 			}
 		}
 		if err := mode.cleanUpUpstream(ctx, m); err != nil {
-			errs = append(errs, fmt.Errorf("rules of Kubernetes' own kube-proxy in mode %s may be left: %w", mode.name, err))
+			errs = append(errs, fmt.Errorf("rules of Kubernetes' own kube-proxy in mode %s may be left: %w", mode.name,
+				err))
 		}
 	}
 	return errors.Join(errs...)

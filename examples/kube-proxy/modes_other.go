@@ -6,8 +6,10 @@ import "sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 
 // modes are those that there are, the default first: it is kube-proxy's on Linux.
 var modes = []mode{
-	{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables, cleanUpUpstream: cleanUpUpstreamIPTables},
-	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables, cleanUpUpstream: cleanUpUpstreamNFTables},
+	{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables,
+		cleanUpUpstream: cleanUpUpstreamIPTables},
+	{name: v1alpha2.ProxyModeNFTables, start: startNFTables, cleanUp: cleanUpNFTables,
+		cleanUpUpstream: cleanUpUpstreamNFTables},
 	// After iptables: what upstream's mode ipvs has left in iptables refers to its ipsets.
 	{name: v1alpha2.ProxyModeIPVS, start: startIPVS, cleanUp: cleanUpIPVS, cleanUpUpstream: cleanUpUpstreamIPVS},
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arguments are those that tests usually start the program with: without pauses, and in a mode of this operating system.
+// arguments are those that tests usually start the program with: without pauses, and in a mode of this operating
+// system.
 var arguments = append(ownMode(), "--iptables-min-sync-period=0", "--cluster-cidr=10.244.0.0/16")
 
 func ownMode() []string {
@@ -54,7 +55,8 @@ func needModesOfLinux(t *testing.T) {
 func needModeOf(t *testing.T, args []string) {
 	t.Helper()
 	for _, arg := range args {
-		if mode, ok := strings.CutPrefix(strings.ReplaceAll(arg, "_", "-"), "--proxy-mode="); ok && mode != "kernelspace" {
+		if mode, ok := strings.CutPrefix(strings.ReplaceAll(arg, "_", "-"), "--proxy-mode="); ok &&
+			mode != "kernelspace" {
 			needModesOfLinux(t)
 		}
 	}

@@ -73,6 +73,7 @@ func TestNodeIPsAreInOrder(t *testing.T) {
 		{Type: corev1.NodeInternalIP, Address: "wrong"},
 		{Type: corev1.NodeInternalIP, Address: "192.0.2.001"},
 	}
-	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.3")}
+	want := []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1"),
+		netip.MustParseAddr("192.0.2.3")}
 	assert.Equal(t, want, nodeIPs(node))
 }

@@ -20,7 +20,8 @@ func TestThePageIsServedOnRequest(t *testing.T) {
 	for _, mode := range []string{"nftables", "iptables"} {
 		t.Run(mode, func(t *testing.T) {
 			r := newRig(t, cluster()...)
-			stop := r.start(t, "--proxy-mode="+mode, "--page", "--cluster-cidr=10.244.0.0/16", "--iptables-min-sync-period=0")
+			stop := r.start(t, "--proxy-mode="+mode, "--page", "--cluster-cidr=10.244.0.0/16",
+				"--iptables-min-sync-period=0")
 			at := r.url(t, "127.0.0.1:10249") + "/page/"
 			var shown page.Service
 			require.Eventually(t, func() bool {
@@ -58,13 +59,16 @@ func TestThereIsNoPageUnlessItIsAskedFor(t *testing.T) {
 
 func TestThePageIsForThisMachineAlone(t *testing.T) {
 	for _, args := range []string{
-		"--page --metrics-bind-address=0.0.0.0:10249", "--page --metrics-bind-address=192.0.2.1", "--page --metrics-bind-address=",
+		"--page --metrics-bind-address=0.0.0.0:10249", "--page --metrics-bind-address=192.0.2.1",
+		"--page --metrics-bind-address=",
 		"--page --metrics-port=0",
 	} {
 		r := newRig(t)
-		assert.ErrorContains(t, r.run(strings.Fields(args)...), "--page: the metrics have to be served on a loopback address", args)
+		assert.ErrorContains(t, r.run(strings.Fields(args)...),
+			"--page: the metrics have to be served on a loopback address", args)
 	}
-	for _, args := range []string{"--page", "--page --metrics-bind-address=[::1]:80", "--page --metrics-bind-address=127.0.0.2"} {
+	for _, args := range []string{"--page", "--page --metrics-bind-address=[::1]:80",
+		"--page --metrics-bind-address=127.0.0.2"} {
 		s, _, err := fromArgs(t, strings.Fields(args)...)
 		require.NoError(t, err, args)
 		assert.True(t, s.page)

@@ -89,7 +89,8 @@ type proxy struct {
 	page     *page.Page // nil: none is asked for
 }
 
-// runProxy runs a proxy until asked ends or something fails that cannot be mended. All that it started has ended when it returns.
+// runProxy runs a proxy until asked ends or something fails that cannot be mended. All that it started has ended when
+// it returns.
 func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error {
 	hostname, err := m.hostname()
 	if err != nil {
@@ -124,7 +125,8 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 		health:   health.New(health.Options{Limit: 2 * s.SyncPeriod.Duration}),
 		registry: prometheus.NewRegistry(),
 	}
-	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
+	p.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
 
 	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
 	if client == nil {
@@ -158,7 +160,8 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	return err
 }
 
-// options finds out what has to be known of the node, and returns the options that this comes to. They have no sink yet.
+// options finds out what has to be known of the node, and returns the options that this comes to. They have no sink
+// yet.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 	if p.client == nil {
 		return p.fromBrain(ctx)
@@ -194,7 +197,8 @@ func (p *proxy) withNode(
 		return opts, err
 	}
 	logWarnings(ctx, append(warnings, more...))
-	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName, "families", fmt.Sprint(node.Families),
+	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName,
+		"families", fmt.Sprint(node.Families),
 		"primaryIP", node.IPs[node.Primary])
 	return opts, nil
 }
@@ -206,8 +210,8 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 
-	// Not before the configuration and the node have turned out to be right: these parameters are the whole machine's. In a
-	// container /proc/sys is often read-only, and somebody else has set what is needed.
+	// Not before the configuration and the node have turned out to be right: these parameters are the whole machine's.
+	// In a container /proc/sys is often read-only, and somebody else has set what is needed.
 	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
 		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
 	}
@@ -239,7 +243,8 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	})
 	p.registry.MustRegister(flows)
 	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
-		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName, Listen: p.machine.listen,
+		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName,
+		Listen: p.machine.listen,
 	})
 	opts.Sink = &sinks{
 		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
@@ -270,7 +275,8 @@ func (p *proxy) newPage() (*page.Page, error) {
 	}
 	return page.New(page.Options{Health: p.health, Config: func() oracle.Config {
 		c := oracle.Config{
-			NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary, LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
+			NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary,
+			LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
 		}
 		host, err := p.machine.host.Addresses()
 		for _, a := range host {

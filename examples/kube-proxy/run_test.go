@@ -50,7 +50,8 @@ func TestObjectsBecomeRulesThatStayInTheEnd(t *testing.T) {
 
 	<-watching
 	_, err := r.client.DiscoveryV1().EndpointSlices("default").Update(t.Context(),
-		kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.6").OnNode("n1").Build(), metav1.UpdateOptions{})
+		kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.6").OnNode("n1").Build(),
+		metav1.UpdateOptions{})
 	require.NoError(t, err)
 	r.waitFor(t, tableIPv4, func(dump string) bool {
 		return strings.Contains(dump, "10.244.1.6") && !strings.Contains(dump, "10.244.1.5")
@@ -110,7 +111,8 @@ func TestWithoutIPv6InTheKernelThereIsIPv4Only(t *testing.T) {
 	stop := r.start(t, arguments...)
 	r.waitFor(t, tableIPv4, contains("10.244.1.5"))
 	<-watching
-	require.NoError(t, r.client.Tracker().Delete(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "default", cluster()[3].(*discoveryv1.EndpointSlice).Name))
+	require.NoError(t, r.client.Tracker().Delete(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+		"default", cluster()[3].(*discoveryv1.EndpointSlice).Name))
 	r.waitFor(t, tableIPv4, func(dump string) bool { return !strings.Contains(dump, "10.244.1.5") })
 	_, body := get(t, r.url(t, "0.0.0.0:10256")+"/livez")
 	assert.Contains(t, body, "IPv4")
@@ -145,10 +147,12 @@ func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
+			r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface,
+				error) {
 				return nil, errors.New("no API server is needed")
 			}
-			require.NoError(t, r.run(append(tc.args, "--init-only", "--conntrack-udp-timeout=77s", "--oom-score-adj=5")...))
+			require.NoError(t, r.run(append(tc.args, "--init-only", "--conntrack-udp-timeout=77s",
+				"--oom-score-adj=5")...))
 			assert.Equal(t, "77", r.file(t, "proc/sys/net/netfilter/nf_conntrack_udp_timeout"))
 			assert.Equal(t, tc.localnet, r.file(t, routeLocalnet))
 			assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"), "it is of no use to a process that ends")
@@ -191,9 +195,11 @@ func TestAStartThatFailsLeavesTheMachineAsItWas(t *testing.T) {
 		client error
 		want   string
 	}{
-		"no client":                       {arguments, noClient, "no such kubeconfig"},
-		"no IPv6 where it is needed":      {append(arguments, "--bind-address=2001:db8::1"), nil, "no support for the primary IP family"},
-		"CIDRs of a family that is not":   {[]string{"--proxy-mode=nftables", "--cluster-cidr=fd00::/8"}, nil, "serves IPv4 only"},
+		"no client": {arguments, noClient, "no such kubeconfig"},
+		"no IPv6 where it is needed": {append(arguments, "--bind-address=2001:db8::1"), nil,
+			"no support for the primary IP family"},
+		"CIDRs of a family that is not": {[]string{"--proxy-mode=nftables", "--cluster-cidr=fd00::/8"}, nil,
+			"serves IPv4 only"},
 		"a mode that is not there":        {[]string{"--proxy-mode=kernelspace"}, nil, "kernelspace"},
 		"a flag that is wrong altogether": {[]string{"--cluster-cidr=x"}, nil, "must be a CIDR"},
 	} {
@@ -202,7 +208,8 @@ func TestAStartThatFailsLeavesTheMachineAsItWas(t *testing.T) {
 			_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
 			require.NoError(t, err)
 			if tc.client != nil {
-				r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface, error) {
+				r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface,
+					error) {
 					return nil, tc.client
 				}
 			}
@@ -291,7 +298,8 @@ func TestWhatIsServed(t *testing.T) {
 		_, body = get(t, metrics+"/metrics")
 		return strings.Contains(body, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")
 	}, time.Minute, time.Millisecond)
-	for _, name := range []string{"kubeproxy_sync_proxy_rules_duration_seconds", "kubeproxy_proxy_healthz_total", "go_goroutines", "process_open_fds"} {
+	for _, name := range []string{"kubeproxy_sync_proxy_rules_duration_seconds", "kubeproxy_proxy_healthz_total",
+		"go_goroutines", "process_open_fds"} {
 		assert.Contains(t, body, name)
 	}
 	_, body = get(t, metrics+"/configz")
@@ -306,7 +314,8 @@ func TestWhatIsServed(t *testing.T) {
 }
 
 func TestANodeThatIsAboutToGoIsNotEligible(t *testing.T) {
-	r := newRig(t, append(cluster()[1:], kube.Node("n1").InternalIP("192.0.2.1").Taint("ToBeDeletedByClusterAutoscaler").Build())...)
+	r := newRig(t, append(cluster()[1:],
+		kube.Node("n1").InternalIP("192.0.2.1").Taint("ToBeDeletedByClusterAutoscaler").Build())...)
 	r.start(t, arguments...)
 	r.waitServed(t)
 	code, _ := get(t, r.url(t, "0.0.0.0:10256")+"/healthz")
@@ -379,13 +388,15 @@ func TestStaleFlowsAreLookedFor(t *testing.T) {
 // flowTable is a conntrack.Table without flows that tells for which family it is asked.
 type flowTable chan model.Family
 
-func (f flowTable) DeleteUDP(_ context.Context, family model.Family, _ []conntrack.Selection, _ func(conntrack.Flow) bool) (int, error) {
+func (f flowTable) DeleteUDP(_ context.Context, family model.Family, _ []conntrack.Selection,
+	_ func(conntrack.Flow) bool) (int, error) {
 	f <- family
 	return 0, nil
 }
 
 func TestEventsAreWritten(t *testing.T) {
-	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).LoadBalancerIP("203.0.113.1").
+	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http",
+		80).NodePort(30081).LoadBalancerIP("203.0.113.1").
 		ExternalLocal().HealthCheckNodePort(30999).Build()
 	r := newRig(t, append(cluster(), service)...)
 	r.bound.fail = func(address string) error {
@@ -412,7 +423,8 @@ func TestEventsAreWritten(t *testing.T) {
 	for len(got) < len(want) {
 		select {
 		case e := <-written:
-			got[e.Reason] = e.Regarding.Kind + " " + e.Regarding.Name + " " + string(e.Regarding.UID) + " " + e.Type + " " + e.Action + " " + e.ReportingController
+			got[e.Reason] = e.Regarding.Kind + " " + e.Regarding.Name + " " + string(e.Regarding.UID) + " " + e.Type +
+				" " + e.Action + " " + e.ReportingController
 		case <-r.ended:
 			t.Fatal("events are missing: ", got, r.logged())
 		}
@@ -421,7 +433,8 @@ func TestEventsAreWritten(t *testing.T) {
 }
 
 func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
-	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).LoadBalancerIP("203.0.113.1").
+	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http",
+		80).NodePort(30081).LoadBalancerIP("203.0.113.1").
 		ExternalLocal().HealthCheckNodePort(30999).Build()
 	slice := kube.EndpointSlice("default/lb").Port("http", 8080).Endpoint("10.244.1.7").OnNode("n1").Build()
 	t.Run("the node's own by default", func(t *testing.T) {

@@ -29,8 +29,8 @@ func healthzHandler(p *health.Proxy) http.Handler {
 	return mux
 }
 
-// metricsHandler is what is served on metricsBindAddress (S39a), with the page if there is one. What /configz shows is of version v1alpha1, so that
-// programs that read that of kube-proxy understand it.
+// metricsHandler is what is served on metricsBindAddress (S39a), with the page if there is one. What /configz shows is
+// of version v1alpha1, so that programs that read that of kube-proxy understand it.
 func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer, p *page.Page) (http.Handler, error) {
 	old, _ := config.ToV1alpha1(c)
 	configz, err := json.Marshal(map[string]any{v1alpha2.GroupName: old})

@@ -72,11 +72,13 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 	return s, append(warnings, s.withoutEffectBesideServer()...), nil
 }
 
-// checkPage sees to it that the page is served to this machine alone: it shows all services to everybody who can reach it.
+// checkPage sees to it that the page is served to this machine alone: it shows all services to everybody who can reach
+// it.
 func (s *settings) checkPage() error {
 	address, err := netip.ParseAddrPort(s.MetricsBindAddress)
 	if s.page && (s.noMetrics || err != nil || !address.Addr().Unmap().IsLoopback()) {
-		return fmt.Errorf("--page: the metrics have to be served on a loopback address, not on %q", s.MetricsBindAddress)
+		return fmt.Errorf("--page: the metrics have to be served on a loopback address, not on %q",
+			s.MetricsBindAddress)
 	}
 	return nil
 }
@@ -100,7 +102,8 @@ func (f *flags) fromFile() (*v1alpha2.KubeProxyConfiguration, []config.Warning, 
 		if l := logging.Lookup(flag.Name); l != nil {
 			err = cmp.Or(err, l.Value.Set(flag.Value.String()))
 		} else if !slices.Contains(besideFile, flag.Name) {
-			warnings = append(warnings, config.Warning{Field: "--" + flag.Name, Message: "ignored, because there is a configuration file"})
+			warnings = append(warnings,
+				config.Warning{Field: "--" + flag.Name, Message: "ignored, because there is a configuration file"})
 		}
 	})
 	c.Logging.VModule = append(c.Logging.VModule, vmodule...)
@@ -164,13 +167,16 @@ func (f *flags) noEffect(flag, mode string) string {
 func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	var w []config.Warning
 	if c.ConfigSyncPeriod != v1alpha2.Default().ConfigSyncPeriod {
-		w = append(w, config.Warning{Field: "configSyncPeriod", Message: "accepted, but without effect: changes are followed as they come, and nothing is gone through again"})
+		w = append(w, config.Warning{Field: "configSyncPeriod",
+			Message: "accepted, but without effect: changes are followed as they come, and nothing is gone through again"})
 	}
 	if c.ShowHiddenMetricsForVersion != "" {
-		w = append(w, config.Warning{Field: "showHiddenMetricsForVersion", Message: "accepted, but without effect: no metric is hidden"})
+		w = append(w, config.Warning{Field: "showHiddenMetricsForVersion",
+			Message: "accepted, but without effect: no metric is hidden"})
 	}
 	if c.Windows.RunAsService && runtime.GOOS != "windows" {
-		w = append(w, config.Warning{Field: "windows.runAsService", Message: "accepted, but without effect: this is not Windows"})
+		w = append(w, config.Warning{Field: "windows.runAsService",
+			Message: "accepted, but without effect: this is not Windows"})
 	}
 	used := map[featuregate.Feature]featuregate.FeatureSpec{}
 	if gates, err := config.LoggingGates(c); err == nil {
@@ -179,7 +185,8 @@ func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	used["AllowServiceExternalIPs"] = featuregate.FeatureSpec{}
 	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
 		if _, ok := used[featuregate.Feature(gate)]; !ok {
-			w = append(w, config.Warning{Field: "featureGates", Message: fmt.Sprintf("%s is accepted, but without effect: there is no such feature here", gate)})
+			w = append(w, config.Warning{Field: "featureGates",
+				Message: fmt.Sprintf("%s is accepted, but without effect: there is no such feature here", gate)})
 		}
 	}
 	return w
@@ -215,9 +222,12 @@ func (s *settings) notInAFile() []config.Warning {
 			w = append(w, config.Warning{Field: field, Message: message})
 		}
 	}
-	add(s.noHealthz, "healthzBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
-	add(s.noMetrics, "metricsBindAddress", "that nothing is served there is not kept: a configuration file cannot say so")
-	add(s.master != "", "--master", fmt.Sprintf("%q is not kept: it is a flag beside a configuration file, too", s.master))
+	add(s.noHealthz, "healthzBindAddress",
+		"that nothing is served there is not kept: a configuration file cannot say so")
+	add(s.noMetrics, "metricsBindAddress",
+		"that nothing is served there is not kept: a configuration file cannot say so")
+	add(s.master != "", "--master",
+		fmt.Sprintf("%q is not kept: it is a flag beside a configuration file, too", s.master))
 	add(s.page, "--page", "is not kept: it is a flag beside a configuration file, too")
 	add(s.server.Given(), "--server", "is not kept: it is a flag beside a configuration file, too")
 	return w

@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// sinks are all that is fed. Once the rules are in force for the first time, those of other modes are not needed any more: so
-// there is no moment without rules when modes are switched.
+// sinks are all that is fed. Once the rules are in force for the first time, those of other modes are not needed any
+// more: so there is no moment without rules when modes are switched.
 type sinks struct {
 	*sink.TeeSink
-	// afterFirstSync is called after the first Sync that succeeded and, until it has succeeded itself, after a later one
-	// again, when cleanUpPause is over. It is nil when that is done.
+	// afterFirstSync is called after the first Sync that succeeded and, until it has succeeded itself, after a later
+	// one again, when cleanUpPause is over. It is nil when that is done.
 	afterFirstSync func(context.Context) error
 	tried          time.Time // when it was called last
 }
@@ -38,13 +38,14 @@ func (s *sinks) Sync(ctx context.Context) error {
 	if cleanUp := s.afterFirstSync(ctx); cleanUp == nil {
 		s.afterFirstSync = nil
 	} else if ctx.Err() == nil {
-		klog.FromContext(ctx).Error(cleanUp, "Not everything that was in force before is cleaned up; trying again", "retryIn", cleanUpPause)
+		klog.FromContext(ctx).Error(cleanUp, "Not everything that was in force before is cleaned up; trying again",
+			"retryIn", cleanUpPause)
 	}
 	return err
 }
 
-// nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35). When
-// they change it calls changed: the health checks follow at the next Sync, the backend on its own.
+// nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35).
+// When they change it calls changed: the health checks follow at the next Sync, the backend on its own.
 func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed func()) (*nodeaddr.Tracker, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {

@@ -79,8 +79,8 @@ func (b *backend) DeleteEndpoint(key model.EndpointKey) {
 	b.changed[key.Port.Service] = true
 }
 
-// Sync puts what we have been told in force: now the state is consistent. We render the services that changed, compare with
-// the table as it is, and apply the difference. An error from here would make the caller try again later.
+// Sync puts what we have been told in force: now the state is consistent. We render the services that changed, compare
+// with the table as it is, and apply the difference. An error from here would make the caller try again later.
 func (b *backend) Sync(context.Context) error {
 	for _, name := range slices.SortedFunc(maps.Keys(b.changed), model.ServiceName.Compare) {
 		want, have := b.render(b.services[name]), b.table[name]
@@ -102,8 +102,8 @@ func (b *backend) Sync(context.Context) error {
 	return nil
 }
 
-// render makes the rows of one service. All the decisions are in the model already: a Route names the set of endpoints to
-// balance over, says whether to masquerade, and what to do when the set is empty.
+// render makes the rows of one service. All the decisions are in the model already: a Route names the set of endpoints
+// to balance over, says whether to masquerade, and what to do when the set is empty.
 func (b *backend) render(s *model.Service) map[row]action {
 	rows := map[row]action{}
 	if s == nil { // deleted

@@ -44,8 +44,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var from source.Flags
 	from.Register(set, "node-1")
 	once := set.Bool("once", false, "print the routing table as it is when everything has been listed, and end")
-	showPage := set.Bool("page", false, "serve a page that shows what the proxy does, and play the script until interrupted")
-	address := set.String("page-address", "127.0.0.1:10249", "`address` of the page: a loopback address, for everybody who can reach it may see it")
+	showPage := set.Bool("page", false,
+		"serve a page that shows what the proxy does, and play the script until interrupted")
+	address := set.String("page-address", "127.0.0.1:10249",
+		"`address` of the page: a loopback address, for everybody who can reach it may see it")
 	pause := set.Duration("pause", 1500*time.Millisecond, "time between the steps of the script")
 	if err := set.Parse(args); err != nil {
 		return err
@@ -70,7 +72,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Sink:   screen,
 		State: localstate.Options{
 			NodeName:    from.NodeName,
-			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""}, // tell local pods by the node's podCIDRs
+			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
+			// tell local pods by the node's podCIDRs
 		},
 		MinInterval: -1, // show every change as it comes
 	}

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// embedded holds a cluster, in cluster, and what happens to it: every folder of steps has files that replace those of the
-// cluster, or that delete them with the ending ".deleted". Its name says what it is about.
+// embedded holds a cluster, in cluster, and what happens to it: every folder of steps has files that replace those of
+// the cluster, or that delete them with the ending ".deleted". Its name says what it is about.
 //
 //go:embed cluster steps
 var embedded embed.FS

@@ -30,15 +30,20 @@ type flowFlags struct {
 }
 
 func (f *flowFlags) register(set *flag.FlagSet) {
-	set.StringVar(&f.question, "flow", "", "say what happens to a `packet`, and end: SOURCE -> ADDRESS:PORT[/PROTOCOL], where "+
-		"SOURCE is pod ADDRESS, pod NAMESPACE/NAME, node, or outside ADDRESS")
+	set.StringVar(&f.question, "flow", "",
+		"say what happens to a `packet`, and end: SOURCE -> ADDRESS:PORT[/PROTOCOL], where "+
+			"SOURCE is pod ADDRESS, pod NAMESPACE/NAME, node, or outside ADDRESS")
 	set.StringVar(&f.url, "url", "", "ask the proxy that serves package page at this `URL`, for --flow")
-	set.StringVar(&f.detectMode, "detect-local-mode", "", "how the proxy tells local pods, for --flow: `mode` ClusterCIDR, "+
-		"NodeCIDR, BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR if --cluster-cidr is given, else not at all)")
+	set.StringVar(&f.detectMode, "detect-local-mode", "",
+		"how the proxy tells local pods, for --flow: `mode` ClusterCIDR, "+
+			"NodeCIDR, BridgeInterface or InterfaceNamePrefix (default: ClusterCIDR if --cluster-cidr is given, else not at all)")
 	set.StringVar(&f.clusterCIDRs, "cluster-cidr", "", "the `CIDRs` of the pods in the cluster, for ClusterCIDR")
-	set.StringVar(&f.bridge, "pod-bridge-interface", "", "the `name` of the bridge that pods are behind, for BridgeInterface")
-	set.StringVar(&f.interfaces, "pod-interface-name-prefix", "", "the `prefix` of the pods' interfaces, for InterfaceNamePrefix")
-	set.StringVar(&f.nodePorts, "nodeport-addresses", "", "the `CIDRs` in which addresses serve node ports, or primary, for --flow")
+	set.StringVar(&f.bridge, "pod-bridge-interface", "",
+		"the `name` of the bridge that pods are behind, for BridgeInterface")
+	set.StringVar(&f.interfaces, "pod-interface-name-prefix", "",
+		"the `prefix` of the pods' interfaces, for InterfaceNamePrefix")
+	set.StringVar(&f.nodePorts, "nodeport-addresses", "",
+		"the `CIDRs` in which addresses serve node ports, or primary, for --flow")
 }
 
 // asked tells whether there is a question.

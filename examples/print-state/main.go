@@ -1,5 +1,5 @@
-// Command print-state prints what a node has to do with service traffic, from the cluster that a kubeconfig names or from
-// files of Kubernetes objects:
+// Command print-state prints what a node has to do with service traffic, from the cluster that a kubeconfig names or
+// from files of Kubernetes objects:
 //
 //	print-state --file DIR --node-name NODE --once -o json
 //	print-state --kubeconfig FILE --node-name NODE
@@ -66,7 +66,8 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	format := set.String("o", "text", "output `format`: text, json or yaml")
 	var flow flowFlags
 	flow.register(set)
-	explain := set.String("explain", "", "`namespace/name` of a service: say why each of its endpoints is or is not used, and end")
+	explain := set.String("explain", "",
+		"`namespace/name` of a service: say why each of its endpoints is or is not used, and end")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
@@ -116,7 +117,8 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 		}
 		return print(out, e)
 	}
-	return printStates(ctx, kubeproxy.Options{Source: src, State: state}, *once || flow.asked(), flow.printer(print), out)
+	return printStates(ctx, kubeproxy.Options{Source: src, State: state}, *once || flow.asked(), flow.printer(print),
+		out)
 }
 
 // printStates prints the state whenever it changes, or once.
@@ -150,13 +152,15 @@ func printRemote(ctx context.Context, server serverFlags, state localstate.Optio
 		return err
 	}
 	if at := feed.Position(); once && at.InstanceID != "" {
-		_, err = fmt.Fprintf(notes, "to see what changes from here on: --instance-id %s --rev %d\n", at.InstanceID, at.Revision)
+		_, err = fmt.Fprintf(notes, "to see what changes from here on: --instance-id %s --rev %d\n", at.InstanceID,
+			at.Revision)
 	}
 	return err
 }
 
 // explainService reads everything from a source once and explains a service.
-func explainService(ctx context.Context, src watch.Source, opts localstate.Options, name model.ServiceName) (*localstate.Explanation, error) {
+func explainService(ctx context.Context, src watch.Source, opts localstate.Options,
+	name model.ServiceName) (*localstate.Explanation, error) {
 	state, err := localstate.New(ctx, opts)
 	if err != nil {
 		return nil, err

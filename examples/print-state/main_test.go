@@ -35,7 +35,8 @@ const cluster = "../mock/cluster"
 func output(t *testing.T, args ...string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), append([]string{"--file", cluster, "--node-name", "node-1"}, args...), &out, io.Discard))
+	require.NoError(t, run(t.Context(), append([]string{"--file", cluster, "--node-name", "node-1"}, args...), &out,
+		io.Discard))
 	return out.Bytes()
 }
 
@@ -83,9 +84,11 @@ func TestAnEmptyClusterIsAState(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	for _, service := range []string{"kube-system/kube-dns", "shop/web", "shop/db"} {
-		fakemodel.Golden(t, "testdata/"+strings.ReplaceAll(service, "/", "-")+".explain.txt", string(output(t, "--explain", service)))
+		fakemodel.Golden(t, "testdata/"+strings.ReplaceAll(service, "/", "-")+".explain.txt",
+			string(output(t, "--explain", service)))
 	}
-	fakemodel.Golden(t, "testdata/kube-system-kube-dns.explain.json", string(output(t, "--explain", "kube-system/kube-dns", "-o", "json")))
+	fakemodel.Golden(t, "testdata/kube-system-kube-dns.explain.json",
+		string(output(t, "--explain", "kube-system/kube-dns", "-o", "json")))
 }
 
 func TestFlow(t *testing.T) {
@@ -107,8 +110,10 @@ func TestFlow(t *testing.T) {
 	const question = "outside 203.0.113.7 -> 10.96.0.10:53/UDP"
 	assert.Contains(t, ask(question), "never masqueraded")
 	assert.Contains(t, ask(question, "--cluster-cidr", "10.1.0.0/16"), "does not pass for a local pod (S30)")
-	assert.Contains(t, ask(question, "--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"), "(S30)")
-	assert.Contains(t, ask(question, "--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "veth"), "(S30)")
+	assert.Contains(t, ask(question, "--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"),
+		"(S30)")
+	assert.Contains(t, ask(question, "--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix",
+		"veth"), "(S30)")
 }
 
 // A running proxy is asked by way of its page. What it refuses is told with its own words.
@@ -127,7 +132,8 @@ func TestFlowOfARunningProxy(t *testing.T) {
 	defer proxy.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"--url", proxy.URL + "/page/", "--flow", question, "-o", "json"}, &out, io.Discard))
+	require.NoError(t, run(t.Context(), []string{"--url", proxy.URL + "/page/", "--flow", question, "-o", "json"}, &out,
+		io.Discard))
 	assert.Equal(t, want, out.String())
 	assert.Equal(t, "/page/api/flow "+question, asked)
 	err := run(t.Context(), []string{"--url", proxy.URL, "--flow", "x"}, &out, io.Discard)
@@ -165,19 +171,24 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no source":           {nil, "--file and --kubeconfig"},
-		"a format":            {[]string{"--file", cluster, "-o", "xml"}, `"xml" is none of text, json, yaml`},
-		"a name to explain":   {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
-		"an unknown service":  {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is not known"},
-		"an argument":         {[]string{"--file", cluster, "now"}, `unexpected argument "now"`},
-		"a flow":              {[]string{"--file", cluster, "--flow", "x"}, `--flow: flow "x" is not of the form`},
-		"a URL without flow":  {[]string{"--url", "http://127.0.0.1:1"}, "--url is for --flow"},
-		"a URL and a file":    {[]string{"--url", "http://127.0.0.1:1", "--flow", "x", "--file", cluster}, "--url excludes"},
-		"flow and explain":    {[]string{"--file", cluster, "--flow", "x", "--explain", "a/b"}, "--flow excludes --explain"},
-		"a detector":          {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "Magic"}, `"Magic" is none of`},
-		"a bridge's name":     {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "BridgeInterface"}, "needs the name"},
-		"a cluster CIDR":      {[]string{"--file", cluster, "--flow", "x", "--cluster-cidr", "ten"}, "--cluster-cidr"},
-		"node-port addresses": {[]string{"--file", cluster, "--flow", "x", "--nodeport-addresses", "ten"}, "not an address range"},
+		"no source":          {nil, "--file and --kubeconfig"},
+		"a format":           {[]string{"--file", cluster, "-o", "xml"}, `"xml" is none of text, json, yaml`},
+		"a name to explain":  {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
+		"an unknown service": {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is not known"},
+		"an argument":        {[]string{"--file", cluster, "now"}, `unexpected argument "now"`},
+		"a flow":             {[]string{"--file", cluster, "--flow", "x"}, `--flow: flow "x" is not of the form`},
+		"a URL without flow": {[]string{"--url", "http://127.0.0.1:1"}, "--url is for --flow"},
+		"a URL and a file": {[]string{"--url", "http://127.0.0.1:1", "--flow", "x", "--file", cluster},
+			"--url excludes"},
+		"flow and explain": {[]string{"--file", cluster, "--flow", "x", "--explain", "a/b"},
+			"--flow excludes --explain"},
+		"a detector": {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "Magic"},
+			`"Magic" is none of`},
+		"a bridge's name": {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "BridgeInterface"},
+			"needs the name"},
+		"a cluster CIDR": {[]string{"--file", cluster, "--flow", "x", "--cluster-cidr", "ten"}, "--cluster-cidr"},
+		"node-port addresses": {[]string{"--file", cluster, "--flow", "x", "--nodeport-addresses", "ten"},
+			"not an address range"},
 		"nothing at the path": {[]string{"--file", "nowhere", "--once"}, "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +203,8 @@ type brokenPipe struct{}
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestOutputThatFailsIsReported(t *testing.T) {
-	assert.ErrorIs(t, run(t.Context(), []string{"--file", cluster, "--once"}, brokenPipe{}, io.Discard), io.ErrClosedPipe)
+	assert.ErrorIs(t, run(t.Context(), []string{"--file", cluster, "--once"}, brokenPipe{}, io.Discard),
+		io.ErrClosedPipe)
 }
 
 // What a brain says is what the cluster itself says, and a second look shows what has changed since the first.

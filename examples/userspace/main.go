@@ -3,13 +3,13 @@
 //	userspace --kubeconfig FILE --listen localhost
 //
 // gives each port of a service a port on 127.0.0.1 or ::1 and prints the table of them, whenever it changes: the whole
-// cluster's services on a laptop. The endpoints themselves have to be reachable, by a VPN or from within a local cluster's
-// network. With
+// cluster's services on a laptop. The endpoints themselves have to be reachable, by a VPN or from within a local
+// cluster's network. With
 //
 //	ip netns exec NAME userspace --kubeconfig FILE --node-name NODE --listen anyip
 //
-// the service addresses themselves lead to it, in the network namespace that it runs in (Linux, CAP_NET_ADMIN), until it
-// is run with --cleanup. --listen given serves those addresses that the host has already.
+// the service addresses themselves lead to it, in the network namespace that it runs in (Linux, CAP_NET_ADMIN), until
+// it is run with --cleanup. --listen given serves those addresses that the host has already.
 //
 // It takes listening sockets from systemd (LISTEN_FDS), so that a restart refuses nobody. On SIGTERM it accepts no more
 // and ends with its last connection, or after --drain.

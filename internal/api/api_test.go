@@ -145,18 +145,22 @@ func TestUnsaid(t *testing.T) {
 		changelog string
 		want      []string
 	}{
-		"nothing has changed":       {before, "", []string{}},
-		"new names break nobody":    {append([]string{"sink: func New()"}, before...), "", []string{}},
-		"a method more, an unsaid":  {append([]string{"sink: type Sink interface { More(); Sync() error }"}, before[1:]...), "", before[:1]},
-		"all gone":                  {nil, "", before},
-		"all gone, an old release":  {nil, "\n## Unreleased\n\n## 0.1\n\n### Incompatible changes\n- `sink.Sink`\n", before},
+		"nothing has changed":    {before, "", []string{}},
+		"new names break nobody": {append([]string{"sink: func New()"}, before...), "", []string{}},
+		"a method more, an unsaid": {append([]string{"sink: type Sink interface { More(); Sync() error }"},
+			before[1:]...), "", before[:1]},
+		"all gone": {nil, "", before},
+		"all gone, an old release": {nil, "\n## Unreleased\n\n## 0.1\n\n### Incompatible changes\n- `sink.Sink`\n",
+			before},
 		"all gone, another section": {nil, "\n## Unreleased\n\n### Added\n- `sink.Sink`\n", before},
 		"all gone, some of it said": {
 			nil,
 			"# Changelog\n\n## Unreleased\n\n### Incompatible changes\n- `sink.Sink` has more.\n- `model.Endpoint` has gone.\n\n### Added\n- `kubeproxy.Run`\n",
 			before[3:],
 		},
-		"a field is not its type": {nil, "\n## Unreleased\n\n### Incompatible changes\n- `model.Endpoint.Port`, `sink.Sink`, `kubeproxy.Run`\n", before[2:3]},
+		"a field is not its type": {nil,
+			"\n## Unreleased\n\n### Incompatible changes\n- `model.Endpoint.Port`, `sink.Sink`, `kubeproxy.Run`\n",
+			before[2:3]},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, unsaid(before, tc.now, tc.changelog)) })
 	}

@@ -94,7 +94,8 @@ func packageSurface(folder, name, system string) ([]string, error) {
 			}
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(folder, file), nil, parser.SkipObjectResolution)
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(folder, file), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}

@@ -54,7 +54,8 @@ type tab struct {
 func newTab(t *testing.T) *tab {
 	t.Helper()
 	program := need.Program(t, "chromium")
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, // CI runs as root
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
+		// CI runs as root
 		chromedp.DisableGPU, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(1280, 860))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
@@ -160,7 +161,8 @@ func focus(selector string) chromedp.Action[chromedp.Void] {
 
 // fill replaces what is in a field of the form about packets, and submits that.
 func fill(selector, text string) chromedp.Action[chromedp.Void] {
-	return script(fmt.Sprintf("document.querySelector(%q).value = %q; document.querySelector('#flow').requestSubmit()", selector, text))
+	return script(fmt.Sprintf("document.querySelector(%q).value = %q; document.querySelector('#flow').requestSubmit()",
+		selector, text))
 }
 
 // visit goes to a page.
@@ -196,26 +198,32 @@ func TestTheMocksPage(t *testing.T) {
 	b := newTab(t)
 	url := mock(t)
 	b.do(visit(url), until("document.querySelectorAll('#rows a').length === 5"),
-		text("#node", "node node-1, zone-a · 5 services"), text("#health", "IPv4 applied"), text("#count", "5 services"))
+		text("#node", "node node-1, zone-a · 5 services"), text("#health", "IPv4 applied"),
+		text("#count", "5 services"))
 
 	// The slash leads to the search, the arrows through the list, Enter to the service.
 	slash := script("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '/', bubbles: true}))")
-	b.do(slash, until("document.activeElement.id === 'q'"), chromedp.KeyEvent("10.96.0.10"), until("document.querySelectorAll('#rows a').length === 1"),
+	b.do(slash, until("document.activeElement.id === 'q'"), chromedp.KeyEvent("10.96.0.10"),
+		until("document.querySelectorAll('#rows a').length === 1"),
 		chromedp.KeyEvent(kb.ArrowDown), chromedp.KeyEvent(kb.Enter), text("#service h2", "kube-system/kube-dns"))
 	shown := value[string](b, "document.querySelector('#service').textContent")
-	for _, want := range []string{"anyone", "10.96.0.10:53/UDP", "any endpoint", "10.1.1.10:53", "kube-system/coredns-a",
+	for _, want := range []string{"anyone", "10.96.0.10:53/UDP", "any endpoint", "10.1.1.10:53",
+		"kube-system/coredns-a",
 		"not used", "zone hint names zone-b", "Selected by topology: zone hints: endpoints for zone-a"} {
 		assert.Contains(t, shown, want)
 	}
-	b.do(focus("#service .tabs button:nth-child(2)"), chromedp.KeyEvent(kb.Enter), text("#service svg", "10.96.0.10:53/TCP"),
+	b.do(focus("#service .tabs button:nth-child(2)"), chromedp.KeyEvent(kb.Enter),
+		text("#service svg", "10.96.0.10:53/TCP"),
 		until("document.activeElement.getAttribute('aria-pressed') === 'true'"),
-		focus("#service summary"), chromedp.KeyEvent(kb.Enter), until("document.querySelector('#service details').open"),
+		focus("#service summary"), chromedp.KeyEvent(kb.Enter),
+		until("document.querySelector('#service details').open"),
 		text("#service pre", "10.96.0.10:53/TCP"))
 
 	// Links of the service lead to the question about a packet.
 	b.do(open("#/service/shop/web"), text("#service h2", "shop/web"), text("#service svg", "this node"),
 		focus("#service a.mono"), chromedp.KeyEvent(kb.Enter), until("document.activeElement.id === 'source'"),
-		chromedp.KeyEvent("shop/cart-a"), chromedp.KeyEvent(kb.Enter), text("#answer .verdict", "The packet is delivered"),
+		chromedp.KeyEvent("shop/cart-a"), chromedp.KeyEvent(kb.Enter),
+		text("#answer .verdict", "The packet is delivered"),
 		text("#answer", "shop/web-a"), text("#answer .reasons", "S28"))
 	b.do(fill("#to", "10.96.0.10:99"), text("#answer .verdict", "The packet is rejected"),
 		fill("#to", "nowhere"), text("#answer .warning", "no ADDRESS:PORT"))
@@ -266,12 +274,14 @@ func TestItFitsTheReader(t *testing.T) {
 				if v.name == "packet" {
 					b.do(fill("#source", "shop/web-a"), text("#answer", "S28"))
 				}
-				assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"), "%s is wider than %d", v.name, width)
+				assert.False(t, value[bool](b, "document.documentElement.scrollWidth > innerWidth"),
+					"%s is wider than %d", v.name, width)
 				look(strings.TrimSuffix(fmt.Sprintf("%s-%s-%d", v.name, scheme, width), "-light-1280"))
 			}
 			for _, selector := range []string{"body", "header"} {
-				brightness := value[float64](b, fmt.Sprintf("getComputedStyle(document.querySelector(%q)).backgroundColor"+
-					".match(/\\d+/g).slice(0, 3).reduce((sum, c) => sum + Number(c) / 3, 0)", selector))
+				brightness := value[float64](b,
+					fmt.Sprintf("getComputedStyle(document.querySelector(%q)).backgroundColor"+
+						".match(/\\d+/g).slice(0, 3).reduce((sum, c) => sum + Number(c) / 3, 0)", selector))
 				if scheme == "dark" {
 					assert.Less(t, brightness, 64.0, "%s in the dark", selector)
 				} else {
@@ -329,7 +339,8 @@ func TestEvilNames(t *testing.T) {
 	s := p.Sink(told)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
-	s.(sink.NodeSetter).SetNode(&model.Node{Name: evil, Zone: evil, IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+	s.(sink.NodeSetter).SetNode(&model.Node{Name: evil, Zone: evil,
+		IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
 	require.NoError(t, s.Sync(t.Context()))
 
 	b := newTab(t)
@@ -338,17 +349,21 @@ func TestEvilNames(t *testing.T) {
 	svc := service(evil, evil, 1)
 	svc.Labels, svc.Annotations = map[string]string{evil: evil}, map[string]string{evil: evil}
 	s.SetService(svc)
-	s.SetEndpoint(&model.Endpoint{Port: svc.PortName(svc.Ports[0]), Target: netip.MustParseAddrPort("10.1.1.5:8080"), Node: evil,
+	s.SetEndpoint(&model.Endpoint{Port: svc.PortName(svc.Ports[0]), Target: netip.MustParseAddrPort("10.1.1.5:8080"),
+		Node: evil,
 		Sets: model.ClusterSet, Ready: true, Details: model.NewDetails(model.EndpointDetails{
 			TargetRef: model.TargetRef{Kind: "Pod", Namespace: evil, Name: evil}})})
-	told.err = &sink.PortError{Port: svc.PortName(svc.Ports[0]), Family: model.IPv4, Err: fmt.Errorf("refused: %s", evil)}
+	told.err = &sink.PortError{Port: svc.PortName(svc.Ports[0]), Family: model.IPv4,
+		Err: fmt.Errorf("refused: %s", evil)}
 	require.Error(t, s.Sync(t.Context()))
 	b.do(text("#rows", "<img src=x"), focus("#rows a"), chromedp.KeyEvent(kb.Enter),
-		text("#service h2", `<script>alert(2)</script>`), text("#service .warning", "refused: <img"), text("#service svg", "10.1.1.5:8080"),
+		text("#service h2", `<script>alert(2)</script>`), text("#service .warning", "refused: <img"),
+		text("#service svg", "10.1.1.5:8080"),
 		text("#service table", "<img src=x"), text("#service pre", "<img src=x"))
 	b.do(open("#/activity"), text("#events", "<img src=x"), text("#last-error", "refused: <img"),
 		text("#node", "<img src=x"))
-	assert.Zero(t, value[int](b, `document.querySelectorAll('img:not([src="icon.svg"]), script:not([src="page.js"]), iframe').length`),
+	assert.Zero(t, value[int](b,
+		`document.querySelectorAll('img:not([src="icon.svg"]), script:not([src="page.js"]), iframe').length`),
 		"names have become elements")
 
 	// A service that comes and goes does so on the page, too.
@@ -387,7 +402,8 @@ func TestABigCluster(t *testing.T) {
 		s.SetService(svc)
 		for i := range 10 {
 			target := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(100 + i), byte(n >> 8), byte(n)}), 8080)
-			s.SetEndpoint(&model.Endpoint{Port: svc.PortName(svc.Ports[0]), Target: target, Sets: model.ClusterSet, Ready: true})
+			s.SetEndpoint(&model.Endpoint{Port: svc.PortName(svc.Ports[0]), Target: target, Sets: model.ClusterSet,
+				Ready: true})
 		}
 	}
 	require.NoError(t, s.Sync(t.Context()))
@@ -400,10 +416,12 @@ func TestABigCluster(t *testing.T) {
 		text("#count", "101 to 200 of 10000"), focus("#q"), chromedp.KeyEvent("service-0777"),
 		text("#count", "10 services"), text("#rows", "service-07779"))
 	began = time.Now()
-	s.SetEndpoint(&model.Endpoint{Port: service("shop", "service-07775", 0).PortName(service("", "service-07775", 0).Ports[0]),
+	s.SetEndpoint(&model.Endpoint{Port: service("shop", "service-07775",
+		0).PortName(service("", "service-07775", 0).Ports[0]),
 		Target: netip.MustParseAddrPort("10.200.0.1:8080"), Sets: model.ClusterSet, Ready: true})
 	require.NoError(t, s.Sync(t.Context()))
 	b.do(text("#rows", "11 endpoints"))
-	t.Logf("one endpoint more on the screen after %v, of which the list waits up to 1 s on purpose", time.Since(began).Round(time.Millisecond))
+	t.Logf("one endpoint more on the screen after %v, of which the list waits up to 1 s on purpose",
+		time.Since(began).Round(time.Millisecond))
 	b.behaved(server.URL)
 }

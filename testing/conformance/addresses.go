@@ -90,23 +90,29 @@ func planOf(f model.Family) plan {
 	prefix := netip.MustParsePrefix
 	if f == model.IPv6 {
 		return plan{
-			family: f, localPods: prefix("fd00:180:1::/64"), allPods: prefix("fd00:180::/32"), gateway: netip.MustParseAddr("fd00:180:1::1"),
+			family: f, localPods: prefix("fd00:180:1::/64"), allPods: prefix("fd00:180::/32"),
+			gateway:  netip.MustParseAddr("fd00:180:1::1"),
 			clients:  prefix("2001:db8:c::/64"),
-			services: prefix("fd00:190::/112"), externalIPs: prefix("2001:db8:e::/64"), vips: prefix("2001:db8:1b::/64"),
-			toOtherNode: prefix("fd00:30:2::/64"), toThirdNode: prefix("fd00:30:5::/64"), toClient: prefix("fd00:30:3::/64"), toOutside: prefix("fd00:30:4::/64"),
+			services: prefix("fd00:190::/112"), externalIPs: prefix("2001:db8:e::/64"),
+			vips:        prefix("2001:db8:1b::/64"),
+			toOtherNode: prefix("fd00:30:2::/64"), toThirdNode: prefix("fd00:30:5::/64"),
+			toClient: prefix("fd00:30:3::/64"), toOutside: prefix("fd00:30:4::/64"),
 		}
 	}
 	return plan{
-		family: f, localPods: prefix("10.180.1.0/24"), allPods: prefix("10.180.0.0/16"), gateway: netip.MustParseAddr("10.180.1.1"),
+		family: f, localPods: prefix("10.180.1.0/24"), allPods: prefix("10.180.0.0/16"),
+		gateway:  netip.MustParseAddr("10.180.1.1"),
 		clients:  prefix("203.0.113.0/24"),
 		services: prefix("10.190.0.0/16"), externalIPs: prefix("192.0.2.0/24"), vips: prefix("198.51.100.0/24"),
-		toOtherNode: prefix("172.30.2.0/24"), toThirdNode: prefix("172.30.5.0/24"), toClient: prefix("172.30.3.0/24"), toOutside: prefix("172.30.4.0/24"),
+		toOtherNode: prefix("172.30.2.0/24"), toThirdNode: prefix("172.30.5.0/24"), toClient: prefix("172.30.3.0/24"),
+		toOutside: prefix("172.30.4.0/24"),
 	}
 }
 
 // hostAddresses are the addresses of the node's interfaces, the node's own first.
 func (p plan) hostAddresses() []netip.Addr {
-	return []netip.Addr{nth(p.toClient, 1), nth(p.toOtherNode, 1), nth(p.toThirdNode, 1), nth(p.toOutside, 1), p.gateway}
+	return []netip.Addr{nth(p.toClient, 1), nth(p.toOtherNode, 1), nth(p.toThirdNode, 1), nth(p.toOutside, 1),
+		p.gateway}
 }
 
 // farMTU is the MTU of the way from other-node to far-pod. The way back is as wide as the others.

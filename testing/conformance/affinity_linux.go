@@ -19,9 +19,11 @@ func affinityCases() []testCase {
 		{name: "a client stays with its endpoint", rules: "S32", needs: needs, run: clientsStay},
 		{name: "a client stays with its endpoint, at all addresses of the port", rules: "S32",
 			needs: []Feature{SessionAffinity, SharedAffinity}, run: clientsStayEverywhere},
-		{name: "session affinity spreads the clients over all endpoints", rules: "S32", needs: needs, run: clientsSpread},
+		{name: "session affinity spreads the clients over all endpoints", rules: "S32", needs: needs,
+			run: clientsSpread},
 		{name: "session affinity ends with the endpoint", rules: "S32", needs: needs, run: affinityEndsWithEndpoint},
-		{name: "session affinity survives changes to other endpoints", rules: "S32", needs: needs, run: affinitySurvivesOthers},
+		{name: "session affinity survives changes to other endpoints", rules: "S32", needs: needs,
+			run: affinitySurvivesOthers},
 		{name: "session affinity expires", rules: "S32", needs: append(needs, AffinityTimeout), run: affinityExpires},
 	}
 }
@@ -59,9 +61,10 @@ func (s *session) visitors(svc service, n int) []visitor {
 	return list
 }
 
-// visit makes one connection of each visitor, and returns who answered them. It fails if anyone is not answered as the oracle
-// says.
-func (s *session) visit(ctx context.Context, svc service, visitors []visitor, to destination) ([]netip.AddrPort, error) {
+// visit makes one connection of each visitor, and returns who answered them. It fails if anyone is not answered as the
+// oracle says.
+func (s *session) visit(ctx context.Context, svc service, visitors []visitor,
+	to destination) ([]netip.AddrPort, error) {
 	o, err := s.told.oracle(s.setup, s.env.Families)
 	if err != nil {
 		return nil, err
@@ -71,7 +74,8 @@ func (s *session) visit(ctx context.Context, svc service, visitors []visitor, to
 	var expected []expectation
 	for _, v := range visitors {
 		f := flow{from: v.from, about: fmt.Sprintf("%s to the %v of %s", v.from.name, to, svc.name), Flow: oracle.Flow{
-			From: v.from.kind, Source: v.source, Destination: to.resolve(svc, v.port, v.family), Protocol: svc.ports[v.port].protocol}}
+			From: v.from.kind, Source: v.source, Destination: to.resolve(svc, v.port, v.family),
+			Protocol: svc.ports[v.port].protocol}}
 		x, err := s.expect(o, f, s.told)
 		if err != nil {
 			return nil, err
@@ -111,7 +115,8 @@ func (s *session) revisit(ctx context.Context, svc service, visitors []visitor, 
 	var failed failures
 	for i, v := range visitors {
 		if answered[i] != v.home {
-			failed.add(fmt.Sprintf("flow: %v to the %v\nseen: delivered to %v\nwant: deliver to %v, where the client was before (S32)",
+			failed.add(fmt.Sprintf(
+				"flow: %v to the %v\nseen: delivered to %v\nwant: deliver to %v, where the client was before (S32)",
 				v, to, answered[i], v.home))
 		}
 	}

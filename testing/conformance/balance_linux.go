@@ -32,7 +32,8 @@ func spreadsEvenly(ctx context.Context, s *session) error {
 		}{{localPod3, toClusterIP}, {client, toNodePort}} {
 			for _, f := range s.env.Families {
 				for port := range svc.withDefaults(0).ports {
-					if err := s.evenly(ctx, svc.withDefaults(0), port, placeNamed(from.place), from.to, f, len(pods)); err != nil {
+					if err := s.evenly(ctx, svc.withDefaults(0), port, placeNamed(from.place), from.to, f,
+						len(pods)); err != nil {
 						return err
 					}
 				}
@@ -43,10 +44,12 @@ func spreadsEvenly(ctx context.Context, s *session) error {
 }
 
 // evenly makes many connections and looks at how they are spread, with Pearson's chi-squared test.
-func (s *session) evenly(ctx context.Context, svc service, port int, from place, to destination, f model.Family, endpoints int) error {
+func (s *session) evenly(ctx context.Context, svc service, port int, from place, to destination, f model.Family,
+	endpoints int) error {
 	const connections = 600
 	one := attempt{flow: flow{from: from, Flow: oracle.Flow{
-		From: from.kind, Source: from.addr(f), Destination: to.resolve(svc, port, f), Protocol: svc.ports[port].protocol}}}
+		From: from.kind, Source: from.addr(f), Destination: to.resolve(svc, port, f),
+		Protocol: svc.ports[port].protocol}}}
 	batch := make([]attempt, connections)
 	for i := range batch {
 		batch[i] = one

@@ -25,7 +25,8 @@ func addressCases() []trafficCase {
 			name: "node ports are served on all addresses, if no range is given", rules: "S35",
 			setup: setup{nodePorts: onAllAddresses},
 			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
-				{from: fromAll, to: []destination{toNodePort, toOtherNodePort}, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: []destination{toNodePort, toOtherNodePort},
+					want: masquerading(localPod1, remotePod1)},
 			}}},
 		},
 		{
@@ -34,14 +35,16 @@ func addressCases() []trafficCase {
 			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
 				{from: fromAll, to: onOtherAddress, want: masquerading(localPod1, remotePod1)},
 				{from: fromAll, to: []destination{toNodePort}, only: model.IPv4, want: leftAlone},
-				{from: fromAll, to: []destination{toNodePort}, only: model.IPv6, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: []destination{toNodePort}, only: model.IPv6,
+					want: masquerading(localPod1, remotePod1)},
 			}}},
 		},
 		{
 			name: "node ports are served on 127.0.0.1, and never on ::1", rules: "S36",
 			setup: setup{nodePorts: onLocalhostToo},
 			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
-				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv4, want: masquerading(localPod1, remotePod1)},
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv4,
+					want: masquerading(localPod1, remotePod1)},
 				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv6, want: leftAlone},
 				{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
 			}}},
@@ -62,10 +65,12 @@ func addressCases() []trafficCase {
 		},
 		{
 			name: "other ports of external addresses are left alone", rules: "S33", needs: []Feature{ExternalPorts},
-			steps: []step{{services: one(service{slot: 1, externalIP: true, vip: true, endpoints: both}), traffic: []traffic{
-				{as: &service{name: "other", slot: 1, ports: []servicePort{{protocol: model.TCP, number: 81}}}, from: fromAll,
-					to: []destination{toExternalIP, toVIP}, want: leftAlone},
-			}}},
+			steps: []step{{services: one(service{slot: 1, externalIP: true, vip: true, endpoints: both}),
+				traffic: []traffic{
+					{as: &service{name: "other", slot: 1, ports: []servicePort{{protocol: model.TCP, number: 81}}},
+						from: fromAll,
+						to:   []destination{toExternalIP, toVIP}, want: leftAlone},
+				}}},
 		},
 		{
 			name: "addresses of the service CIDRs that no service has are dropped", rules: "S33",
@@ -79,13 +84,16 @@ func addressCases() []trafficCase {
 			name: "a VIP is an allowed source if the ranges name it", rules: "S26", needs: []Feature{SourceRanges},
 			vipsOnNode: true,
 			steps: []step{
-				{services: one(service{vip: true, endpoints: both, ranges: []sourceRange{{place: theNode}, {vip: true}}}), traffic: []traffic{
+				{services: one(service{vip: true, endpoints: both,
+					ranges: []sourceRange{{place: theNode}, {vip: true}}}), traffic: []traffic{
 					{from: fromNode, to: []destination{toVIP}, asVIP: true, want: masquerading(localPod1, remotePod1)},
 					{from: fromNode, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
 				}},
-				{then: "they no longer do", services: one(service{vip: true, endpoints: both, ranges: []sourceRange{{place: client}}}), traffic: []traffic{
-					{from: fromNode, to: []destination{toVIP}, asVIP: true, want: dropped},
-				}},
+				{then: "they no longer do",
+					services: one(service{vip: true, endpoints: both, ranges: []sourceRange{{place: client}}}),
+					traffic: []traffic{
+						{from: fromNode, to: []destination{toVIP}, asVIP: true, want: dropped},
+					}},
 			},
 		},
 	}

@@ -15,7 +15,8 @@ func bystanderCases() []testCase {
 	return []testCase{
 		{name: "traffic that is for no service is left alone, before, during and after changes", rules: "S46",
 			run: bystandersAreLeftAlone},
-		{name: "processes of the node that listen on all addresses get nothing that is for a service", rules: "S25, S33",
+		{name: "processes of the node that listen on all addresses get nothing that is for a service",
+			rules: "S25, S33",
 			needs: []Feature{WildcardListeners}, run: wildcardListenersGetNothing},
 	}
 }
@@ -147,7 +148,8 @@ func (s *session) standAside() (*standing, error) {
 	st := &standing{}
 	for _, group := range s.bystanders() {
 		for _, b := range group {
-			if b.Protocol != model.TCP || !b.server.IsValid() || b.ports != portBands()[0] && b.server.Port() == serverPort {
+			if b.Protocol != model.TCP || !b.server.IsValid() ||
+				b.ports != portBands()[0] && b.server.Port() == serverPort {
 				continue // one of each kind will do
 			}
 			if err := st.open(s, b.flow); err != nil {
@@ -215,7 +217,8 @@ func (s *session) churnForBystanders(ctx context.Context, st *stream) error {
 	waves := [][]service{
 		append(sceneBefore().services, local),
 		append(sceneAfter().services, local),
-		{external(service{name: "web", slot: 1, endpoints: at(localPod1, localPod2, localPod3, remotePod1, remotePod3)})},
+		{external(service{name: "web", slot: 1,
+			endpoints: at(localPod1, localPod2, localPod3, remotePod1, remotePod3)})},
 		{external(service{name: "web", slot: 1}), local},
 		{},
 		append(sceneBefore().services, local),
@@ -270,7 +273,8 @@ func wildcardListenersGetNothing(ctx context.Context, s *session) error {
 	}
 	guard := []traffic{{as: &unknown, from: fromAll, to: toCluster, want: noPort}}
 	if !s.factory.lacks(ExternalPorts) {
-		guard = append(guard, traffic{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone})
+		guard = append(guard,
+			traffic{as: &unknown, from: fromAll, to: []destination{toExternalIP, toVIP}, want: leftAlone})
 	}
 	empty := external(service{})
 	for _, st := range []step{
@@ -300,7 +304,8 @@ func (s *session) nodeProcessAnswers(ctx context.Context) error {
 			for _, to := range planOf(f).hostAddresses()[:2] {
 				from := placeNamed(name)
 				b := bystander{server: wildcard(f, nodeProcessPort), flow: flow{from: from,
-					about: name + " to a process of the node", Flow: oracle.Flow{From: from.kind, Source: from.addr(f), Protocol: model.TCP,
+					about: name + " to a process of the node",
+					Flow: oracle.Flow{From: from.kind, Source: from.addr(f), Protocol: model.TCP,
 						Destination: netip.AddrPortFrom(to, nodeProcessPort)}}}
 				list, flows = append(list, b), append(flows, attempt{flow: b.flow})
 			}

@@ -59,14 +59,16 @@ func endpointCases() []trafficCase {
 		},
 		{
 			name: "a service whose endpoints are all unready refuses", rules: "S21, S25",
-			steps: []step{{services: one(external(service{endpoints: inPhase(unready, localPod1, remotePod1)})), traffic: []traffic{
-				{from: fromAll, to: everywhere, want: refused},
-			}}},
+			steps: []step{{services: one(external(service{endpoints: inPhase(unready, localPod1, remotePod1)})),
+				traffic: []traffic{
+					{from: fromAll, to: everywhere, want: refused},
+				}}},
 		},
 		{
 			name: "an unready endpoint gets nothing", rules: "S21",
 			steps: []step{{
-				services: one(external(service{endpoints: append(at(localPod1), inPhase(unready, localPod2, remotePod1)...)})),
+				services: one(external(service{endpoints: append(at(localPod1),
+					inPhase(unready, localPod2, remotePod1)...)})),
 				traffic: []traffic{
 					{from: fromPod, to: toCluster, want: keeping(localPod1)},
 					{from: fromAll, to: externalDestinations, want: masquerading(localPod1)},
@@ -75,7 +77,8 @@ func endpointCases() []trafficCase {
 		{
 			name: "terminating endpoints get nothing while others are ready", rules: "S21",
 			steps: []step{{
-				services: one(external(service{endpoints: append(at(remotePod1), inPhase(terminating, localPod1, remotePod2)...)})),
+				services: one(external(service{endpoints: append(at(remotePod1),
+					inPhase(terminating, localPod1, remotePod2)...)})),
 				traffic: []traffic{
 					{from: fromPod, to: toCluster, want: keeping(remotePod1)},
 					{from: fromAll, to: externalDestinations, want: masquerading(remotePod1)},
@@ -83,10 +86,11 @@ func endpointCases() []trafficCase {
 		},
 		{
 			name: "terminating endpoints that serve get the traffic when there is nothing better", rules: "S21",
-			steps: []step{{services: one(external(service{endpoints: inPhase(terminating, localPod1, remotePod1)})), traffic: []traffic{
-				{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
-				{from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
-			}}},
+			steps: []step{{services: one(external(service{endpoints: inPhase(terminating, localPod1, remotePod1)})),
+				traffic: []traffic{
+					{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
+					{from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
+				}}},
 		},
 		{
 			name:  "the local set falls back to terminating endpoints while the cluster set stays ready",
@@ -115,7 +119,8 @@ func endpointCases() []trafficCase {
 			name: "the cluster set respects topology, the local set does not", rules: "S21, S22",
 			steps: []step{{
 				services: one(external(service{externalLocal: true,
-					endpoints: []endpoint{{at: localPod1, elsewhere: true}, {at: localPod2}, {at: remotePod1}, {at: remotePod2, elsewhere: true}}})),
+					endpoints: []endpoint{{at: localPod1, elsewhere: true}, {at: localPod2}, {at: remotePod1},
+						{at: remotePod2, elsewhere: true}}})),
 				traffic: []traffic{
 					{from: fromPod, to: everywhere, want: keeping(localPod2, remotePod1)},
 					{from: fromNode, to: externalDestinations, want: masquerading(localPod2, remotePod1)},
@@ -133,48 +138,63 @@ func endpointCases() []trafficCase {
 				}})),
 				traffic: []traffic{
 					{from: fromPod, to: toCluster, ports: []string{"t"}, want: keeping(localPod1, remotePod1)},
-					{from: fromPod, to: toCluster, ports: []string{"u"}, want: keeping(localPod1, remotePod1).on(serverPort2)},
-					{from: fromPod, to: toCluster, ports: []string{"s"}, want: keeping(localPod1, remotePod1).on(serverPort3)},
-					{from: fromAll, to: externalDestinations, ports: []string{"t"}, want: masquerading(localPod1, remotePod1)},
-					{from: fromAll, to: externalDestinations, ports: []string{"u"}, want: masquerading(localPod1, remotePod1).on(serverPort2)},
-					{from: fromAll, to: externalDestinations, ports: []string{"s"}, want: masquerading(localPod1, remotePod1).on(serverPort3)},
+					{from: fromPod, to: toCluster, ports: []string{"u"},
+						want: keeping(localPod1, remotePod1).on(serverPort2)},
+					{from: fromPod, to: toCluster, ports: []string{"s"},
+						want: keeping(localPod1, remotePod1).on(serverPort3)},
+					{from: fromAll, to: externalDestinations, ports: []string{"t"},
+						want: masquerading(localPod1, remotePod1)},
+					{from: fromAll, to: externalDestinations, ports: []string{"u"},
+						want: masquerading(localPod1, remotePod1).on(serverPort2)},
+					{from: fromAll, to: externalDestinations, ports: []string{"s"},
+						want: masquerading(localPod1, remotePod1).on(serverPort3)},
 				}}},
 		},
 		{
 			name: "a port of one protocol says nothing about the others", rules: "S4, S33",
 			steps: []step{{
 				services: []service{
-					{name: "tcp", slot: 1, nodePort: true, endpoints: at(localPod1), ports: []servicePort{{protocol: model.TCP}}},
-					{name: "udp", slot: 2, nodePort: true, endpoints: at(localPod1), ports: []servicePort{{protocol: model.UDP}}},
+					{name: "tcp", slot: 1, nodePort: true, endpoints: at(localPod1),
+						ports: []servicePort{{protocol: model.TCP}}},
+					{name: "udp", slot: 2, nodePort: true, endpoints: at(localPod1),
+						ports: []servicePort{{protocol: model.UDP}}},
 				},
 				traffic: []traffic{
 					{of: "tcp", from: fromPod, to: toCluster, want: keeping(localPod1)},
 					{of: "tcp", from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1)},
-					{as: &service{name: "tcp", slot: 1, ports: []servicePort{{protocol: model.UDP}}}, from: fromAll, to: toCluster, want: refused},
-					{as: &service{name: "tcp", slot: 1, ports: []servicePort{{protocol: model.UDP}}}, from: fromAll, to: []destination{toNodePort}, want: leftAlone},
+					{as: &service{name: "tcp", slot: 1, ports: []servicePort{{protocol: model.UDP}}}, from: fromAll,
+						to: toCluster, want: refused},
+					{as: &service{name: "tcp", slot: 1, ports: []servicePort{{protocol: model.UDP}}}, from: fromAll,
+						to: []destination{toNodePort}, want: leftAlone},
 					{of: "udp", from: fromPod, to: toCluster, want: keeping(localPod1)},
 					{of: "udp", from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1)},
-					{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll, to: toCluster, want: refused},
-					{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll, to: []destination{toNodePort}, want: leftAlone},
+					{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll,
+						to: toCluster, want: refused},
+					{as: &service{name: "udp", slot: 2, ports: []servicePort{{protocol: model.TCP}}}, from: fromAll,
+						to: []destination{toNodePort}, want: leftAlone},
 				}}},
 		},
 		{
 			name: "an SCTP service without endpoints refuses", rules: "S25", needs: []Feature{SCTP},
-			steps: []step{{services: one(external(service{ports: []servicePort{{protocol: model.SCTP}}})), traffic: []traffic{
-				{from: fromAll, to: everywhere, want: refused},
-			}}},
+			steps: []step{{services: one(external(service{ports: []servicePort{{protocol: model.SCTP}}})),
+				traffic: []traffic{
+					{from: fromAll, to: everywhere, want: refused},
+				}}},
 		},
 		{
 			name: "a named target port may be another number in each pod", rules: "S15",
 			steps: []step{{
-				services: one(service{endpoints: []endpoint{{at: localPod1, target: serverPort2}, {at: remotePod1, target: serverPort3}, {at: remotePod2}}}),
+				services: one(service{endpoints: []endpoint{{at: localPod1, target: serverPort2},
+					{at: remotePod1, target: serverPort3}, {at: remotePod2}}}),
 				traffic: []traffic{{from: fromPod, to: toCluster,
-					want: keeping(localPod1).on(serverPort2).and(keeping(remotePod1).on(serverPort3)).and(keeping(remotePod2))}}}},
+					want: keeping(localPod1).on(serverPort2).and(keeping(remotePod1).on(serverPort3)).and(
+						keeping(remotePod2))}}}},
 		},
 		{
 			name: "one pod can be several endpoints of a port", rules: "S15",
 			steps: []step{{
-				services: one(service{endpoints: []endpoint{{at: localPod1}, {at: localPod1, target: serverPort2}, {at: remotePod1, target: serverPort2}}}),
+				services: one(service{endpoints: []endpoint{{at: localPod1}, {at: localPod1, target: serverPort2},
+					{at: remotePod1, target: serverPort2}}}),
 				traffic: []traffic{{from: fromPod, to: toCluster,
 					want: keeping(localPod1).and(keeping(localPod1, remotePod1).on(serverPort2))}}}},
 		},
@@ -226,7 +246,8 @@ func endpointCases() []trafficCase {
 					// Linux masquerades only what it sends on: backends differ in what a process on the node sees.
 					{from: fromPod, to: toCluster, want: keeping(theNode, otherNode).fromAnySource()},
 					{from: fromOutside, to: toCluster, want: masquerading(theNode, otherNode).fromAnySource()},
-					{from: append(fromPod, fromOutside...), to: externalDestinations, want: masquerading(theNode, otherNode).fromAnySource()},
+					{from: append(fromPod, fromOutside...), to: externalDestinations,
+						want: masquerading(theNode, otherNode).fromAnySource()},
 				}}},
 		},
 		{
@@ -234,8 +255,10 @@ func endpointCases() []trafficCase {
 			needs: []Feature{IPv4, IPv6},
 			steps: []step{{
 				services: []service{
-					external(service{name: "four", families: []model.Family{model.IPv4}, endpoints: at(localPod1, remotePod1)}),
-					external(service{name: "six", families: []model.Family{model.IPv6}, endpoints: at(localPod1, remotePod1)}),
+					external(service{name: "four", families: []model.Family{model.IPv4},
+						endpoints: at(localPod1, remotePod1)}),
+					external(service{name: "six", families: []model.Family{model.IPv6},
+						endpoints: at(localPod1, remotePod1)}),
 				},
 				traffic: []traffic{
 					{of: "four", from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},

@@ -79,13 +79,15 @@ func (s *session) laterAddressServes(ctx context.Context, serves bool) error {
 		for i, p := range svc.ports {
 			for _, name := range []string{localPod3, remotePod3, client} {
 				from := placeNamed(name)
-				flows = append(flows, flow{from: from, about: name + " to the node port on an address that comes and goes",
-					Flow: oracle.Flow{From: from.kind, Source: from.addr(f), Protocol: p.protocol,
-						Destination: netip.AddrPortFrom(laterAddr(f), svc.nodePortOf(i))}})
+				flows = append(flows,
+					flow{from: from, about: name + " to the node port on an address that comes and goes",
+						Flow: oracle.Flow{From: from.kind, Source: from.addr(f), Protocol: p.protocol,
+							Destination: netip.AddrPortFrom(laterAddr(f), svc.nodePortOf(i))}})
 			}
 		}
 	}
-	o, err := oracle.New(oracle.Collect(s.told.node, maps.Values(s.told.services), maps.Values(s.told.endpoints)), config)
+	o, err := oracle.New(oracle.Collect(s.told.node, maps.Values(s.told.services), maps.Values(s.told.endpoints)),
+		config)
 	if err != nil {
 		return err
 	}

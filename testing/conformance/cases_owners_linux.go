@@ -75,8 +75,10 @@ func (s *session) owns(ctx context.Context, owner string) error {
 	for _, f := range s.env.Families {
 		for _, name := range []string{localPod3, theNode, client} {
 			from := placeNamed(name)
-			x, err := s.expect(o, flow{from: from, about: name + " to the contested address", Flow: oracle.Flow{From: from.kind,
-				Source: from.addr(f), Destination: netip.AddrPortFrom(contestedAddr(f), 80), Protocol: model.TCP}}, s.told)
+			x, err := s.expect(o,
+				flow{from: from, about: name + " to the contested address", Flow: oracle.Flow{From: from.kind,
+					Source: from.addr(f), Destination: netip.AddrPortFrom(contestedAddr(f), 80), Protocol: model.TCP}},
+				s.told)
 			if err != nil {
 				return err
 			}

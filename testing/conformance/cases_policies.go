@@ -31,9 +31,10 @@ func policyCases() []trafficCase {
 				{services: one(service{internalLocal: true, endpoints: at(remotePod1)}), traffic: []traffic{
 					{from: fromAll, to: toCluster, want: dropped},
 				}},
-				{then: "a local endpoint comes", services: one(service{internalLocal: true, endpoints: both}), traffic: []traffic{
-					{from: fromPod, to: toCluster, want: keeping(localPod1)},
-				}},
+				{then: "a local endpoint comes", services: one(service{internalLocal: true, endpoints: both}),
+					traffic: []traffic{
+						{from: fromPod, to: toCluster, want: keeping(localPod1)},
+					}},
 				{then: "all endpoints go", services: one(service{internalLocal: true}), traffic: []traffic{
 					{from: fromAll, to: toCluster, want: refused},
 				}},
@@ -60,7 +61,8 @@ func policyCases() []trafficCase {
 				}}},
 		},
 		{
-			name: "external traffic policy Local without a local endpoint drops what comes from outside", rules: "S25, S27",
+			name:  "external traffic policy Local without a local endpoint drops what comes from outside",
+			rules: "S25, S27",
 			steps: []step{{
 				services: one(external(service{externalLocal: true, endpoints: at(remotePod1)})),
 				traffic: []traffic{
@@ -96,8 +98,10 @@ func policyCases() []trafficCase {
 					external(service{name: "alone", endpoints: at(localPod1)}),
 				},
 				traffic: []traffic{
-					{of: "cluster", from: []string{localPod1}, to: toCluster, want: masquerading(localPod1).and(keeping(remotePod1))},
-					{of: "local", from: []string{localPod1}, to: everywhere, want: masquerading(localPod1).and(keeping(remotePod1))},
+					{of: "cluster", from: []string{localPod1}, to: toCluster,
+						want: masquerading(localPod1).and(keeping(remotePod1))},
+					{of: "local", from: []string{localPod1}, to: everywhere,
+						want: masquerading(localPod1).and(keeping(remotePod1))},
 					{of: "alone", from: []string{localPod1}, to: everywhere, want: masquerading(localPod1)},
 				}}},
 		},
@@ -121,14 +125,16 @@ func policyCases() []trafficCase {
 				traffic: []traffic{
 					{from: []string{client}, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
 					{from: []string{client2, localPod3, theNode, remotePod3}, to: []destination{toVIP}, want: dropped},
-					{from: append(fromNonPods, client2, localPod3), to: []destination{toExternalIP, toNodePort}, want: masquerading(localPod1, remotePod1)},
+					{from: append(fromNonPods, client2, localPod3), to: []destination{toExternalIP, toNodePort},
+						want: masquerading(localPod1, remotePod1)},
 					{from: fromPod, to: toCluster, want: keeping(localPod1, remotePod1)},
 				}}},
 		},
 		{
 			name: "source ranges that hold pods and the node let them in", rules: "S26", needs: []Feature{SourceRanges},
 			steps: []step{{
-				services: one(external(service{endpoints: both, externalLocal: true, ranges: []sourceRange{{pods: true}, {place: theNode}}})),
+				services: one(external(service{endpoints: both, externalLocal: true,
+					ranges: []sourceRange{{pods: true}, {place: theNode}}})),
 				traffic: []traffic{
 					{from: fromPod, to: []destination{toVIP}, want: keeping(localPod1, remotePod1)},
 					{from: fromNode, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
@@ -137,12 +143,16 @@ func policyCases() []trafficCase {
 				}}},
 		},
 		{
-			name: "source ranges of one family leave the other one open", rules: "S8", needs: []Feature{SourceRanges, IPv4, IPv6},
+			name: "source ranges of one family leave the other one open", rules: "S8",
+			needs: []Feature{SourceRanges, IPv4, IPv6},
 			steps: []step{{
-				services: one(external(service{endpoints: both, ranges: []sourceRange{{place: client, only: model.IPv6}}})),
+				services: one(external(service{endpoints: both,
+					ranges: []sourceRange{{place: client, only: model.IPv6}}})),
 				traffic: []traffic{
-					{from: []string{client, client2}, to: []destination{toVIP}, only: model.IPv4, want: masquerading(localPod1, remotePod1)},
-					{from: []string{client}, to: []destination{toVIP}, only: model.IPv6, want: masquerading(localPod1, remotePod1)},
+					{from: []string{client, client2}, to: []destination{toVIP}, only: model.IPv4,
+						want: masquerading(localPod1, remotePod1)},
+					{from: []string{client}, to: []destination{toVIP}, only: model.IPv6,
+						want: masquerading(localPod1, remotePod1)},
 					{from: []string{client2}, to: []destination{toVIP}, only: model.IPv6, want: dropped},
 				}}},
 		},
@@ -150,17 +160,21 @@ func policyCases() []trafficCase {
 			name: "source ranges come, change and go", rules: "S26", needs: []Feature{SourceRanges},
 			steps: []step{
 				{services: one(external(service{endpoints: both})), traffic: []traffic{
-					{from: []string{client, client2}, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)}}},
-				{then: "client-2 alone may", services: one(external(service{endpoints: both, ranges: []sourceRange{{place: client2}}})),
+					{from: []string{client, client2}, to: []destination{toVIP},
+						want: masquerading(localPod1, remotePod1)}}},
+				{then: "client-2 alone may",
+					services: one(external(service{endpoints: both, ranges: []sourceRange{{place: client2}}})),
 					traffic: []traffic{
 						{from: []string{client2}, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
 						{from: []string{client}, to: []destination{toVIP}, want: dropped}}},
-				{then: "client alone may", services: one(external(service{endpoints: both, ranges: []sourceRange{{place: client}}})),
+				{then: "client alone may",
+					services: one(external(service{endpoints: both, ranges: []sourceRange{{place: client}}})),
 					traffic: []traffic{
 						{from: []string{client}, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
 						{from: []string{client2}, to: []destination{toVIP}, want: dropped}}},
 				{then: "all may again", services: one(external(service{endpoints: both})), traffic: []traffic{
-					{from: []string{client, client2}, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)}}},
+					{from: []string{client, client2}, to: []destination{toVIP},
+						want: masquerading(localPod1, remotePod1)}}},
 			},
 		},
 		{
@@ -170,7 +184,8 @@ func policyCases() []trafficCase {
 				traffic: []traffic{
 					{from: []string{client}, to: []destination{toVIP}, want: refused},
 					{from: []string{client2}, to: []destination{toVIP}, want: dropped}, // or refused
-					{from: []string{client, client2}, to: []destination{toExternalIP, toNodePort, toClusterIP}, want: refused},
+					{from: []string{client, client2}, to: []destination{toExternalIP, toNodePort, toClusterIP},
+						want: refused},
 				}}},
 		},
 	}
@@ -178,7 +193,8 @@ func policyCases() []trafficCase {
 
 // detectorCases are about the ways to tell local pods from other sources (S30), and what depends on them.
 func detectorCases() []trafficCase {
-	// What pods of other nodes are taken for is the only difference between the detectors; without any, pods are strangers.
+	// What pods of other nodes are taken for is the only difference between the detectors; without any, pods are
+	// strangers.
 	make := func(name string, d detector, remotePodsPass bool) trafficCase {
 		others := []string{theNode, thirdNode, client}
 		remote := masquerading(localPod1, remotePod1)
@@ -199,7 +215,8 @@ func detectorCases() []trafficCase {
 					{of: "cluster", from: []string{remotePod3}, to: toCluster, want: remote},
 					{of: "cluster", from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
 					{of: "local", from: fromPod, to: externalDestinations, want: keeping(localPod1, remotePod1)},
-					{of: "local", from: []string{thirdNode, client}, to: externalDestinations, want: keeping(localPod1)},
+					{of: "local", from: []string{thirdNode, client}, to: externalDestinations,
+						want: keeping(localPod1)},
 					{of: "local", from: []string{remotePod3}, to: externalDestinations, want: remoteToLocal},
 					{of: "local", from: fromNode, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
 				}}},
@@ -221,9 +238,11 @@ func detectorCases() []trafficCase {
 				},
 				traffic: []traffic{
 					{of: "cluster", from: fromAll, to: toCluster, want: keeping(localPod1, remotePod1)},
-					{of: "cluster", from: []string{localPod1}, to: toCluster, want: masquerading(localPod1).and(keeping(remotePod1))},
+					{of: "cluster", from: []string{localPod1}, to: toCluster,
+						want: masquerading(localPod1).and(keeping(remotePod1))},
 					{of: "cluster", from: fromAll, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
-					{of: "local", from: append(fromPod, fromOutside...), to: externalDestinations, want: keeping(localPod1)},
+					{of: "local", from: append(fromPod, fromOutside...), to: externalDestinations,
+						want: keeping(localPod1)},
 					{of: "local", from: fromNode, to: externalDestinations, want: masquerading(localPod1, remotePod1)},
 					{of: "far", from: append(fromPod, fromOutside...), to: externalDestinations, want: dropped},
 					{of: "far", from: fromNode, to: externalDestinations, want: masquerading(remotePod1)},

@@ -34,7 +34,8 @@ func TestCasesAndOracleAgree(t *testing.T) {
 				for _, e := range expected {
 					out, err := o.Expect(e.flow)
 					require.NoError(t, err)
-					assert.Equal(t, describeWant(e, e.want), describeOutcome(e, out), "%s %v, which is %s\n%v", st.then, e.flow, e.about, out)
+					assert.Equal(t, describeWant(e, e.want), describeOutcome(e, out), "%s %v, which is %s\n%v", st.then,
+						e.flow, e.about, out)
 					flows++
 				}
 			}
@@ -77,7 +78,8 @@ func describeWant(e expectedFlow, w want) string {
 	var targets []oracle.Destination
 	for _, r := range w.reach {
 		addr := placeNamed(r.at).addr(e.flow.Family())
-		targets = append(targets, oracle.Destination{Endpoint: netip.AddrPortFrom(addr, r.target), SourceNAT: r.masqueraded})
+		targets = append(targets,
+			oracle.Destination{Endpoint: netip.AddrPortFrom(addr, r.target), SourceNAT: r.masqueraded})
 	}
 	return text + describeDestinations(targets)
 }

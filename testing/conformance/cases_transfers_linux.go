@@ -15,12 +15,15 @@ import (
 // transferCases are about what is too long for one packet, and about ways that are narrower than others.
 func transferCases() []testCase {
 	return []testCase{
-		{name: "megabytes get through in both directions, whichever side ends first", rules: "S25", run: megabytesGetThrough},
+		{name: "megabytes get through in both directions, whichever side ends first", rules: "S25",
+			run: megabytesGetThrough},
 		{name: "a reset in the middle of a transfer reaches the other side", rules: "S25", run: resetsGetThrough},
-		{name: "datagrams get through up to the MTU, and beyond it in fragments", rules: "S25", run: datagramsGetThrough},
+		{name: "datagrams get through up to the MTU, and beyond it in fragments", rules: "S25",
+			run: datagramsGetThrough},
 		{name: "a narrow way behind a service holds up no connection", rules: "S25", run: narrowWay},
-		{name: "the error of a narrow way behind a service reaches the sender", rules: "S25", needs: []Feature{PathErrors},
-			run: pathErrorsGetThrough},
+		{name: "the error of a narrow way behind a service reaches the sender", rules: "S25",
+			needs: []Feature{PathErrors},
+			run:   pathErrorsGetThrough},
 		{name: "an endpoint's own refusal reaches the sender", rules: "S25", needs: []Feature{PathErrors},
 			run: refusalsGetThrough},
 	}

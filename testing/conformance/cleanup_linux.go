@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cleanupLeavesNothing compares the node before the backend and after its clean-up. There are things of others on it from the
-// beginning, which have to be there to the end.
+// cleanupLeavesNothing compares the node before the backend and after its clean-up. There are things of others on it
+// from the beginning, which have to be there to the end.
 func cleanupLeavesNothing(ctx context.Context, s *session) error {
 	if err := s.cleanup(ctx); err != nil {
 		return err
@@ -108,8 +108,8 @@ func (s *session) addForeign() (remove func(), err error) {
 	return remove, nil
 }
 
-// inventory lists what is on the node: links, addresses, routes, rules of routing, nftables, and what the factory's Dump
-// tells. Link-local addresses and their routes are left out: the kernel adds them when it gets round to it.
+// inventory lists what is on the node: links, addresses, routes, rules of routing, nftables, and what the factory's
+// Dump tells. Link-local addresses and their routes are left out: the kernel adds them when it gets round to it.
 func (s *session) inventory(ctx context.Context) ([]string, error) {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -131,7 +131,8 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 				add("address %v on %s", a.IPNet, l.Attrs().Name)
 			}
 		}
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return err
 		}

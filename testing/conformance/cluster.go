@@ -47,8 +47,8 @@ type endpoint struct {
 	at     string
 	target uint16 // default: the port's
 	phase  phase
-	// elsewhere: topology hints keep it for other nodes or zones; it is in no cluster set of this node (S22), unless all
-	// ready endpoints are for elsewhere: then hints are ignored.
+	// elsewhere: topology hints keep it for other nodes or zones; it is in no cluster set of this node (S22), unless
+	// all ready endpoints are for elsewhere: then hints are ignored.
 	elsewhere bool
 }
 
@@ -192,7 +192,8 @@ func (s state) isExternal(a netip.Addr) bool {
 }
 
 func newState(node *model.Node) state {
-	return state{node: node, services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
+	return state{node: node, services: map[model.ServiceName]*model.Service{},
+		endpoints: map[model.EndpointKey]*model.Endpoint{}}
 }
 
 // buildState makes the model values for services: what package localstate would make of the same cluster. It fails on
@@ -278,7 +279,8 @@ func (st state) add(spec service, families []model.Family, detects bool) error {
 }
 
 // addEndpoints adds a port's endpoints of a family, in the sets that S21 and S22 put them in, and returns the routes.
-func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f model.Family, detects bool) model.Routes {
+func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f model.Family,
+	detects bool) model.Routes {
 	isLocal := func(e endpoint) bool {
 		kind := placeNamed(e.at).kind
 		return e.at == theNode || kind == oracle.LocalPod

@@ -95,7 +95,8 @@ func testSession(t *testing.T, f Factory, seed uint64) *session {
 		t.Fatal("conformance: the factory has no New")
 	}
 	families, err := machineFamilies()
-	need.That(t, err == nil, fmt.Sprintf("the right to make network namespaces, as root or under unshare -rn (%v)", err))
+	need.That(t, err == nil,
+		fmt.Sprintf("the right to make network namespaces, as root or under unshare -rn (%v)", err))
 	if !f.lacks(IPv6) && len(families) == 1 {
 		if os.Getenv("KPL_REQUIRE") == "1" {
 			t.Fatal("conformance: this machine has no IPv6, and KPL_REQUIRE=1 forbids to go without")
@@ -181,7 +182,8 @@ func (s *session) runCase(ctx context.Context, c testCase) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("%w\n\nThe backend had been told:\n%s\n\nIts ruleset:\n%s", err, indent(s.told.String()), indent(s.dump(ctx)))
+	err = fmt.Errorf("%w\n\nThe backend had been told:\n%s\n\nIts ruleset:\n%s", err, indent(s.told.String()),
+		indent(s.dump(ctx)))
 	// What it has now is not to be relied on.
 	if cleanupErr := s.cleanup(context.WithoutCancel(ctx)); cleanupErr != nil {
 		err = fmt.Errorf("%w\n\nand then: %w", err, cleanupErr)

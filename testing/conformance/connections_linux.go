@@ -15,7 +15,8 @@ import (
 // connectionCases are about connections that last while endpoints come and go, and about new ones that come meanwhile.
 func connectionCases() []testCase {
 	return []testCase{
-		{name: "connections that stand survive changes to other endpoints", rules: "S25", run: connectionsSurviveOthers},
+		{name: "connections that stand survive changes to other endpoints", rules: "S25",
+			run: connectionsSurviveOthers},
 		{name: "connections that stand stay with an endpoint that takes no new ones", rules: "S25",
 			needs: []Feature{DrainedConnections}, run: connectionsSurviveTheirEndpoint},
 		{name: "connections on which nothing is said for long are still there", rules: "S25", run: idleConnectionsStay},
@@ -46,7 +47,8 @@ func (s *session) stand(svc service) (*standing, error) {
 				for _, to := range everywhere {
 					place := placeNamed(from)
 					err := st.open(s, flow{
-						Flow: oracle.Flow{From: place.kind, Source: place.addr(f), Destination: to.resolve(svc, port, f), Protocol: p.protocol},
+						Flow: oracle.Flow{From: place.kind, Source: place.addr(f),
+							Destination: to.resolve(svc, port, f), Protocol: p.protocol},
 						from: place, about: fmt.Sprintf("%s to the %v of %s", from, to, svc.name),
 					})
 					if err != nil {
@@ -67,9 +69,11 @@ func (st *standing) check(p patience) error {
 		a, err := c.ask(time.Now().Add(p.answer))
 		switch {
 		case err != nil:
-			failed.add(fmt.Sprintf("flow: %v, on a connection that stands\nseen: %v\nwant: an answer from %v", c.flow, err, c.first.server))
+			failed.add(fmt.Sprintf("flow: %v, on a connection that stands\nseen: %v\nwant: an answer from %v", c.flow,
+				err, c.first.server))
 		case a.server != c.first.server || a.client != c.first.client:
-			failed.add(fmt.Sprintf("flow: %v, on a connection that stands\nseen: an answer from %v to %v\nwant: one from %v to %v",
+			failed.add(fmt.Sprintf(
+				"flow: %v, on a connection that stands\nseen: an answer from %v to %v\nwant: one from %v to %v",
 				c.flow, a.server, a.client, c.first.server, c.first.client))
 		}
 	}
@@ -103,7 +107,8 @@ func connectionsSurviveOthers(ctx context.Context, s *session) error {
 		{"another service came", []service{external(service{endpoints: stays}), other}},
 		{"it went", []service{external(service{endpoints: stays})}},
 		{"affinity was switched on", []service{external(service{endpoints: stays, affinity: time.Hour})}},
-		{"external traffic policy Local was set", []service{external(service{endpoints: append(at(remotePod1), stays...), externalLocal: true})}},
+		{"external traffic policy Local was set",
+			[]service{external(service{endpoints: append(at(remotePod1), stays...), externalLocal: true})}},
 	} {
 		if change.services[0].affinity > 0 && s.factory.lacks(SessionAffinity) {
 			continue
@@ -139,7 +144,8 @@ func connectionsSurviveTheirEndpoint(ctx context.Context, s *session) error {
 		{"there was none any more", nil, refused},
 	} {
 		svc := external(service{endpoints: change.endpoints})
-		err := s.step(ctx, step{services: one(svc), traffic: []traffic{{from: fromPod, to: toCluster, want: change.new}}})
+		err := s.step(ctx, step{services: one(svc),
+			traffic: []traffic{{from: fromPod, to: toCluster, want: change.new}}})
 		if err != nil {
 			return fmt.Errorf("after %s, new connections:\n\n%w", change.what, err)
 		}
@@ -172,8 +178,10 @@ func (s *session) startStream(svc service, allowed ...string) *stream {
 		from := placeNamed(src.from)
 		var group []streamed
 		for _, f := range s.env.Families {
-			fl := flow{from: from, about: fmt.Sprintf("%s to the %v of %s, one of a stream", src.from, src.to, svc.name), Flow: oracle.Flow{
-				From: from.kind, Source: from.addr(f), Destination: src.to.resolve(svc, 0, f), Protocol: model.TCP}}
+			fl := flow{from: from,
+				about: fmt.Sprintf("%s to the %v of %s, one of a stream", src.from, src.to, svc.name),
+				Flow: oracle.Flow{
+					From: from.kind, Source: from.addr(f), Destination: src.to.resolve(svc, 0, f), Protocol: model.TCP}}
 			group = append(group, streamed{fl, func(seen seen) string {
 				if why := whyWrong(seen, f, allowed); why != "" {
 					return fmt.Sprintf("flow: %v\nseen: %v\nwant: %s", fl, seen, why)

@@ -15,13 +15,13 @@ import (
 // open there, netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in
 // it: those open Env.NetNS, or call Env.Do. None of them may call t.FailNow.
 type Factory struct {
-	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as after
-	// a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx lasts as
-	// long as the backend: it ends after the sink has been dropped, and closed.
+	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as
+	// after a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx
+	// lasts as long as the backend: it ends after the sink has been dropped, and closed.
 	//
-	// The suite keeps to the contract of [sink.Sink]: if the sink is a [sink.NodeSetter] the first wave tells it the node,
-	// if it is a [sink.Resyncer] it is asked to resync after an error. If it has a method Close() error, that is called
-	// before the sink is dropped; like the end of the process it must leave the dataplane as it is.
+	// The suite keeps to the contract of [sink.Sink]: if the sink is a [sink.NodeSetter] the first wave tells it the
+	// node, if it is a [sink.Resyncer] it is asked to resync after an error. If it has a method Close() error, that is
+	// called before the sink is dropped; like the end of the process it must leave the dataplane as it is.
 	New func(ctx context.Context, env Env) (sink.Sink, error)
 	// Cleanup removes all that the backend has put into the node, as kube-proxy --cleanup does. No sink is alive then.
 	Cleanup func(ctx context.Context, env Env) error
@@ -33,8 +33,8 @@ type Factory struct {
 	Dump func(ctx context.Context, env Env) (string, error)
 	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
 	Break func(ctx context.Context, env Env) error
-	// RepairsItself: the backend notices what Break does and repairs it at once, without a Sync. Otherwise the suite asks
-	// for that with ForceResync and Sync.
+	// RepairsItself: the backend notices what Break does and repairs it at once, without a Sync. Otherwise the suite
+	// asks for that with ForceResync and Sync.
 	RepairsItself bool
 	// Fail makes Sync fail, midway if that is possible, until repair is called.
 	Fail func(ctx context.Context, env Env) (repair func() error, err error)
@@ -91,25 +91,26 @@ const (
 	NodePortAddresses Feature = "node-port addresses"
 	// LocalhostNodePorts is S36.
 	LocalhostNodePorts Feature = "node ports on 127.0.0.1"
-	// UnknownPorts is that other ports of a cluster IP are refused, and UnallocatedAddresses that addresses of the service
-	// CIDRs that no service has are dropped (S33).
+	// UnknownPorts is that other ports of a cluster IP are refused, and UnallocatedAddresses that addresses of the
+	// service CIDRs that no service has are dropped (S33).
 	UnknownPorts         Feature = "refusal of unknown ports"
 	UnallocatedAddresses Feature = "guard over the service CIDRs"
 	// ExternalPorts is that ports of external IPs and VIPs that no service has are left alone; without it they may be
 	// refused, because the backend makes these addresses the node's own.
 	ExternalPorts Feature = "other ports of external addresses are left alone"
 	// WildcardListeners is that a process of the node that listens on all addresses gets nothing that is for a service:
-	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer in the place
-	// of a service, because the backend makes the service's addresses the node's own.
+	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer in the
+	// place of a service, because the backend makes the service's addresses the node's own.
 	WildcardListeners Feature = "service addresses that processes listening on all addresses do not get"
-	// HostAddressChanges is that node ports are served on addresses that the node gets later, and no more on those that it
-	// loses (S35). It may take a resync.
+	// HostAddressChanges is that node ports are served on addresses that the node gets later, and no more on those that
+	// it loses (S35). It may take a resync.
 	HostAddressChanges Feature = "changes of the host's addresses"
-	// LastingOwners is who has an address that several services list (S59): the one that had it; of newcomers the oldest
-	// one, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any time.
+	// LastingOwners is who has an address that several services list (S59): the one that had it; of newcomers the
+	// oldest one, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any
+	// time.
 	LastingOwners Feature = "lasting owners of contested addresses"
-	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package conntrack
-	// does it, as a sink around another one.
+	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package
+	// conntrack does it, as a sink around another one.
 	StaleFlows Feature = "clean-up of stale UDP flows"
 	// PathErrors is that ICMP errors of what is behind a service reach the sender: that the way is too narrow, or that
 	// nobody listens. A proxy that ends connections itself, and begins others, has nobody to pass them to.
@@ -126,8 +127,8 @@ const (
 
 // What only a backend in a simulation may lack, see Simulate.
 const (
-	// SourceRoutes is that pods of the node, and the node itself, reach all endpoints at external addresses of a service
-	// with policy Local (S27). Without it they get what comes from outside gets.
+	// SourceRoutes is that pods of the node, and the node itself, reach all endpoints at external addresses of a
+	// service with policy Local (S27). Without it they get what comes from outside gets.
 	SourceRoutes Feature = "routes that depend on the source"
 	// Hairpins is that a pod that reaches itself is masqueraded, whatever the route says (S29).
 	Hairpins Feature = "masquerading of pods that reach themselves"

@@ -58,7 +58,8 @@ func TestWhatTheBackendDoesIsSeen(t *testing.T) {
 			"reject after the connection was accepted: ", oracle.Reject, []Feature{EarlyRefusal}},
 		{"a blackhole route", &networkError{errno: unix.EINVAL}, "drop: ", oracle.Drop, []Feature{Refusal}},
 		{"a route of type prohibit", &networkError{errno: unix.EACCES}, "reject: ", oracle.Reject, []Feature{}},
-		{"a route of type unreachable", &networkError{errno: unix.EHOSTUNREACH}, "reject: ", oracle.Reject, []Feature{}},
+		{"a route of type unreachable", &networkError{errno: unix.EHOSTUNREACH}, "reject: ", oracle.Reject,
+			[]Feature{}},
 		{"an end without an answer", errors.New("closed"), "drop: ", oracle.Drop, []Feature{Refusal}},
 		{"an answer that is none", garbledError{errors.New("HTTP/1.1 400")}, "something else: ", 0, nil},
 		{"an error that nobody expects", &networkError{errno: unix.ENOBUFS}, "something else: ", 0, nil},
@@ -121,7 +122,8 @@ func TestTheEnvironmentHasALife(t *testing.T) {
 
 // What a backend starts in goroutines gets its sockets in the node's namespace.
 func TestSocketsCanBeOpenedOnTheNode(t *testing.T) {
-	s := testSession(t, Factory{New: func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }}, 1)
+	s := testSession(t, Factory{New: func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }},
+		1)
 	require.NoError(t, s.start(t.Context(), setup{}))
 	node := placeNamed(theNode).v4.String()
 	var group sync.WaitGroup

@@ -110,7 +110,8 @@ func TestAFailingCaseTellsEverything(t *testing.T) {
 	need.Program(t, "nft")
 	s := testSession(t, simpleFactory(rejectsInsteadOfDrops), 1)
 	s.patience.quiet = 500 * time.Millisecond // the refusal has to come within it
-	err := s.runCase(t.Context(), caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
+	err := s.runCase(t.Context(),
+		caseNamed(t, "external traffic policy Local without a local endpoint drops what comes from outside"))
 	require.Error(t, err)
 	for _, want := range []string{
 		"flow: remote pod 10.180.3.13 -> 192.0.2.11:80/TCP (remote-3 to the external IP of web)",
@@ -158,7 +159,10 @@ func TestWrongFactoriesAreToldSo(t *testing.T) {
 		run     string
 		want    string
 	}{
-		{"New fails", Factory{New: func(context.Context, Env) (sink.Sink, error) { return nil, errors.New("no such kernel") }},
+		{"New fails", Factory{New: func(context.Context, Env) (sink.Sink, error) {
+			return nil,
+				errors.New("no such kernel")
+		}},
 			aCase, "start the backend: no such kernel"},
 		{"New returns nothing", Factory{New: func(context.Context, Env) (sink.Sink, error) { return nil, nil }},
 			aCase, "New returned neither a sink nor an error"},

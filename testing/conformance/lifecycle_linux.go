@@ -13,12 +13,14 @@ import (
 // the dataplane.
 func lifecycleCases() []testCase {
 	return []testCase{
-		{name: "what is described takes effect at Sync, not before", rules: "S43", inSimulation: true, run: nothingBeforeSync},
+		{name: "what is described takes effect at Sync, not before", rules: "S43", inSimulation: true,
+			run: nothingBeforeSync},
 		{name: "calls that change nothing change nothing", rules: "S14", inSimulation: true, run: idempotentCalls},
 		{name: "a Sync that is cancelled loses nothing", rules: "S46", inSimulation: true, run: cancelledSync},
 		{name: "a Sync that fails loses nothing", rules: "S46", hook: "Fail",
 			has: func(f Factory) bool { return f.Fail != nil }, run: failedSync},
-		{name: "a restart keeps traffic, and corrects what has changed meanwhile", rules: "S44", run: restartKeepsTraffic},
+		{name: "a restart keeps traffic, and corrects what has changed meanwhile", rules: "S44",
+			run: restartKeepsTraffic},
 		{name: "rules that somebody else removed come back", rules: "S44", hook: "Break",
 			has: func(f Factory) bool { return f.Break != nil }, inSimulation: true, run: driftIsRepaired},
 		{name: "rules that somebody else removed while no backend ran come back", rules: "S44", hook: "Break",
@@ -38,12 +40,14 @@ func scene(services ...service) step {
 			places = append(places, e.at)
 		}
 		if len(places) == 0 {
-			st.traffic = append(st.traffic, traffic{of: svc.name, from: []string{localPod3, client}, to: everywhere, want: refused})
+			st.traffic = append(st.traffic,
+				traffic{of: svc.name, from: []string{localPod3, client}, to: everywhere, want: refused})
 			continue
 		}
 		st.traffic = append(st.traffic,
 			traffic{of: svc.name, from: []string{localPod3}, to: toCluster, want: keeping(places...)},
-			traffic{of: svc.name, from: []string{theNode, client}, to: externalDestinations, want: masquerading(places...)})
+			traffic{of: svc.name, from: []string{theNode, client}, to: externalDestinations,
+				want: masquerading(places...)})
 	}
 	return st
 }
@@ -64,7 +68,9 @@ func sceneAfter() step {
 		external(service{name: "changes", slot: 2, endpoints: at(localPod2, remotePod1, remotePod2)}),
 		external(service{name: "empties", slot: 3}),
 		external(service{name: "comes", slot: 5, endpoints: at(remotePod2)}))
-	st.traffic = append(st.traffic, traffic{from: []string{localPod3, client}, to: externalDestinations, as: &service{name: "goes", slot: 4}, want: leftAlone})
+	st.traffic = append(st.traffic,
+		traffic{from: []string{localPod3, client}, to: externalDestinations, as: &service{name: "goes", slot: 4},
+			want: leftAlone})
 	return st
 }
 

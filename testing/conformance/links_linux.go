@@ -70,7 +70,8 @@ func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Src: source.AsSlice(), RtoMin: rtoMin, RtoMinLock: true}
+	r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(to), Src: source.AsSlice(), RtoMin: rtoMin,
+		RtoMinLock: true}
 	if via.IsValid() {
 		r.Gw = via.AsSlice()
 	} else {
@@ -100,7 +101,8 @@ func addNeighbour(link string, addr netip.Addr, mac net.HardwareAddr) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", link, err)
 	}
-	neigh := &netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac}
+	neigh := &netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(),
+		HardwareAddr: mac}
 	if err := netlink.NeighSet(neigh); err != nil {
 		return fmt.Errorf("neighbour %v on %s: %w", addr, link, err)
 	}

@@ -12,8 +12,8 @@ import (
 )
 
 // namespace is an anonymous network namespace: nothing in the file system names it, open files and threads alone hold
-// it. The kernel takes it down with all that is in it when they are gone, also when the process was killed, so that there
-// is never anything to clean up after an earlier run.
+// it. The kernel takes it down with all that is in it when they are gone, also when the process was killed, so that
+// there is never anything to clean up after an earlier run.
 type namespace struct {
 	name string
 	file *os.File
@@ -56,8 +56,8 @@ func (ns *namespace) close() {
 	_ = ns.file.Close()
 }
 
-// Do calls f on a thread that is in the network namespace of the node, and returns its error: sockets that f opens, also
-// with net.Dial, and programs that it starts belong to the node. It may be called from any goroutine, for several
+// Do calls f on a thread that is in the network namespace of the node, and returns its error: sockets that f opens,
+// also with net.Dial, and programs that it starts belong to the node. It may be called from any goroutine, for several
 // functions at a time, until the test ends.
 func (e Env) Do(f func() error) error {
 	done := make(chan error, 1)
@@ -97,7 +97,8 @@ type nsThread struct {
 	once  sync.Once
 }
 
-var errThreadEnded = errors.New("the thread in the namespace has ended: did a function on it call t.FailNow or runtime.Goexit?")
+var errThreadEnded = errors.New(
+	"the thread in the namespace has ended: did a function on it call t.FailNow or runtime.Goexit?")
 
 // newThread starts a thread and enters the namespace with enter.
 func newThread(enter func() error) (*nsThread, error) {

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// outsideRouter answers every packet that reaches the namespace outside with "network unreachable", as a router without a
-// route would. It does so itself because the kernel sends such errors once a second at most, whatever one tells it.
+// outsideRouter answers every packet that reaches the namespace outside with "network unreachable", as a router without
+// a route would. It does so itself because the kernel sends such errors once a second at most, whatever one tells it.
 type outsideRouter struct {
 	files []*os.File
 	wg    sync.WaitGroup

@@ -196,7 +196,8 @@ func filling(size int) string {
 // askOnce sends the question, and waits for the answer to it.
 func (c *connection) askOnce(question string, deadline time.Time) (answer, error) {
 	if c.n.rawSCTP(c.flow) {
-		return askUserSpaceSCTP(c.sock, c.local.Port(), c.flow.Destination, uint32(c.local.Port())<<16|uint32(c.asked), deadline)
+		return askUserSpaceSCTP(c.sock, c.local.Port(), c.flow.Destination, uint32(c.local.Port())<<16|uint32(c.asked),
+			deadline)
 	}
 	// EPERM: a packet filter on the way out has taken the packet. What it thinks of it comes separately, if it does.
 	if err := c.sock.send([]byte(question + "\n")); err != nil && !isErrno(err, unix.EPERM) {

@@ -188,7 +188,8 @@ func (g *generator) service(others []service) service {
 		s.families = []model.Family{model.IPv6}
 	}
 	if !g.factory.lacks(SourceRanges) && g.chance(3) {
-		s.ranges = []sourceRange{pick(g, sourceRange{place: client}, sourceRange{place: theNode}, sourceRange{pods: true},
+		s.ranges = []sourceRange{pick(g, sourceRange{place: client}, sourceRange{place: theNode},
+			sourceRange{pods: true},
 			sourceRange{place: remotePod3}, sourceRange{place: client2, only: model.IPv6})}
 		if g.chance(2) {
 			s.ranges = append(s.ranges, sourceRange{place: client2})
@@ -204,8 +205,9 @@ func (g *generator) service(others []service) service {
 	for _, number := range []uint16{80, 81} {
 		for _, protocol := range protocols {
 			if g.chance(3) || len(s.ports) == 0 && g.chance(2) {
-				s.ports = append(s.ports, servicePort{name: fmt.Sprintf("p%d", len(s.ports)), protocol: protocol, number: number,
-					target: pick(g, serverPorts()...)})
+				s.ports = append(s.ports,
+					servicePort{name: fmt.Sprintf("p%d", len(s.ports)), protocol: protocol, number: number,
+						target: pick(g, serverPorts()...)})
 			}
 		}
 	}
@@ -264,7 +266,8 @@ func (g *generator) trafficTo(services, before []service, flows int) []traffic {
 		list = append(list, traffic{
 			as:   &svc,
 			from: []string{pick(g, localPod1, localPod2, localPod3, theNode, remotePod3, thirdNode, client, client2)},
-			to: []destination{pick(g, toClusterIP, toClusterIP, toExternalIP, toVIP, toNodePort, toExternalIP, toVIP, toNodePort,
+			to: []destination{pick(g, toClusterIP, toClusterIP, toExternalIP, toVIP, toNodePort, toExternalIP, toVIP,
+				toNodePort,
 				toOtherNodePort, toUnknownPort, toUnallocatedAddress)},
 			ports: []string{pick(g, svc.withDefaults(0).ports...).name},
 			only:  pick(g, g.factory.families()...),

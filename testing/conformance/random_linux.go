@@ -177,8 +177,8 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 		}
 	}
 	reported := make([]bool, len(free))
-	// Each once, and the rest of the copies only if that was right: what fails anyway is often silent, and takes long to
-	// fail.
+	// Each once, and the rest of the copies only if that was right: what fails anyway is often silent, and takes long
+	// to fail.
 	for _, copies := range []int{1, r.effort.copies - 1} {
 		for i, wrong := range r.judge(ctx, o, slices.Repeat(free, copies)) {
 			if i %= len(free); wrong != "" && !reported[i] {
@@ -248,14 +248,16 @@ func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) erro
 		_ = r.cleanup(context.WithoutCancel(ctx))
 	}()
 	if !fails(original) {
-		return fmt.Errorf("%w\n\nIt could not be reproduced. What had happened:\n%v\nThe ruleset:\n%s", err, original, indent(originalDump))
+		return fmt.Errorf("%w\n\nIt could not be reproduced. What had happened:\n%v\nThe ruleset:\n%s", err, original,
+			indent(originalDump))
 	}
 	small := shrink(original, fails, shrinkTries)
 	// The last reproduction that failed is not always the smallest script's.
 	if e := r.reproduce(ctx, small, flows); e != nil {
 		last, lastDump = e, r.dump(ctx)
 	}
-	return fmt.Errorf("%w\n\nWhat it takes:\n%v\n%s\nThe ruleset:\n%s", last, indent(strings.TrimSpace(small.String())), notation, indent(lastDump))
+	return fmt.Errorf("%w\n\nWhat it takes:\n%v\n%s\nThe ruleset:\n%s", last, indent(strings.TrimSpace(small.String())),
+		notation, indent(lastDump))
 }
 
 // reproduce takes a fresh backend through a script, and tries traffic at its end.

@@ -20,7 +20,8 @@ func TestTheSimpleBackendPassesInRandomStates(t *testing.T) {
 
 func TestRandomStatesFindMutantsAndShrinkThem(t *testing.T) {
 	need.Program(t, "nft")
-	for _, m := range []mutant{forgetsSourceRanges, keepsEndpoints, forgetsHairpin, ignoresAffinity, forgetsFailures, rejectsInsteadOfDrops} {
+	for _, m := range []mutant{forgetsSourceRanges, keepsEndpoints, forgetsHairpin, ignoresAffinity, forgetsFailures,
+		rejectsInsteadOfDrops} {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
 			s := testSession(t, simpleFactory(m), 1)

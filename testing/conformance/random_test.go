@@ -44,7 +44,8 @@ func TestRandomStatesMakeSenseToTheOracle(t *testing.T) {
 			o, err := state.oracle(sc.setup, families[:])
 			require.NoError(t, err)
 			for _, tr := range flows[i] {
-				expanded, err := step{services: []service{*tr.as}, traffic: []traffic{tr}}.flows(families[:], allProtocols)
+				expanded, err := step{services: []service{*tr.as}, traffic: []traffic{tr}}.flows(families[:],
+					allProtocols)
 				require.NoError(t, err)
 				for _, e := range expanded {
 					out, err := o.Expect(e.flow)

@@ -22,10 +22,10 @@ import (
 //
 //	func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }
 //
-// The time of an operation is that of a wave with one endpoint. Beside it are the full state and the restart, once each,
-// and the processor time of a wave, that of the programs that it starts included. The verdict goes by processor times,
-// since they depend on what else the machine does less than others; see [Factory] for what is called. No packet is sent,
-// and nothing fails for being slow.
+// The time of an operation is that of a wave with one endpoint. Beside it are the full state and the restart, once
+// each, and the processor time of a wave, that of the programs that it starts included. The verdict goes by processor
+// times, since they depend on what else the machine does less than others; see [Factory] for what is called. No packet
+// is sent, and nothing fails for being slow.
 func Scale(b *testing.B, f Factory) {
 	b.Helper()
 	if _, err := machineFamilies(); err != nil {

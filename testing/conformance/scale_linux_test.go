@@ -23,10 +23,11 @@ func TestScaleTellsTheBackendWhatItMeasures(t *testing.T) {
 	_, err := machineFamilies()
 	need.That(t, err == nil, "network namespaces (root, or unshare -rn)")
 	var told []*sink.Recorder
-	r, err := startScale(t.Context(), Factory{Lacks: []Feature{IPv6}, New: func(context.Context, Env) (sink.Sink, error) {
-		told = append(told, new(sink.Recorder))
-		return told[len(told)-1], nil
-	}}, 20)
+	r, err := startScale(t.Context(),
+		Factory{Lacks: []Feature{IPv6}, New: func(context.Context, Env) (sink.Sink, error) {
+			told = append(told, new(sink.Recorder))
+			return told[len(told)-1], nil
+		}}, 20)
 	require.NoError(t, err)
 	require.NoError(t, r.waves(t.Context(), 2))
 	require.NoError(t, r.stop())
@@ -52,13 +53,15 @@ func TestScaleSaysWhetherTheCostFollowsChange(t *testing.T) {
 		small, large time.Duration
 		want         string
 	}{
-		{time.Millisecond, time.Millisecond, "takes 1 times the processor time at 5000 services that it takes at 100: the cost follows change"},
+		{time.Millisecond, time.Millisecond,
+			"takes 1 times the processor time at 5000 services that it takes at 100: the cost follows change"},
 		{time.Millisecond, 2 * time.Millisecond, "the cost follows change"},
 		{0, time.Microsecond, "the cost follows change"},
 		{time.Millisecond, 5 * time.Millisecond, "the cost grows with the cluster, though less than that"},
 		{time.Millisecond, 40 * time.Millisecond, "the cost follows the size of the cluster"},
 	} {
-		assert.Contains(t, scaleVerdict([]scaleCost{{services: 100, wave: c.small}, {services: 1000}, {services: 5000, wave: c.large}}),
+		assert.Contains(t, scaleVerdict([]scaleCost{{services: 100, wave: c.small}, {services: 1000},
+			{services: 5000, wave: c.large}}),
 			c.want)
 	}
 }

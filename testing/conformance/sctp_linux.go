@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Connection tracking and NAT know SCTP in kernels that have no SCTP sockets. There the suite speaks the first two messages
-// of the handshake itself, over raw sockets: the client's INIT and the server's INIT ACK, whose cookie carries the answer.
+// Connection tracking and NAT know SCTP in kernels that have no SCTP sockets. There the suite speaks the first two
+// messages of the handshake itself, over raw sockets: the client's INIT and the server's INIT ACK, whose cookie carries
+// the answer.
 
 // sctpWay is how the test network speaks SCTP.
 type sctpWay int
@@ -38,8 +39,8 @@ func probeSCTP() (sctpWay, error) {
 	return 0, os.NewSyscallError("socket", err)
 }
 
-// repeatSoon has an SCTP socket of the kernel repeat its INIT after a fifth of a second instead of three. SCTP, unlike TCP,
-// forgets an ICMP error that comes while connect still holds the socket, and takes notice of the next one.
+// repeatSoon has an SCTP socket of the kernel repeat its INIT after a fifth of a second instead of three. SCTP, unlike
+// TCP, forgets an ICMP error that comes while connect still holds the socket, and takes notice of the next one.
 func repeatSoon(fd int) {
 	const rtoInfo = 0 // SCTP_RTOINFO
 	info := binary.NativeEndian.AppendUint32(nil, 0)
@@ -107,7 +108,8 @@ func decodeSCTP(b []byte) (p sctpPacket, ok bool) {
 	chunk := b[sctpHeaderSize:]
 	p.chunk = chunk[0]
 	p.own = binary.BigEndian.Uint32(chunk[sctpChunkHeader:])
-	if params := chunk[sctpChunkHeader+sctpInitSize:]; len(params) >= 4 && binary.BigEndian.Uint16(params) == sctpStateCookie {
+	if params := chunk[sctpChunkHeader+sctpInitSize:]; len(params) >= 4 &&
+		binary.BigEndian.Uint16(params) == sctpStateCookie {
 		n := int(binary.BigEndian.Uint16(params[2:]))
 		if n < 4 || n > len(params) {
 			return p, false
@@ -160,7 +162,8 @@ func (s *servers) serveUserSpaceSCTP(ns *namespace, at netip.Addr) error {
 			if !ok || p.chunk != sctpInit || !slices.Contains(serverPorts(), p.to) {
 				continue
 			}
-			cookie := answer{netip.AddrPortFrom(at, p.to), netip.AddrPortFrom(addrOf(from), p.from), fmt.Sprint(p.own)}.encode()
+			cookie := answer{netip.AddrPortFrom(at, p.to), netip.AddrPortFrom(addrOf(from), p.from),
+				fmt.Sprint(p.own)}.encode()
 			reply := sctpPacket{from: p.to, to: p.from, chunk: sctpInitAck, tag: p.own, own: 1, cookie: cookie}.encode()
 			_ = sock.raw.Control(func(fd uintptr) { _ = unix.Sendto(int(fd), reply, 0, from) })
 		}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// shrink makes a script that fails smaller, for as long as it still fails and fails has not been asked too often. The last
-// wave is always kept. What cannot be left out at first is tried again when other things have gone.
+// shrink makes a script that fails smaller, for as long as it still fails and fails has not been asked too often. The
+// last wave is always kept. What cannot be left out at first is tried again when other things have gone.
 func shrink(sc script, fails func(script) bool, tries int) script {
 	for tries > 0 {
 		smaller := false
@@ -166,7 +166,8 @@ func (sc script) hasEndpoint(name, place string) bool {
 	for _, st := range sc.steps {
 		for _, s := range st.services {
 			if s.name == name && (slices.ContainsFunc(s.endpoints, at) ||
-				slices.ContainsFunc(s.ports, func(p servicePort) bool { return slices.ContainsFunc(p.endpoints, at) })) {
+				slices.ContainsFunc(s.ports,
+					func(p servicePort) bool { return slices.ContainsFunc(p.endpoints, at) })) {
 				return true
 			}
 		}

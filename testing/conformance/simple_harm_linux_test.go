@@ -45,7 +45,8 @@ func (b *simple) renderHarm(r *ruleset) {
 	case breaksHighPorts:
 		both("ct status ! dnat %s daddr %v tcp sport > 61000 reject with tcp reset", ip, plan.allPods)
 	case masqueradesStrangers:
-		r.add("nat_postrouting", "ct status ! dnat %s saddr %v %[1]s daddr %v masquerade", ip, plan.localPods, plan.clients)
+		r.add("nat_postrouting", "ct status ! dnat %s saddr %v %[1]s daddr %v masquerade", ip, plan.localPods,
+			plan.clients)
 	}
 }
 

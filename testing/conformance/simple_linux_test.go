@@ -187,8 +187,10 @@ func (b *simple) apply(ctx context.Context, r *ruleset) error {
 	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
 	line("add table %s", table)
 	for _, c := range []string{
-		"filter_prerouting { type filter hook prerouting priority -110; }", "filter_output { type filter hook output priority -110; }",
-		"nat_prerouting { type nat hook prerouting priority -100; }", "nat_output { type nat hook output priority -100; }",
+		"filter_prerouting { type filter hook prerouting priority -110; }",
+		"filter_output { type filter hook output priority -110; }",
+		"nat_prerouting { type nat hook prerouting priority -100; }",
+		"nat_output { type nat hook output priority -100; }",
 		"nat_postrouting { type nat hook postrouting priority 100; }", "filter_services", "nat_services",
 	} {
 		line("add chain %s %s", table, c)
@@ -289,7 +291,8 @@ func (b *simple) deleteStaleFlows() error {
 			translated := original != replier
 			return (ours || translated) && !slices.Contains(targets, replier)
 		})
-		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil && !errors.Is(err, unix.ENOENT) {
+		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale); err != nil &&
+			!errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("delete stale flows: %w", err)
 		}
 	}

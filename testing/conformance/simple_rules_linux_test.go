@@ -41,7 +41,8 @@ func (b *simple) render(f model.Family) *ruleset {
 			continue
 		}
 		for i, p := range svc.Ports {
-			if (b.mutant == forgetsSCTP || b.mutant == limited) && p.Protocol == model.SCTP || b.mutant == takesFirstPortOnly && i > 0 {
+			if (b.mutant == forgetsSCTP || b.mutant == limited) && p.Protocol == model.SCTP ||
+				b.mutant == takesFirstPortOnly && i > 0 {
 				continue
 			}
 			b.renderPort(r, svc, p)
@@ -120,7 +121,8 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 		return
 	}
 	if b.mutant == closesNodePorts {
-		defer r.add("filter_services", "fib daddr type local %s dport %d reject", strings.ToLower(p.Protocol.String()), p.NodePort)
+		defer r.add("filter_services", "fib daddr type local %s dport %d reject", strings.ToLower(p.Protocol.String()),
+			p.NodePort)
 	}
 	addresses := b.nodePortAddresses()
 	if b.mutant == ignoresNodePortAddresses || b.mutant == limited {
@@ -165,7 +167,8 @@ func (r *ruleset) chain(key ...any) (name string, fresh bool) {
 }
 
 // externalChain makes the chains for traffic to an external address, which tell the sources apart.
-func (b *simple) externalChain(r *ruleset, svc *model.Service, p model.ServicePort, routes model.Routes, match string) string {
+func (b *simple) externalChain(r *ruleset, svc *model.Service, p model.ServicePort, routes model.Routes,
+	match string) string {
 	switch b.mutant {
 	case forgetsPodShortCircuit:
 		routes.ExternalFromPod = routes.External
@@ -193,7 +196,8 @@ func (b *simple) externalChain(r *ruleset, svc *model.Service, p model.ServicePo
 }
 
 // routeChain makes the chains for one kind of traffic to a port.
-func (b *simple) routeChain(r *ruleset, svc *model.Service, p model.ServicePort, route model.Route, match string) string {
+func (b *simple) routeChain(r *ruleset, svc *model.Service, p model.ServicePort, route model.Route,
+	match string) string {
 	key := []any{"route", svc.PortName(p), route}
 	if b.mutant == affinityPerAddress {
 		key = append(key, match)
@@ -254,7 +258,8 @@ func (b *simple) verdict(empty model.Verdict) string {
 	switch {
 	case b.mutant == acceptsInsteadOfRejects:
 		return "accept"
-	case b.mutant == dropsInsteadOfRejects, b.mutant == limited, empty == model.Drop && b.mutant != rejectsInsteadOfDrops:
+	case b.mutant == dropsInsteadOfRejects, b.mutant == limited, empty == model.Drop &&
+		b.mutant != rejectsInsteadOfDrops:
 		return "drop"
 	}
 	return "reject"
@@ -275,7 +280,8 @@ func (b *simple) masquerade(route model.Route) model.Masquerade {
 }
 
 // candidates are the endpoints of a set, in order.
-func (b *simple) candidates(svc *model.Service, p model.ServicePort, f model.Family, set model.EndpointSets) []*model.Endpoint {
+func (b *simple) candidates(svc *model.Service, p model.ServicePort, f model.Family,
+	set model.EndpointSets) []*model.Endpoint {
 	if b.mutant == ignoresLocalPolicy {
 		set = model.ClusterSet
 	}
@@ -315,7 +321,8 @@ func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint,
 // renderUnknown guards what is next to the services (S33).
 func (b *simple) renderUnknown(r *ruleset) {
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
-		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts && b.mutant != limited {
+		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts &&
+			b.mutant != limited {
 			if b.mutant == letsTheNodeAnswer {
 				r.add("filter_services", "%s daddr %v accept", ipWord(r.family), a)
 				r.add("nat_services", "%s daddr %v fib daddr type != local redirect", ipWord(r.family), a)

@@ -64,8 +64,8 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 	if err != nil {
 		return nil, err
 	}
-	// With this option ICMP errors are queued, with their sender, and also those that the kernel calls temporary; and they
-	// are not lost when one comes while connect still holds the socket.
+	// With this option ICMP errors are queued, with their sender, and also those that the kernel calls temporary; and
+	// they are not lost when one comes while connect still holds the socket.
 	if err := unix.SetsockoptInt(fd, optionLevel, option, 1); err != nil {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("setsockopt", err)

@@ -11,14 +11,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// staleFlowCases are about UDP flows, which have no end: those that go where nobody serves any more have to be cut (S40, S41).
+// staleFlowCases are about UDP flows, which have no end: those that go where nobody serves any more have to be cut
+// (S40, S41).
 func staleFlowCases() []testCase {
 	needs := []Feature{StaleFlows}
 	return []testCase{
 		{name: "UDP flows move when their endpoint goes", rules: "S40", needs: needs, run: flowsMove},
 		{name: "UDP flows move when their endpoint changes its port", rules: "S40", needs: needs, run: flowsFollowPort},
-		{name: "UDP flows that began before the service are served", rules: "S40", needs: needs, run: earlyFlowsAreServed},
-		{name: "UDP flows to a service that has gone are cut", rules: "S41", needs: needs, run: flowsOfDeletedServiceEnd},
+		{name: "UDP flows that began before the service are served", rules: "S40", needs: needs,
+			run: earlyFlowsAreServed},
+		{name: "UDP flows to a service that has gone are cut", rules: "S41", needs: needs,
+			run: flowsOfDeletedServiceEnd},
 		{name: "UDP flows to endpoints that serve are left alone", rules: "S40", needs: needs, run: goodFlowsStay},
 	}
 }
@@ -39,7 +42,8 @@ func (s *session) udpFlows(svc service) ([]*connection, func(), error) {
 			for _, to := range everywhere {
 				place := placeNamed(from)
 				c, err := s.n.open(flow{
-					Flow: oracle.Flow{From: place.kind, Source: place.addr(f), Destination: to.resolve(svc, 0, f), Protocol: model.UDP},
+					Flow: oracle.Flow{From: place.kind, Source: place.addr(f), Destination: to.resolve(svc, 0, f),
+						Protocol: model.UDP},
 					from: place, about: fmt.Sprintf("%s to the %v of %s", from, to, svc.name),
 				}, time.Now().Add(s.patience.answer))
 				if err != nil {
@@ -101,7 +105,8 @@ func flowsMove(ctx context.Context, s *session) error {
 }
 
 func flowsFollowPort(ctx context.Context, s *session) error {
-	return s.moved(ctx, at(localPod1), []endpoint{{at: localPod1, target: serverPort2}}, isAt(localPod1, serverPort), isAt(localPod1, serverPort2))
+	return s.moved(ctx, at(localPod1), []endpoint{{at: localPod1, target: serverPort2}}, isAt(localPod1, serverPort),
+		isAt(localPod1, serverPort2))
 }
 
 // moved changes the endpoints of a service, and wants the flows to follow.
@@ -139,7 +144,8 @@ func earlyFlowsAreServed(ctx context.Context, s *session) error {
 	defer closeAll()
 	err = onEach(flows, func(c *connection) string {
 		if a, err := c.ask(time.Now().Add(s.patience.quiet)); err == nil {
-			return fmt.Sprintf("flow: %v\nseen: an answer from %v\nwant: none before there is such a service", c.flow, a.server)
+			return fmt.Sprintf("flow: %v\nseen: an answer from %v\nwant: none before there is such a service", c.flow,
+				a.server)
 		}
 		return ""
 	})
@@ -210,8 +216,10 @@ func goodFlowsStay(ctx context.Context, s *session) error {
 		if gone(home.server) {
 			continue
 		}
-		if a, err := c.ask(time.Now().Add(s.patience.answer)); err != nil || a.server != home.server || a.client != home.client {
-			failed.add(fmt.Sprintf("flow: %v, on a socket that has sent before\nseen: an answer from %v to %v, error %v\nwant: %v to %v, as before: that endpoint still serves",
+		if a, err := c.ask(time.Now().Add(s.patience.answer)); err != nil || a.server != home.server ||
+			a.client != home.client {
+			failed.add(fmt.Sprintf(
+				"flow: %v, on a socket that has sent before\nseen: an answer from %v to %v, error %v\nwant: %v to %v, as before: that endpoint still serves",
 				c.flow, a.server, a.client, err, home.server, home.client))
 		}
 	}

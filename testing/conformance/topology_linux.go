@@ -59,7 +59,8 @@ func (n *network) build() error {
 	for _, ns := range []struct {
 		name string
 		slot **namespace
-	}{{theNode, &n.node}, {otherNode, &n.otherNode}, {thirdNode, &n.thirdNode}, {client, &n.client}, {"outside", &n.outside},
+	}{{theNode, &n.node}, {otherNode, &n.otherNode}, {thirdNode, &n.thirdNode}, {client, &n.client},
+		{"outside", &n.outside},
 		{farPod, &n.far}} {
 		made, err := n.add(ns.name)
 		if err != nil {
@@ -187,7 +188,8 @@ func (n *network) wireBridge() error {
 	err := n.node.do(func() error {
 		// Its own hardware address: else it takes over that of a pod, and changes it with every new one.
 		mac := net.HardwareAddr{0x02, 'k', 'p', 'l', 0, 1}
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName, HardwareAddr: mac}}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName,
+			HardwareAddr: mac}}); err != nil {
 			return fmt.Errorf("add bridge: %w", err)
 		}
 		for _, f := range n.families {

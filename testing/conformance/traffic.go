@@ -25,7 +25,8 @@ const (
 )
 
 func (d destination) String() string {
-	return [...]string{"cluster IP", "external IP", "VIP", "node port", "node port on another address", "node port on localhost",
+	return [...]string{"cluster IP", "external IP", "VIP", "node port", "node port on another address",
+		"node port on localhost",
 		"unknown port of the cluster IP", "unallocated address", "endpoint itself"}[d]
 }
 
@@ -169,7 +170,8 @@ func (st step) flows(families []model.Family, protocols []model.Protocol) ([]exp
 				continue
 			}
 			for i, port := range svc.ports {
-				if tr.ports != nil && !slices.Contains(tr.ports, port.name) || !slices.Contains(protocols, port.protocol) {
+				if tr.ports != nil && !slices.Contains(tr.ports, port.name) ||
+					!slices.Contains(protocols, port.protocol) {
 					continue
 				}
 				for _, from := range tr.from {

@@ -160,7 +160,8 @@ func (s *session) verify(ctx context.Context, o *oracle.Oracle, flows []expectat
 	return failed.err()
 }
 
-// judge tries flows until each has reached all the endpoints that it may reach, and returns for each what is wrong, or "".
+// judge tries flows until each has reached all the endpoints that it may reach, and returns for each what is wrong, or
+// "".
 func (s *session) judge(ctx context.Context, o *oracle.Oracle, flows []expectation) []string {
 	wrong := make([]string, len(flows))
 	missing := make([]map[netip.AddrPort]bool, len(flows))

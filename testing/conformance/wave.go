@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// tell describes to a sink what changes from one state to another, in the order that sink.Sink promises. first: the sink has
-// been told nothing yet, not even the node.
+// tell describes to a sink what changes from one state to another, in the order that sink.Sink promises. first: the
+// sink has been told nothing yet, not even the node.
 func tell(s sink.Sink, from, to state, first bool) {
 	if n, ok := s.(sink.NodeSetter); ok && (first || !from.node.Equal(to.node)) {
 		n.SetNode(to.node)
@@ -53,7 +53,8 @@ func (st state) byService() map[model.ServiceName][]*model.Endpoint {
 
 // oracle returns the oracle for the state.
 func (st state) oracle(set setup, families []model.Family) (*oracle.Oracle, error) {
-	return oracle.New(oracle.Collect(st.node, maps.Values(st.services), maps.Values(st.endpoints)), set.oracleConfig(families))
+	return oracle.New(oracle.Collect(st.node, maps.Values(st.services), maps.Values(st.endpoints)),
+		set.oracleConfig(families))
 }
 
 // String returns the state in a readable form, for messages.

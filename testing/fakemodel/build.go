@@ -123,7 +123,8 @@ func (b *ServiceBuilder) Affinity(timeout time.Duration) *ServiceBuilder {
 
 // HealthCheck adds a health check that counts local endpoints in IPv4 and IPv6.
 func (b *ServiceBuilder) HealthCheck(nodePort uint16, localIPv4, localIPv6 int) *ServiceBuilder {
-	b.svc.HealthCheck = &model.HealthCheck{NodePort: nodePort, LocalEndpointsIPv4: localIPv4, LocalEndpointsIPv6: localIPv6}
+	b.svc.HealthCheck = &model.HealthCheck{NodePort: nodePort, LocalEndpointsIPv4: localIPv4,
+		LocalEndpointsIPv6: localIPv6}
 	return b
 }
 
@@ -145,8 +146,8 @@ func (b *ServiceBuilder) MasqueradeAll() *ServiceBuilder {
 	return b
 }
 
-// Build returns the service, with the routes that follow from what has been said of it. It panics, with all that is wrong,
-// if it cannot be: builders are for values that are written down in tests. Use [model.NewService] for input.
+// Build returns the service, with the routes that follow from what has been said of it. It panics, with all that is
+// wrong, if it cannot be: builders are for values that are written down in tests. Use [model.NewService] for input.
 func (b *ServiceBuilder) Build() *model.Service {
 	b.ensurePort()
 	svc := b.svc
@@ -186,14 +187,15 @@ func (b *ServiceBuilder) ensurePort() {
 // EndpointBuilder builds a [model.Endpoint].
 type EndpointBuilder struct{ ep model.Endpoint }
 
-// Endpoint begins an endpoint of a port, for example "default/web:http/TCP", or "default/web/TCP" if the port has no name.
-// Without more it is on another node, ready, and in the Cluster set.
+// Endpoint begins an endpoint of a port, for example "default/web:http/TCP", or "default/web/TCP" if the port has no
+// name. Without more it is on another node, ready, and in the Cluster set.
 func Endpoint(port, target string) *EndpointBuilder {
 	addrPort, err := netip.ParseAddrPort(target)
 	if err != nil {
 		panic(fmt.Sprintf("fakemodel: endpoint target %q: %v", target, err))
 	}
-	return &EndpointBuilder{model.Endpoint{Port: portName(port), Target: addrPort, Sets: model.ClusterSet, Ready: true, Serving: true}}
+	return &EndpointBuilder{model.Endpoint{Port: portName(port), Target: addrPort, Sets: model.ClusterSet, Ready: true,
+		Serving: true}}
 }
 
 // Local puts the endpoint on this node and, besides the sets that it is in, in the Local set.

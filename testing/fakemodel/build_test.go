@@ -14,7 +14,8 @@ import (
 
 func TestServiceBuilder(t *testing.T) {
 	got := Service("ns/web").UID("uid-1").Created(time.Unix(1000, 5)).Label("app", "web").Annotation("note", "x").
-		ClusterIP("10.96.0.10", "fd96::10").ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").SourceRange("192.0.2.0/24").
+		ClusterIP("10.96.0.10",
+			"fd96::10").ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").SourceRange("192.0.2.0/24").
 		Port("http", 80).NodePort(30080).UDPPort("dns", 53).SCTPPort("sig", 54).
 		InternalLocal().ExternalLocal().Affinity(time.Hour).HealthCheck(31000, 2, 1).
 		DetectsLocalPods().MasqueradeAll().NoEndpoints().Build()
@@ -67,7 +68,8 @@ func TestEndpointBuilder(t *testing.T) {
 	assert.Equal(t, &model.Endpoint{Port: port, Target: target, Node: "n1", Local: true,
 		Sets: model.ClusterSet | model.LocalSet, Serving: true, Terminating: true},
 		Endpoint("ns/web:dns/UDP", "[fd44::5]:53").Local().OnNode("n1").Terminating().Build())
-	assert.Equal(t, &model.Endpoint{Port: port, Target: target, Local: true, Sets: model.LocalSet, Ready: true, Serving: true},
+	assert.Equal(t, &model.Endpoint{Port: port, Target: target, Local: true, Sets: model.LocalSet, Ready: true,
+		Serving: true},
 		Endpoint("ns/web:dns/UDP", "[fd44::5]:53").Local().Sets(model.LocalSet).Build())
 }
 
@@ -78,7 +80,8 @@ func TestNodeBuilder(t *testing.T) {
 		PodCIDRs:     prefixes([]string{"10.244.1.0/24"}),
 		ServiceCIDRs: prefixes([]string{"10.96.0.0/16"}),
 		LocalPods:    detector,
-	}, Node("n1").Zone("a").IP("172.18.0.2", "fd18::2").PodCIDR("10.244.1.0/24").ServiceCIDR("10.96.0.0/16").LocalPods(detector).Build())
+	}, Node("n1").Zone("a").IP("172.18.0.2",
+		"fd18::2").PodCIDR("10.244.1.0/24").ServiceCIDR("10.96.0.0/16").LocalPods(detector).Build())
 }
 
 func TestBuildersOfOneValueDoNotShareIt(t *testing.T) {
@@ -98,11 +101,14 @@ func TestBuildersPanicWithWhatIsWrong(t *testing.T) {
 	}{
 		{"an address that is none", func() { Service("web").ClusterIP("10.96.0.300") }, "10.96.0.300"},
 		{"a range that is none", func() { Service("web").SourceRange("192.0.2.0/33") }, "192.0.2.0/33"},
-		{"two cluster IPs of a family", func() { Service("web").ClusterIP("10.96.0.10", "10.96.0.11").Build() }, "service default/web: clusterIPs"},
+		{"two cluster IPs of a family", func() { Service("web").ClusterIP("10.96.0.10", "10.96.0.11").Build() },
+			"service default/web: clusterIPs"},
 		{"a target that is none", func() { Endpoint("web/TCP", "10.244.1.5") }, "10.244.1.5"},
-		{"a port name without protocol", func() { Endpoint("web", "10.244.1.5:80") }, `port name "web" has no protocol`},
+		{"a port name without protocol", func() { Endpoint("web", "10.244.1.5:80") },
+			`port name "web" has no protocol`},
 		{"an unknown protocol", func() { Endpoint("web/ICMP", "10.244.1.5:80") }, "ICMP"},
-		{"an endpoint in the Local set of another node", func() { Endpoint("web/TCP", "10.244.1.5:80").Sets(model.LocalSet).Build() }, "not local"},
+		{"an endpoint in the Local set of another node",
+			func() { Endpoint("web/TCP", "10.244.1.5:80").Sets(model.LocalSet).Build() }, "not local"},
 		{"a node without a name", func() { Node("").Build() }, "name: is empty"},
 	}
 	for _, tt := range tests {

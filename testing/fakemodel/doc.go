@@ -1,5 +1,5 @@
-// Package fakemodel is the offline harness for what is built on this library: it feeds a sink the way package kubeproxy's
-// Run does, wave by wave, without a cluster, a clock or another goroutine, and says what the sink was told.
+// Package fakemodel is the offline harness for what is built on this library: it feeds a sink the way package
+// kubeproxy's Run does, wave by wave, without a cluster, a clock or another goroutine, and says what the sink was told.
 //
 // # Feeding a sink
 //
@@ -16,13 +16,13 @@
 //
 // # Building values
 //
-// [Service], [Endpoint] and [Node] build model values, package kube builds cluster objects, both with good defaults. Package
-// churn makes a whole cluster that lives: pods roll, drain and move, services come and go.
+// [Service], [Endpoint] and [Node] build model values, package kube builds cluster objects, both with good defaults.
+// Package churn makes a whole cluster that lives: pods roll, drain and move, services come and go.
 //
 // # Expectations
 //
-// [Driver.Want] lists the calls; [Golden] compares a longer text with a file. FAKEMODEL_UPDATE=1 in the environment writes
-// what was got into the files. [Driver.State] is for package oracle, which says what must happen to packets.
+// [Driver.Want] lists the calls; [Golden] compares a longer text with a file. FAKEMODEL_UPDATE=1 in the environment
+// writes what was got into the files. [Driver.State] is for package oracle, which says what must happen to packets.
 //
 // # Faults
 //
@@ -31,6 +31,6 @@
 //
 // # What it never does
 //
-// It opens no connection and touches no dataplane of its own. That a backend's rules do what they should with packets is
-// the business of package conformance.
+// It opens no connection and touches no dataplane of its own. That a backend's rules do what they should with packets
+// is the business of package conformance.
 package fakemodel

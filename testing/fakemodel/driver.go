@@ -17,16 +17,16 @@ import (
 
 // Options configures a Driver. The zero value is usable: it records and feeds nobody.
 type Options struct {
-	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when the
-	// driver is made and at every Restart. Default: none.
+	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when
+	// the driver is made and at every Restart. Default: none.
 	NewSink func() sink.Sink
 	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
 }
 
-// Driver feeds a sink wave by wave and records what it was told. It does what package kubeproxy's Run does, in the test's
-// own goroutine: it hands over what changed, calls Sync if there is anything new, and after a Sync that failed asks
-// for a resync of what failed and calls Sync again.
+// Driver feeds a sink wave by wave and records what it was told. It does what package kubeproxy's Run does, in the
+// test's own goroutine: it hands over what changed, calls Sync if there is anything new, and after a Sync that failed
+// asks for a resync of what failed and calls Sync again.
 //
 // It is fed either with model values or with cluster objects, not with both. What goes wrong ends the test.
 type Driver struct {
@@ -58,8 +58,8 @@ func (d *Driver) start() {
 	}
 }
 
-// Set creates or replaces objects: a *model.Node, *model.Service or *model.Endpoint; or a Service, EndpointSlice, Node or
-// ServiceCIDR of the Kubernetes API. Nothing is told to the sink before Sync.
+// Set creates or replaces objects: a *model.Node, *model.Service or *model.Endpoint; or a Service, EndpointSlice, Node
+// or ServiceCIDR of the Kubernetes API. Nothing is told to the sink before Sync.
 func (d *Driver) Set(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
@@ -140,8 +140,8 @@ func (d *Driver) SyncUntilApplied(tries int) int {
 	return tries
 }
 
-// FailNext makes the next Syncs, as many as there are errors, fail with these errors before the sink hears of them. To let
-// the sink itself fail, or to fail at random, see [Faulty].
+// FailNext makes the next Syncs, as many as there are errors, fail with these errors before the sink hears of them. To
+// let the sink itself fail, or to fail at random, see [Faulty].
 func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs...) }
 
 // Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything is new.
@@ -187,7 +187,8 @@ func (d *Driver) wave(resync bool) error {
 	return err
 }
 
-// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. It knows nothing of what FailNext made.
+// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. It knows nothing of what FailNext
+// made.
 func (d *Driver) resyncFailed() {
 	failed4, failed6 := sink.FailedFamilies(d.failed)
 	failed, _ := d.sink.(sink.FailureResyncer)
@@ -219,8 +220,8 @@ func (d *Driver) Transcript() []string {
 	return lines
 }
 
-// Want ends the test unless the Transcript is these lines, in this order. A line may leave out its end, after a whole word:
-// "SetService default/web" stands for whatever the service looks like.
+// Want ends the test unless the Transcript is these lines, in this order. A line may leave out its end, after a whole
+// word: "SetService default/web" stands for whatever the service looks like.
 func (d *Driver) Want(lines ...string) {
 	d.tb.Helper()
 	got := d.Transcript()

@@ -48,7 +48,8 @@ func TestDriverWithModelValues(t *testing.T) {
 	d.Set(ep, web)
 	require.Empty(t, d.Transcript(), "nothing is told before Sync")
 	d.Sync()
-	d.Want("SetNode n1", "SetService default/web cluster-ips=10.96.0.10", "SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster,Local", "Sync")
+	d.Want("SetNode n1", "SetService default/web cluster-ips=10.96.0.10",
+		"SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster,Local", "Sync")
 	assert.Len(t, dataplane, 4, "the sink is told the same: %v", dataplane)
 
 	d.Set(web, ep)
@@ -81,7 +82,8 @@ func TestDriverWithClusterObjects(t *testing.T) {
 	service := kube.Service("web").ClusterIP("10.96.0.10").Build()
 	d.Set(slice.Build(), service, kube.Node("n7").Zone("a").Build(), kube.ServiceCIDR("kubernetes", "10.96.0.0/16"))
 	d.Sync()
-	d.Want("SetNode n7 zone=a services=10.96.0.0/16", "SetService default/web", "SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster node=n7 local", "Sync")
+	d.Want("SetNode n7 zone=a services=10.96.0.0/16", "SetService default/web",
+		"SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster node=n7 local", "Sync")
 
 	d.Update(watch.Change{Object: slice.Endpoint("10.244.2.5").OnNode("n2").Build()},
 		watch.Change{Object: kube.ServiceCIDR("kubernetes"), Deleted: true})
@@ -136,7 +138,8 @@ func TestDriverRestarts(t *testing.T) {
 	slice := kube.EndpointSlice("web").Endpoint("10.244.1.5").Build()
 	for name, objects := range map[string][]any{
 		"cluster objects": {kube.Node("n1").Build(), service, slice},
-		"model values":    {Service("web").ClusterIP("10.96.0.10").Build(), Endpoint("web/TCP", "10.244.1.5:8080").Build()},
+		"model values": {Service("web").ClusterIP("10.96.0.10").Build(),
+			Endpoint("web/TCP", "10.244.1.5:8080").Build()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var dataplane []string
@@ -157,7 +160,8 @@ func TestDriverRestarts(t *testing.T) {
 			assert.Len(t, dataplane, 4, "the dataplane is kept")
 			assert.Empty(t, d.State().String(), "the new sink has been told nothing")
 			d.Sync()
-			d.Want("Restart", "SetNode n1", "SetService default/web", "SetEndpoint default/web/TCP -> 10.244.1.5:8080", "Sync")
+			d.Want("Restart", "SetNode n1", "SetService default/web", "SetEndpoint default/web/TCP -> 10.244.1.5:8080",
+				"Sync")
 			assert.Equal(t, before, d.State().String())
 			assert.Len(t, dataplane, 8)
 		})
@@ -277,9 +281,11 @@ func TestDriverFailuresAreReadable(t *testing.T) {
 			d.source = carelessSource{}
 			d.Sync()
 		}, []string{"fakemodel: the contract of sink.Sink was not kept:\n",
-			"SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster: its service is not set", "the first wave has no SetNode"}},
+			"SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster: its service is not set",
+			"the first wave has no SetNode"}},
 		{"wrong options are named", func(tb testing.TB) {
-			NewDriver(tb, Options{State: localstate.Options{Families: []model.Family{5}}}).Set(kube.Service("web").Build())
+			NewDriver(tb, Options{State: localstate.Options{Families: []model.Family{5}}}).Set(
+				kube.Service("web").Build())
 		}, []string{"fakemodel: invalid options: "}},
 	}
 	for _, tt := range tests {

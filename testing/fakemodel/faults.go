@@ -13,8 +13,8 @@ import (
 // ErrFault is wrapped by every error that a Faults makes.
 var ErrFault = errors.New("injected fault")
 
-// Faults decides, at random but always the same for a seed, which operations fail. Ask Next at the start of an operation:
-// that of a sink, as [Faulty] does, or those of a fake dataplane:
+// Faults decides, at random but always the same for a seed, which operations fail. Ask Next at the start of an
+// operation: that of a sink, as [Faulty] does, or those of a fake dataplane:
 //
 //	func (f *fakeDataplane) AddElement(e Element) error {
 //		if err := f.faults.Next("add element"); err != nil {

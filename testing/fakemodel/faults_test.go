@@ -106,7 +106,8 @@ func TestFaultySinkConverges(t *testing.T) {
 	d := NewDriver(t, Options{NewSink: func() sink.Sink { return Faulty(r, faults) }})
 	tries := 0
 	for i := range 9 {
-		d.Set(Service("web").NodePort(uint16(30000+i)).Build(), Endpoint("web/TCP", "10.244.1."+itoa(i+1)+":80").Build())
+		d.Set(Service("web").NodePort(uint16(30000+i)).Build(),
+			Endpoint("web/TCP", "10.244.1."+itoa(i+1)+":80").Build())
 		tries += d.SyncUntilApplied(50)
 	}
 	assert.Equal(t, faults.Injected(), tries-9)

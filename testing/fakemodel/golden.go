@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// updateVariable makes tests write what they got instead of comparing it. It is an environment variable because a library
-// has no business defining flags.
+// updateVariable makes tests write what they got instead of comparing it. It is an environment variable because a
+// library has no business defining flags.
 const updateVariable = "FAKEMODEL_UPDATE"
 
 func updating() bool { return os.Getenv(updateVariable) == "1" }

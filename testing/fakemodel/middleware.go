@@ -10,9 +10,9 @@ import (
 )
 
 // LostAbilities puts middleware in front of a sink that has all abilities, makes every call, and returns those that do
-// not arrive: the names of methods, and "errors" if what Sync returns does not come back. Middleware that embeds
-// a [sink.Sink] instead of a [sink.Forward] loses SetNode, ForceResync and ResyncFailed without anybody noticing. A test of
-// middleware that passes everything on is
+// not arrive: the names of methods, and "errors" if what Sync returns does not come back. Middleware that embeds a
+// [sink.Sink] instead of a [sink.Forward] loses SetNode, ForceResync and ResyncFailed without anybody noticing. A test
+// of middleware that passes everything on is
 //
 //	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return Wrap(next) }))
 func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []string {
@@ -47,7 +47,8 @@ func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []s
 		}
 	}
 	var lost []string
-	for _, op := range []sink.Op{sink.OpSetNode, sink.OpSetService, sink.OpDeleteService, sink.OpSetEndpoint, sink.OpDeleteEndpoint,
+	for _, op := range []sink.Op{sink.OpSetNode, sink.OpSetService, sink.OpDeleteService, sink.OpSetEndpoint,
+		sink.OpDeleteEndpoint,
 		sink.OpForceResync, sink.OpResyncFailed} {
 		if !arrived[op] {
 			lost = append(lost, string(op))

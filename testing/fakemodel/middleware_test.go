@@ -52,6 +52,7 @@ func TestLostAbilitiesAreFound(t *testing.T) {
 		LostAbilities(t.Context(), func(s sink.Sink) sink.Sink { return embedding{s} }))
 	assert.Equal(t, []string{"SetService", "errors"},
 		LostAbilities(t.Context(), func(s sink.Sink) sink.Sink { return silent{sink.NewForward(s)} }))
-	assert.Equal(t, []string{"SetNode", "SetService", "DeleteService", "SetEndpoint", "DeleteEndpoint", "ForceResync", "ResyncFailed",
+	assert.Equal(t, []string{"SetNode", "SetService", "DeleteService", "SetEndpoint", "DeleteEndpoint", "ForceResync",
+		"ResyncFailed",
 		"Sync", "errors"}, LostAbilities(t.Context(), func(sink.Sink) sink.Sink { return sink.Tee() }))
 }

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Model is a node-local state that a test writes by hand, in whatever order. Flush hands over what changed, in the order
-// that package sink lays down: it stands in for package localstate where no cluster objects are wanted. It is a
+// Model is a node-local state that a test writes by hand, in whatever order. Flush hands over what changed, in the
+// order that package sink lays down: it stands in for package localstate where no cluster objects are wanted. It is a
 // [localstate.Receiver] itself. The zero value is empty and ready to use.
 type Model struct {
 	node     pair[*model.Node]
@@ -57,7 +57,8 @@ func (m *Model) touch(name model.ServiceName) *modelService {
 	}
 	s := m.services[name]
 	if s == nil {
-		s = &modelService{endpoints: map[model.EndpointKey]pair[*model.Endpoint]{}, changed: map[model.EndpointKey]struct{}{}}
+		s = &modelService{endpoints: map[model.EndpointKey]pair[*model.Endpoint]{},
+			changed: map[model.EndpointKey]struct{}{}}
 		m.services[name] = s
 	}
 	m.changed[name] = struct{}{}
@@ -71,8 +72,8 @@ func (s *modelService) set(key model.EndpointKey, ep *model.Endpoint) {
 	s.changed[key] = struct{}{}
 }
 
-// Flush hands over what differs from what was last handed over, and tells whether anything does. If an endpoint belongs to
-// no service port it hands over nothing and returns an error that names every such endpoint.
+// Flush hands over what differs from what was last handed over, and tells whether anything does. If an endpoint belongs
+// to no service port it hands over nothing and returns an error that names every such endpoint.
 func (m *Model) Flush(r localstate.Receiver) (changed bool, err error) {
 	names := slices.SortedFunc(maps.Keys(m.changed), model.ServiceName.Compare)
 	var errs []error
@@ -102,8 +103,8 @@ func (m *Model) Flush(r localstate.Receiver) (changed bool, err error) {
 	return changed, nil
 }
 
-// orphans returns an error for each endpoint that belongs to no port of the service. If the service itself is the same as
-// before, only those that changed can be any.
+// orphans returns an error for each endpoint that belongs to no port of the service. If the service itself is the same
+// as before, only those that changed can be any.
 func (s *modelService) orphans() []error {
 	svc := s.service.wanted
 	var orphans []model.EndpointKey
@@ -129,8 +130,8 @@ func (s *modelService) orphans() []error {
 	return errs
 }
 
-// flush hands over one service: endpoints that go, the service, endpoints that come or change. It tells whether there were
-// any.
+// flush hands over one service: endpoints that go, the service, endpoints that come or change. It tells whether there
+// were any.
 func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (changed bool) {
 	keys := slices.SortedFunc(maps.Keys(s.changed), model.EndpointKey.Compare)
 	for _, key := range keys {

@@ -57,7 +57,8 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 	m.SetNode(Node("n1").Build())
 	assert.Equal(t, []string{
 		"SetNode",
-		"SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.1:80", "SetEndpoint default/a/TCP -> 10.244.1.2:80",
+		"SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
+		"SetEndpoint default/a/TCP -> 10.244.1.2:80",
 		"SetService default/b", "SetEndpoint default/b/TCP -> 10.244.1.1:80",
 	}, lines(t, m, r))
 
@@ -91,7 +92,8 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 	m.Forget()
 	r = &sink.Recorder{}
 	assert.Equal(t, []string{
-		"SetNode", "SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.0:80", "SetEndpoint default/a/TCP -> 10.244.1.1:80",
+		"SetNode", "SetService default/a", "SetEndpoint default/a/TCP -> 10.244.1.0:80",
+		"SetEndpoint default/a/TCP -> 10.244.1.1:80",
 	}, lines(t, m, r))
 }
 

@@ -1,6 +1,6 @@
-// Package need is for tests that need something of the machine that they run on: root, a kernel feature, a program. Where
-// it is missing they skip, and say why. With KPL_REQUIRE=1 in the environment they fail instead, so that a continuous
-// integration that is meant to have everything cannot lose a test silently.
+// Package need is for tests that need something of the machine that they run on: root, a kernel feature, a program.
+// Where it is missing they skip, and say why. With KPL_REQUIRE=1 in the environment they fail instead, so that a
+// continuous integration that is meant to have everything cannot lose a test silently.
 package need
 
 import (
@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// That goes on if ok, and otherwise ends the test as skipped, or as failed with KPL_REQUIRE=1. what says what is needed.
+// That goes on if ok, and otherwise ends the test as skipped, or as failed with KPL_REQUIRE=1. what says what is
+// needed.
 func That(t testing.TB, ok bool, what string) {
 	t.Helper()
 	switch {

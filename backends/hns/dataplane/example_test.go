@@ -19,7 +19,8 @@ func Example() {
 
 	var hns dataplane.Interface = fake // or NewHNS, on Windows
 	_, err := hns.CreateLoadBalancer(ctx, dataplane.LoadBalancer{
-		Key:        dataplane.Key{Family: model.IPv4, Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, Protocol: model.TCP},
+		Key: dataplane.Key{Family: model.IPv4, Addr: netip.MustParseAddr("10.96.0.10"), Port: 80,
+			Protocol: model.TCP},
 		TargetPort: 8080, Endpoints: []string{pod},
 	})
 	if err != nil {

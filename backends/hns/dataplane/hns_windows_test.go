@@ -84,7 +84,8 @@ func TestHNSLoadBalancers(t *testing.T) {
 	ctx := t.Context()
 	for _, lb := range []LoadBalancer{
 		{Key: Key{Family: model.IPv4, Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, Protocol: model.TCP},
-			TargetPort: 8080, Endpoints: pods[:1], SourceVIP: netip.MustParseAddr("10.244.1.2"), Distribution: BySource},
+			TargetPort: 8080, Endpoints: pods[:1], SourceVIP: netip.MustParseAddr("10.244.1.2"),
+			Distribution: BySource},
 		{Key: Key{Family: model.IPv6, Addr: netip.MustParseAddr("fd00:96::10"), Port: 53, Protocol: model.UDP},
 			TargetPort: 5353, Endpoints: pods[:1], Flags: DSR | IPv6},
 		{Key: Key{Family: model.IPv4, Port: 30080, Protocol: model.TCP}, TargetPort: 8080, Endpoints: pods[:1],

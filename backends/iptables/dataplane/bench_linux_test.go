@@ -57,7 +57,8 @@ func BenchmarkRestoreOneChain(b *testing.B) {
 
 func BenchmarkRestoreAndDeleteWhatIsNotThere(b *testing.B) {
 	eachBigTable(b, func(b *testing.B, ipt *IPTables) {
-		batch := &Batch{Tables: []TableBatch{{Table: NAT, Delete: []BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-SMALL"}}}}}
+		batch := &Batch{Tables: []TableBatch{{Table: NAT,
+			Delete: []BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-SMALL"}}}}}
 		b.ReportAllocs()
 		for b.Loop() {
 			require.NoError(b, ipt.Restore(b.Context(), batch))

@@ -122,8 +122,10 @@ func TestMessagesOfTheProgramsAreUnderstood(t *testing.T) {
 }
 
 func TestRestoreErrorNamesTheLineAndWhoseItIs(t *testing.T) {
-	err := &RestoreError{Family: model.IPv6, Table: NAT, Line: 9, Text: "-A KPL-A -j X", Origin: "default/a", Stderr: "no X", Err: os.ErrProcessDone}
-	assert.EqualError(t, err, `IPv6: iptables-restore: os: process already finished: line 9, "-A KPL-A -j X", of default/a: no X`)
+	err := &RestoreError{Family: model.IPv6, Table: NAT, Line: 9, Text: "-A KPL-A -j X", Origin: "default/a",
+		Stderr: "no X", Err: os.ErrProcessDone}
+	assert.EqualError(t, err,
+		`IPv6: iptables-restore: os: process already finished: line 9, "-A KPL-A -j X", of default/a: no X`)
 	assert.ErrorIs(t, err, os.ErrProcessDone)
 }
 
@@ -141,6 +143,7 @@ func TestBatchesThatWouldBeReadAsSomethingElseAreRefused(t *testing.T) {
 		b.Table = NAT
 		assert.Error(t, (&Batch{Tables: []TableBatch{b}}).check(), name)
 	}
-	assert.NoError(t, (&Batch{Tables: []TableBatch{{Table: NAT, Chains: []Chain{{Name: "KPL-567890123456789012345678"}}}}}).check())
+	assert.NoError(t, (&Batch{Tables: []TableBatch{{Table: NAT,
+		Chains: []Chain{{Name: "KPL-567890123456789012345678"}}}}}).check())
 	assert.Error(t, (&Batch{Tables: []TableBatch{{Table: "nat\n*filter", Remove: []string{"A"}}}}).check())
 }

@@ -15,13 +15,15 @@ func Example() {
 
 	web := dataplane.Chain{Name: "KPL-WEB", Origin: "default/web", Rules: []string{
 		"-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -m comment --comment " + dataplane.Quote("default/web:http") +
-			" -m statistic --mode random --probability " + dataplane.Probability(1, 2) + " -j DNAT --to-destination 10.244.1.5:8080",
+			" -m statistic --mode random --probability " + dataplane.Probability(1, 2) +
+			" -j DNAT --to-destination 10.244.1.5:8080",
 		"-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.2.6:8080",
 	}}
 	err := ipt.Restore(ctx, &dataplane.Batch{Tables: []dataplane.TableBatch{{
 		Table:  dataplane.NAT,
 		Chains: []dataplane.Chain{web},
-		Insert: []dataplane.BuiltinRule{{Chain: "PREROUTING", Rule: "-j KPL-WEB"}, {Chain: "OUTPUT", Rule: "-j KPL-WEB"}},
+		Insert: []dataplane.BuiltinRule{{Chain: "PREROUTING", Rule: "-j KPL-WEB"},
+			{Chain: "OUTPUT", Rule: "-j KPL-WEB"}},
 	}}})
 	if err != nil {
 		fmt.Println(err)
@@ -30,7 +32,8 @@ func Example() {
 	fmt.Print(ipt.(*dataplane.Fake).Dump())
 
 	web.Rules = append(web.Rules, "-j KPL-NOSUCH")
-	err = ipt.Restore(ctx, &dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT, Chains: []dataplane.Chain{web}}}})
+	err = ipt.Restore(ctx,
+		&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT, Chains: []dataplane.Chain{web}}}})
 	var refused *dataplane.RestoreError
 	if errors.As(err, &refused) {
 		fmt.Printf("refused because of %s: %s\n", refused.Origin, refused.Text)

@@ -86,7 +86,8 @@ func TestFakeLoadsNothingOfWhatIsWrong(t *testing.T) {
 }
 
 func TestFakeTellsWhereATargetCannotBeUsed(t *testing.T) {
-	dnat, masquerade, reject := "-p tcp -j DNAT --to-destination 192.0.2.1:80", "-j MASQUERADE", "-j REJECT --reject-with icmp-port-unreachable"
+	dnat, masquerade, reject := "-p tcp -j DNAT --to-destination 192.0.2.1:80", "-j MASQUERADE",
+		"-j REJECT --reject-with icmp-port-unreachable"
 	for _, x := range []struct {
 		table           Table
 		hook, direct    string
@@ -118,7 +119,8 @@ func TestFakeTellsWhereATargetCannotBeUsed(t *testing.T) {
 			}
 			check(TableBatch{Insert: []BuiltinRule{{x.hook, x.direct}}})
 			if x.throughTwoJumps {
-				check(TableBatch{Insert: []BuiltinRule{{x.hook, "-j KPL-A"}}, Chains: []Chain{chain("KPL-A", "-j KPL-B"), chain("KPL-B", x.direct)}})
+				check(TableBatch{Insert: []BuiltinRule{{x.hook, "-j KPL-A"}},
+					Chains: []Chain{chain("KPL-A", "-j KPL-B"), chain("KPL-B", x.direct)}})
 			}
 		})
 	}
@@ -134,7 +136,8 @@ func TestFakeNoticesLateWhatLeadsToARule(t *testing.T) {
 	// What leads there no more does not count.
 	require.NoError(t, f.Restore(t.Context(), &Batch{Tables: []TableBatch{{Table: NAT,
 		Chains: []Chain{chain("KPL-A"), chain("KPL-B", "-p tcp -j DNAT --to-destination 192.0.2.1:80")}}}}))
-	assert.Error(t, f.Restore(t.Context(), &Batch{Tables: []TableBatch{{Table: NAT, Chains: []Chain{chain("KPL-A", "-j KPL-B")}}}}))
+	assert.Error(t, f.Restore(t.Context(),
+		&Batch{Tables: []TableBatch{{Table: NAT, Chains: []Chain{chain("KPL-A", "-j KPL-B")}}}}))
 }
 
 func TestFakeFailsWhenItIsTold(t *testing.T) {
@@ -162,7 +165,8 @@ func TestFakeFailsWhenItIsTold(t *testing.T) {
 	err = f.Restore(t.Context(), two)
 	assert.ErrorIs(t, err, io.ErrNoProgress)
 	require.ErrorAs(t, err, &failed)
-	assert.Equal(t, &RestoreError{Family: model.IPv4, Table: NAT, Line: 7, Text: "-A KPL-CHAIN -s 192.0.2.1/32 -j RETURN", Origin: "default/web", Err: io.ErrNoProgress}, failed)
+	assert.Equal(t, &RestoreError{Family: model.IPv4, Table: NAT, Line: 7,
+		Text: "-A KPL-CHAIN -s 192.0.2.1/32 -j RETURN", Origin: "default/web", Err: io.ErrNoProgress}, failed)
 	assert.Empty(t, f.Batches())
 	assert.Contains(t, f.Dump(), "-A KPL-CHAIN -j DROP", "the table before is applied")
 	assert.NotContains(t, f.Dump(), "RETURN")
@@ -239,7 +243,8 @@ func TestFakeIsTheSameAfterAFailure(t *testing.T) {
 // Verdicts are conditional: what comes after others iptables-legacy takes whatever it is.
 func randomBatch(r *rand.Rand) *Batch {
 	chains := []string{"A", "B", "C", "D", "E", "F"}
-	rules := []string{"-g B", "-j C", "-j D", "-j E", "-g F", "-s 192.0.2.8/32 -j ACCEPT", "-s 192.0.2.9/32 -j RETURN", "-p tcp -j ACCEPT",
+	rules := []string{"-g B", "-j C", "-j D", "-j E", "-g F", "-s 192.0.2.8/32 -j ACCEPT", "-s 192.0.2.9/32 -j RETURN",
+		"-p tcp -j ACCEPT",
 		"-j MASQUERADE", "-p tcp -j DNAT --to-destination 192.0.2.1:80", "-j F -x"}
 	some := func(list []string) []string {
 		var s []string
@@ -289,7 +294,8 @@ func BenchmarkFakeRestoreOneChain(b *testing.B) {
 
 func TestRestoreErrorOfTheFakeIsOne(t *testing.T) {
 	err := NewFake(model.IPv6).Restore(t.Context(), oneRule(NAT, "-j KPL-NOSUCH"))
-	assert.EqualError(t, err, `IPv6: iptables-restore: no chain to jump to: KPL-NOSUCH: line 3, "-A KPL-CHAIN -j KPL-NOSUCH", of default/web`)
+	assert.EqualError(t, err,
+		`IPv6: iptables-restore: no chain to jump to: KPL-NOSUCH: line 3, "-A KPL-CHAIN -j KPL-NOSUCH", of default/web`)
 	assert.False(t, errors.Is(err, ErrNoTable))
 }
 

@@ -27,8 +27,9 @@ func TestOpenInUse(t *testing.T) {
 	}{
 		"no iptables at all": {},
 		"those with rules": {
-			scripts: merged(three("iptables-nft", nft, rules), three("iptables-legacy", legacy, none), three("ip6tables-nft", nft, none), three("ip6tables-legacy", legacy, rules)),
-			want:    []string{"IPv4 nft", "IPv6 legacy"},
+			scripts: merged(three("iptables-nft", nft, rules), three("iptables-legacy", legacy, none),
+				three("ip6tables-nft", nft, none), three("ip6tables-legacy", legacy, rules)),
+			want: []string{"IPv4 nft", "IPv6 legacy"},
 		},
 		"of one variant": {
 			scripts: merged(three("iptables-nft", nft, rules), noPermission), only: NFT,
@@ -44,7 +45,8 @@ func TestOpenInUse(t *testing.T) {
 		},
 		"all that cannot be looked into is named": {
 			scripts: merged(three("iptables-nft", nft, rules), noPermission, broken),
-			want:    []string{"IPv4 nft"}, errs: []string{"iptables-legacy: IPv4: ", "iptables-nft: ", "ip6tables-nft", "broken"},
+			want:    []string{"IPv4 nft"},
+			errs:    []string{"iptables-legacy: IPv4: ", "iptables-nft: ", "ip6tables-nft", "broken"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -94,7 +94,8 @@ func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 		l := b.lineOf(p.stderr)
 		if l.verb == "-D" && isMissing(p.stderr) {
 			// The rule is gone already. The rest is still to be done, and there is one "-D" less each time.
-			klog.FromContext(ctx).V(4).Info("A rule to delete does not exist", "family", t.options.Family, "rule", l.text())
+			klog.FromContext(ctx).V(4).Info("A rule to delete does not exist", "family", t.options.Family,
+				"rule", l.text())
 			b = b.without(l)
 			continue
 		}

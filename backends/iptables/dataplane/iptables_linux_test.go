@@ -142,7 +142,8 @@ func TestGenerationTellsOfOthers(t *testing.T) {
 			{Table: Filter, Chains: []Chain{chain("KPL-A", "-j RETURN")}},
 		}}))
 		for _, args := range [][]string{
-			{"-t", "nat", "-F", "KPL-A"}, {"-t", "nat", "-A", "KPL-A", "-j", "ACCEPT"}, {"-t", "nat", "-D", "OUTPUT", "-j", "KPL-A"},
+			{"-t", "nat", "-F", "KPL-A"}, {"-t", "nat", "-A", "KPL-A", "-j", "ACCEPT"},
+			{"-t", "nat", "-D", "OUTPUT", "-j", "KPL-A"},
 			{"-t", "filter", "-F", "KPL-A"}, {"-t", "filter", "-X", "KPL-A"}, {"-t", "nat", "-F"},
 		} {
 			before, err := ipt.Generation(t.Context())
@@ -203,7 +204,8 @@ func TestRestoreOfOldVersionsIsLocked(t *testing.T) {
 	ipt.programs.restoreLocks = false
 	ipt.programs.restore = filepath.Join(t.TempDir(), "restore")
 	// It fails, and says so, if it could get the lock, or if there is an option that old versions do not know.
-	script := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = --noflush ] || exit 5\n%s -n %s true && exit 6\nexit 0\n", flock, ipt.lock)
+	script := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = --noflush ] || exit 5\n%s -n %s true && exit 6\nexit 0\n", flock,
+		ipt.lock)
 	require.NoError(t, os.WriteFile(ipt.programs.restore, []byte(script), 0o755))
 	assert.NoError(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")))
 }
@@ -245,7 +247,8 @@ func TestTableThatIPTablesCannotReadIsAnError(t *testing.T) {
 	n := testns.New(t)
 	ipt := newIPTables(t, n, Options{Variant: NFT})
 	require.NoError(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")))
-	n.Do(exec.Command(nft, "add rule ip nat KPL-CHAIN dnat to numgen inc mod 2 map { 0 : 192.0.2.1, 1 : 192.0.2.2 }").Run)
+	n.Do(exec.Command(nft,
+		"add rule ip nat KPL-CHAIN dnat to numgen inc mod 2 map { 0 : 192.0.2.1, 1 : 192.0.2.2 }").Run)
 	_, err := ipt.Read(t.Context(), NAT, "KPL-")
 	assert.ErrorIs(t, err, ErrIncompatible)
 	require.NoError(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")))
@@ -258,7 +261,8 @@ func TestCallsFromManyGoroutines(t *testing.T) {
 		for i := range 8 {
 			name := fmt.Sprintf("KPL-%d", i)
 			all.Go(func() {
-				assert.NoError(t, ipt.Restore(t.Context(), &Batch{Tables: []TableBatch{{Table: NAT, Chains: []Chain{chain(name, "-j RETURN")}}}}))
+				assert.NoError(t, ipt.Restore(t.Context(),
+					&Batch{Tables: []TableBatch{{Table: NAT, Chains: []Chain{chain(name, "-j RETURN")}}}}))
 				_, err := ipt.Generation(t.Context())
 				assert.NoError(t, err)
 				state, err := ipt.Read(t.Context(), NAT, "KPL-")
@@ -281,7 +285,8 @@ func TestFakeAndIPTablesAgreeAboutRandomBatches(t *testing.T) {
 		for i := range 100 {
 			b := randomBatch(r)
 			errFake, err := fake.Restore(t.Context(), b), ipt.Restore(t.Context(), b)
-			require.Equal(t, errFake == nil, err == nil, "batch %d\n%s\nfake: %v\nreal: %v\nbefore, or after:\n%s", i, b, errFake, err, fake.Dump())
+			require.Equal(t, errFake == nil, err == nil, "batch %d\n%s\nfake: %v\nreal: %v\nbefore, or after:\n%s", i,
+				b, errFake, err, fake.Dump())
 			if err == nil {
 				taken++
 			} else {

@@ -99,10 +99,11 @@ func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
 		names   string
 	}{
 		"nothing is installed": {nil, "iptables-nft"},
-		"no restore":           {map[string]string{"iptables-nft": nft["iptables-nft"], "iptables-nft-save": "exit 0"}, "iptables-nft-restore"},
-		"not a version":        {three("iptables-nft", "BusyBox", ""), "BusyBox"},
-		"does not run":         {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
-		"another variant":      {three("iptables-nft", "iptables v1.8.9 (legacy)", ""), "legacy"},
+		"no restore": {map[string]string{"iptables-nft": nft["iptables-nft"], "iptables-nft-save": "exit 0"},
+			"iptables-nft-restore"},
+		"not a version":   {three("iptables-nft", "BusyBox", ""), "BusyBox"},
+		"does not run":    {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
+		"another variant": {three("iptables-nft", "iptables v1.8.9 (legacy)", ""), "legacy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			installed(t, x.scripts)
@@ -135,10 +136,12 @@ func TestSurveyFindsTheVariantThatTheNodeUses(t *testing.T) {
 		{"the kubelet's hint weighs more than rules", rules(5), hint, Legacy},
 		{"the newer hint", "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT", rules(5), NFT},
 		{"hints in both, then rules count", hint + "\n" + rules(1), hint, NFT},
-		{"a chain of that name elsewhere is no hint", rules(0) + "\n*nat\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT", rules(1), Legacy},
+		{"a chain of that name elsewhere is no hint", rules(0) + "\n*nat\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT",
+			rules(1), Legacy},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			installed(t, merged(three("iptables-nft", "iptables v1.8.9 (nf_tables)", x.nft), three("iptables-legacy", "iptables v1.8.9 (legacy)", x.legacy)))
+			installed(t, merged(three("iptables-nft", "iptables v1.8.9 (nf_tables)", x.nft),
+				three("iptables-legacy", "iptables v1.8.9 (legacy)", x.legacy)))
 			got, err := variantInUse(t.Context(), model.IPv4)
 			require.NoError(t, err)
 			assert.Equal(t, x.want, got)

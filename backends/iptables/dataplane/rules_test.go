@@ -14,12 +14,16 @@ import (
 
 // printedRules are rules as iptables-save prints them, for a chain without hooks.
 func printedRules(f model.Family) map[Table][]string {
-	replace := strings.NewReplacer("NET", "10.1.0.0/16", "HOST", "192.0.2.1/32", "ADDR", "192.0.2.1", "NEXT", "192.0.2.9", "SOCKET", "192.0.2.1:8080",
-		"MASK", "255.255.255.255", "LOW", "0.0.0.5/0.0.0.15", "MIDDLE", "0.1.0.0/0.3.0.0", "HIGH", "0.0.0.0/192.0.0.1", "LONE", "1.2.3.4/32",
+	replace := strings.NewReplacer("NET", "10.1.0.0/16", "HOST", "192.0.2.1/32", "ADDR", "192.0.2.1", "NEXT",
+		"192.0.2.9", "SOCKET", "192.0.2.1:8080",
+		"MASK", "255.255.255.255", "LOW", "0.0.0.5/0.0.0.15", "MIDDLE", "0.1.0.0/0.3.0.0", "HIGH", "0.0.0.0/192.0.0.1",
+		"LONE", "1.2.3.4/32",
 		"ICMP", "icmp", "UNREACHABLE", "icmp-port-unreachable")
 	if f == model.IPv6 {
-		replace = strings.NewReplacer("NET", "2001:db8:1::/48", "HOST", "2001:db8::1/128", "ADDR", "2001:db8::1", "NEXT", "2001:db8::9", "SOCKET", "[2001:db8::1]:8080",
-			"MASK", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "LOW", "::5/::f", "MIDDLE", "::0.1.0.0/::0.3.0.0", "HIGH", "0:0:1::/0:0:3::", "LONE", "::ffff:1.2.3.4/128",
+		replace = strings.NewReplacer("NET", "2001:db8:1::/48", "HOST", "2001:db8::1/128", "ADDR", "2001:db8::1",
+			"NEXT", "2001:db8::9", "SOCKET", "[2001:db8::1]:8080",
+			"MASK", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "LOW", "::5/::f", "MIDDLE", "::0.1.0.0/::0.3.0.0",
+			"HIGH", "0:0:1::/0:0:3::", "LONE", "::ffff:1.2.3.4/128",
 			"ICMP", "ipv6-icmp", "UNREACHABLE", "icmp6-port-unreachable")
 	}
 	rules := map[Table][]string{
@@ -93,7 +97,8 @@ func printedRules(f model.Family) map[Table][]string {
 func testPrintedRules(t *testing.T, ipt Interface) {
 	for table, rules := range printedRules(ipt.Features().Family) {
 		for _, r := range rules {
-			b := &Batch{Tables: []TableBatch{{Table: table, Chains: []Chain{{Name: "KPL-CHAIN", Rules: []string{r}}, {Name: "KPL-OTHER"}}}}}
+			b := &Batch{Tables: []TableBatch{{Table: table,
+				Chains: []Chain{{Name: "KPL-CHAIN", Rules: []string{r}}, {Name: "KPL-OTHER"}}}}}
 			if !assert.NoError(t, ipt.Restore(t.Context(), b)) {
 				continue
 			}
@@ -196,7 +201,8 @@ func wrongRules() map[Table][]string {
 }
 
 func oneRule(table Table, rule string) *Batch {
-	return &Batch{Tables: []TableBatch{{Table: table, Chains: []Chain{{Name: "KPL-CHAIN", Rules: []string{rule}, Origin: "default/web"}}}}}
+	return &Batch{Tables: []TableBatch{{Table: table,
+		Chains: []Chain{{Name: "KPL-CHAIN", Rules: []string{rule}, Origin: "default/web"}}}}}
 }
 
 func testWrongRules(t *testing.T, ipt Interface, except string) {
@@ -221,7 +227,8 @@ func TestFakeRefusesWrongRules(t *testing.T) {
 
 func TestQuotedAndSplitAgain(t *testing.T) {
 	for _, s := range []string{"plain", "with space", `"`, `\`, `a\"b'c`, "-j KPL-A", "tab\tand more", "ünï", "a.b"} {
-		assert.Equal(t, []string{"-m", "comment", "--comment", s, "-j", "X"}, fields("-m comment --comment "+Quote(s)+" -j X"), s)
+		assert.Equal(t, []string{"-m", "comment", "--comment", s, "-j", "X"},
+			fields("-m comment --comment "+Quote(s)+" -j X"), s)
 	}
 }
 

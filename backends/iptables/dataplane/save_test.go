@@ -77,7 +77,8 @@ func TestReadOfATableThatIsNotThereIsEmpty(t *testing.T) {
 
 func TestReadTakesLongLines(t *testing.T) {
 	rule := "-m comment --comment " + strings.Repeat("x", 200_000) + " -j RETURN"
-	got, err := parseSave(strings.NewReader("*nat\n:KPL-A - [0:0]\n-A KPL-A "+rule+"\n-A KPL-A -j DROP\nCOMMIT\n"), NAT, "KPL-")
+	got, err := parseSave(strings.NewReader("*nat\n:KPL-A - [0:0]\n-A KPL-A "+rule+"\n-A KPL-A -j DROP\nCOMMIT\n"), NAT,
+		"KPL-")
 	require.NoError(t, err)
 	assert.Equal(t, []string{rule, "-j DROP"}, got.Chains["KPL-A"])
 }

@@ -34,7 +34,8 @@ const anyLine = "any line"
 // verbs are all things that can be done to a table, one after the other.
 func verbs() []step {
 	jump := func(builtin, rule string) BuiltinRule { return BuiltinRule{Chain: builtin, Rule: rule} }
-	in, out := jump("PREROUTING", "-j KPL-SERVICES"), jump("OUTPUT", `-m comment --comment "of -j nobody" -j KPL-SERVICES`)
+	in, out := jump("PREROUTING", "-j KPL-SERVICES"),
+		jump("OUTPUT", `-m comment --comment "of -j nobody" -j KPL-SERVICES`)
 	two := map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j RETURN"}}
 	return []step{
 		{name: "a chain is made and filled, and may jump to one that comes later",
@@ -45,15 +46,19 @@ func verbs() []step {
 			chains: two, jumps: []BuiltinRule{in, out}},
 		{name: "a chain that is given again gets new rules",
 			batch:  TableBatch{Chains: []Chain{chain("KPL-ONE", "-j ACCEPT", "-j ACCEPT")}},
-			chains: map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j ACCEPT", "-j ACCEPT"}}, jumps: []BuiltinRule{in, out}},
+			chains: map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j ACCEPT", "-j ACCEPT"}},
+			jumps:  []BuiltinRule{in, out}},
 		{name: "inserted rules stand at the head in the order of the list",
-			batch: TableBatch{Insert: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE")},
+			batch: TableBatch{Insert: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"),
+				jump("PREROUTING", "-i a -j KPL-ONE")},
 				Chains: []Chain{chain("KPL-ONE", "-j RETURN")}},
 			chains: two,
 			jumps:  []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE"), in, out}},
 		{name: "deleted rules go, also if they are not there or jump to what is not there",
-			batch: TableBatch{Delete: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"), jump("PREROUTING", "-i a -j KPL-ONE"),
-				jump("PREROUTING", "-i nosuch -j KPL-ONE"), jump("OUTPUT", "-j KPL-NOSUCH"), jump("OUTPUT", "-o b -j KPL-ONE")}},
+			batch: TableBatch{Delete: []BuiltinRule{jump("PREROUTING", "-j KPL-ONE"),
+				jump("PREROUTING", "-i a -j KPL-ONE"),
+				jump("PREROUTING", "-i nosuch -j KPL-ONE"), jump("OUTPUT", "-j KPL-NOSUCH"),
+				jump("OUTPUT", "-o b -j KPL-ONE")}},
 			chains: two, jumps: []BuiltinRule{in, out}},
 		{name: "a rule is moved to the head by deleting and inserting it",
 			batch:  TableBatch{Delete: []BuiltinRule{in}, Insert: []BuiltinRule{in}},
@@ -65,10 +70,12 @@ func verbs() []step {
 			batch:  TableBatch{Delete: []BuiltinRule{in}},
 			chains: two, jumps: []BuiltinRule{in, out}},
 		{name: "a chain that something jumps to stays, and with it all the batch is refused",
-			batch:   TableBatch{Chains: []Chain{chain("KPL-SERVICES", "-j KPL-ONE", "-j RETURN")}, Remove: []string{"KPL-ONE"}},
+			batch: TableBatch{Chains: []Chain{chain("KPL-SERVICES", "-j KPL-ONE", "-j RETURN")},
+				Remove: []string{"KPL-ONE"}},
 			refused: "-X KPL-ONE"},
 		{name: "a jump to a chain that is not there is refused",
-			batch:   TableBatch{Chains: []Chain{chain("KPL-TWO"), chain("KPL-THREE", "-j RETURN", "-s HOST -j KPL-NOSUCH", "-j RETURN")}},
+			batch: TableBatch{Chains: []Chain{chain("KPL-TWO"),
+				chain("KPL-THREE", "-j RETURN", "-s HOST -j KPL-NOSUCH", "-j RETURN")}},
 			refused: "-j KPL-NOSUCH", origin: "the service of KPL-THREE"},
 		{name: "a jump to a built-in chain is refused",
 			batch:   TableBatch{Chains: []Chain{chain("KPL-TWO", "-j OUTPUT")}},
@@ -104,8 +111,9 @@ func verbs() []step {
 			batch:   TableBatch{Chains: []Chain{chain("KPL-TWO", "-j DROP")}},
 			refused: "DROP", origin: "the service of KPL-TWO"},
 		{name: "where no packet comes by, masquerading is taken",
-			batch:  TableBatch{Chains: []Chain{chain("KPL-TWO", "-j MASQUERADE")}},
-			chains: map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j RETURN"}, "KPL-TWO": {"-j MASQUERADE"}}, jumps: []BuiltinRule{in, out}},
+			batch: TableBatch{Chains: []Chain{chain("KPL-TWO", "-j MASQUERADE")}},
+			chains: map[string][]string{"KPL-SERVICES": {"-j KPL-ONE"}, "KPL-ONE": {"-j RETURN"},
+				"KPL-TWO": {"-j MASQUERADE"}}, jumps: []BuiltinRule{in, out}},
 		{name: "to send packets there is refused",
 			batch:   TableBatch{Insert: []BuiltinRule{jump("OUTPUT", "-j KPL-TWO")}},
 			refused: anyLine},
@@ -113,7 +121,8 @@ func verbs() []step {
 			batch:   TableBatch{Delete: []BuiltinRule{jump("OUTPUT", "-i eth0 -j KPL-ONE")}},
 			refused: "-D OUTPUT"},
 		{name: "chains are removed with what is in them, also if they jump to each other or are not there",
-			batch: TableBatch{Delete: []BuiltinRule{in, out}, Remove: []string{"KPL-ONE", "KPL-SERVICES", "KPL-TWO", "KPL-NOSUCH"}}},
+			batch: TableBatch{Delete: []BuiltinRule{in, out},
+				Remove: []string{"KPL-ONE", "KPL-SERVICES", "KPL-TWO", "KPL-NOSUCH"}}},
 	}
 }
 

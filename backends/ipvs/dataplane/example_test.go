@@ -15,7 +15,8 @@ import (
 func Example() {
 	ctx := context.Background()
 	var kernel dataplane.Interface = dataplane.NewFake() // or NewKernel
-	key := dataplane.ServerKey{Family: model.IPv4, Addr: netip.MustParseAddr("10.96.0.10"), Port: 80, Protocol: model.TCP}
+	key := dataplane.ServerKey{Family: model.IPv4, Addr: netip.MustParseAddr("10.96.0.10"), Port: 80,
+		Protocol: model.TCP}
 	server := dataplane.Server{ServerKey: key, Scheduler: "rr", Flags: dataplane.Owned}
 	pod := dataplane.Destination{Target: netip.MustParseAddrPort("10.244.1.5:8080"), Weight: 1}
 	if err := errors.Join(kernel.AddServer(ctx, server), kernel.AddDestination(ctx, key, pod)); err != nil {

@@ -16,7 +16,8 @@ func Example() {
 	tx := dataplane.NewTransaction(table)
 	tx.AddTable("who may not come in")
 	tx.AddSet(blocked)
-	tx.AddElements(blocked, dataplane.Element{Key: string(dataplane.AppendAddr(nil, netip.MustParseAddr("192.0.2.66")))})
+	tx.AddElements(blocked,
+		dataplane.Element{Key: string(dataplane.AppendAddr(nil, netip.MustParseAddr("192.0.2.66")))})
 	tx.AddChain(&dataplane.Chain{Name: "check"})
 	tx.AddRule("check", &dataplane.Rule{Statements: []dataplane.Statement{
 		dataplane.InSet{Key: blocked.Key, Set: "blocked"}, dataplane.Drop{}}})

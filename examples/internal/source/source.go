@@ -22,8 +22,9 @@ type Cluster struct {
 
 // Register adds the flags to a set.
 func (f *Cluster) Register(set *flag.FlagSet) {
-	set.StringVar(&f.File, "file", "", "`path` of a file, or of a directory of files, of Kubernetes objects as kubectl "+
-		"prints them with -o yaml or json")
+	set.StringVar(&f.File, "file", "",
+		"`path` of a file, or of a directory of files, of Kubernetes objects as kubectl "+
+			"prints them with -o yaml or json")
 	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig file: watch the API server that it names")
 }
 

@@ -148,10 +148,14 @@ func TestEverythingHappens(t *testing.T) {
 		happened[name.ReplaceAllString(c.Step().What, "*")]++
 	}
 	for _, what := range []string{
-		"* becomes ready", "* serves no more", "* is gone", "* on * starts, * on * drains", "* is scaled from * to *", "* is not ready",
-		"slice * of * is touched", "* moves from slice * to slice *", "* is created", "* is deleted", "* moves to zone *",
-		"*: UDP port: true", "*: UDP port: false", "*: node port *", "*: external IPs *", "*: VIPs * for *", "*: affinity * s",
-		"*: internal policy Local: true", "*: internal policy Local: false", "*: external policy Local: true", "*: external policy Local: false",
+		"* becomes ready", "* serves no more", "* is gone", "* on * starts, * on * drains", "* is scaled from * to *",
+		"* is not ready",
+		"slice * of * is touched", "* moves from slice * to slice *", "* is created", "* is deleted",
+		"* moves to zone *",
+		"*: UDP port: true", "*: UDP port: false", "*: node port *", "*: external IPs *", "*: VIPs * for *",
+		"*: affinity * s",
+		"*: internal policy Local: true", "*: internal policy Local: false", "*: external policy Local: true",
+		"*: external policy Local: false",
 		"*: hints by zone", "*: hints by node", "*: hints by nothing",
 	} {
 		assert.Positive(t, happened[what], "%q does not happen: %v", what, happened)
@@ -237,8 +241,9 @@ func TestTopologyOfTheCallersOwn(t *testing.T) {
 		return all
 	}
 	c := newCluster(t, Options{Services: 3, Endpoints: 5, Topology: []Node{
-		{Name: "here", Zone: "a", IPs: addrs("192.0.2.1"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.16/28")},
-			Pods: [][]netip.Addr{addrs("192.0.2.17"), addrs("192.0.2.18")}},
+		{Name: "here", Zone: "a", IPs: addrs("192.0.2.1"),
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.16/28")},
+			Pods:     [][]netip.Addr{addrs("192.0.2.17"), addrs("192.0.2.18")}},
 		{Name: "there", Pods: [][]netip.Addr{addrs("192.0.2.33"), addrs("192.0.2.34")}},
 		{Name: "nowhere"},
 	}})
@@ -273,15 +278,22 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"less than nothing", Options{Services: -1, Endpoints: -1, Nodes: -1}, "Services is -1, want 0 to 131072\nEndpoints is -1, want 0 to 32768\nNodes is -1, want 0 to 16384"},
+		{"less than nothing", Options{Services: -1, Endpoints: -1, Nodes: -1},
+			"Services is -1, want 0 to 131072\nEndpoints is -1, want 0 to 32768\nNodes is -1, want 0 to 16384"},
 		{"too many services", Options{Services: 1 << 18}, "Services is 262144"},
-		{"too many pods", Options{Services: 1 << 17, Endpoints: 20}, "there are not enough addresses for 131072 services with 20 endpoints"},
+		{"too many pods", Options{Services: 1 << 17, Endpoints: 20},
+			"there are not enough addresses for 131072 services with 20 endpoints"},
 		{"a node without a name", Options{Topology: []Node{{}}}, "node 1 of Topology has no name"},
-		{"a pod without an address", Options{Topology: []Node{{Name: "n", Pods: [][]netip.Addr{{}}}}}, "node n of Topology: a pod cannot have the addresses []"},
-		{"a pod without an address of a family", Options{DualStack: true, Topology: []Node{{Name: "n", Pods: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}}}}},
+		{"a pod without an address", Options{Topology: []Node{{Name: "n", Pods: [][]netip.Addr{{}}}}},
+			"node n of Topology: a pod cannot have the addresses []"},
+		{"a pod without an address of a family",
+			Options{DualStack: true,
+				Topology: []Node{{Name: "n", Pods: [][]netip.Addr{{netip.MustParseAddr("10.0.0.1")}}}}},
 			"a pod cannot have the addresses [10.0.0.1]"},
-		{"a pod with addresses in the wrong order", Options{DualStack: true, Topology: []Node{{Name: "n", Pods: [][]netip.Addr{
-			{netip.MustParseAddr("fd44::1"), netip.MustParseAddr("10.0.0.1")}}}}}, "a pod cannot have the addresses [fd44::1 10.0.0.1]"},
+		{"a pod with addresses in the wrong order",
+			Options{DualStack: true, Topology: []Node{{Name: "n", Pods: [][]netip.Addr{
+				{netip.MustParseAddr("fd44::1"), netip.MustParseAddr("10.0.0.1")}}}}},
+			"a pod cannot have the addresses [fd44::1 10.0.0.1]"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -294,7 +306,8 @@ func TestOptionsThatCannotBe(t *testing.T) {
 }
 
 func TestTheBiggestClustersHaveAddresses(t *testing.T) {
-	for _, opts := range []Options{{Services: 30000, Endpoints: 10, Nodes: 5000}, {Services: 2000, Endpoints: 500, Nodes: 1}} {
+	for _, opts := range []Options{{Services: 30000, Endpoints: 10, Nodes: 5000},
+		{Services: 2000, Endpoints: 500, Nodes: 1}} {
 		opts, err := opts.withDefaults()
 		require.NoError(t, err)
 		last := opts.defaultNode(opts.Nodes - 1)

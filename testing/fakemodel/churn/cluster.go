@@ -67,8 +67,8 @@ func New(opts Options) (*Cluster, error) {
 // margin is by how many the number of services may differ from Options.Services.
 func (c *Cluster) margin() int { return max(1, c.opts.Services/10) }
 
-// Objects returns everything that is in the cluster now, as what a watch begins with: service CIDRs, nodes, and services,
-// each followed by its slices.
+// Objects returns everything that is in the cluster now, as what a watch begins with: service CIDRs, nodes, and
+// services, each followed by its slices.
 func (c *Cluster) Objects() []watch.Change {
 	objects := set(kube.ServiceCIDR("kubernetes", c.opts.serviceCIDRs()...))
 	for _, n := range c.nodes {
@@ -81,8 +81,8 @@ func (c *Cluster) Objects() []watch.Change {
 	return objects
 }
 
-// Pods returns the addresses of the pods that are ready and those that drain, in no particular order, for tests that run
-// servers there. A dual-stack pod has two.
+// Pods returns the addresses of the pods that are ready and those that drain, in no particular order, for tests that
+// run servers there. A dual-stack pod has two.
 func (c *Cluster) Pods() []netip.Addr {
 	var addrs []netip.Addr
 	for _, s := range c.services {
@@ -105,8 +105,8 @@ func (n *node) object() metav1.Object {
 	return b.Build()
 }
 
-// takePlace returns a free place on a random node or, if it has none, on one of the next. A place that has become free is
-// used again only when the node has none left that never was used.
+// takePlace returns a free place on a random node or, if it has none, on one of the next. A place that has become free
+// is used again only when the node has none left that never was used.
 func (c *Cluster) takePlace() (n *node, place int, ok bool) {
 	first := c.random.IntN(len(c.nodes))
 	for i := range c.nodes {

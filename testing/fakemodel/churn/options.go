@@ -34,8 +34,8 @@ type Node struct {
 	Zone     string // "": in none
 	IPs      []netip.Addr
 	PodCIDRs []netip.Prefix
-	// Pods are the addresses of the pods that can be on the node: for each one an IPv4 address, and an IPv6 address after
-	// it if the cluster is dual-stack. They are used again when a pod has gone.
+	// Pods are the addresses of the pods that can be on the node: for each one an IPv4 address, and an IPv6 address
+	// after it if the cluster is dual-stack. They are used again when a pod has gone.
 	Pods [][]netip.Addr
 }
 
@@ -60,7 +60,8 @@ func (o Options) withDefaults() (Options, error) {
 		o.Zones = 2
 	}
 	if len(errs) == 0 && len(o.Topology) == 0 && o.podsPerNode()*o.Nodes > maxPods {
-		errs = append(errs, fmt.Errorf("there are not enough addresses for %d services with %d endpoints", o.Services, o.Endpoints))
+		errs = append(errs, fmt.Errorf("there are not enough addresses for %d services with %d endpoints", o.Services,
+			o.Endpoints))
 	}
 	for i, node := range o.Topology {
 		if node.Name == "" {
@@ -68,7 +69,8 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		for _, pod := range node.Pods {
 			if !o.fits(pod) {
-				errs = append(errs, fmt.Errorf("node %s of Topology: a pod cannot have the addresses %v", node.Name, pod))
+				errs = append(errs, fmt.Errorf("node %s of Topology: a pod cannot have the addresses %v", node.Name,
+					pod))
 			}
 		}
 	}

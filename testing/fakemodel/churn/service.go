@@ -121,7 +121,8 @@ func (c *Cluster) addPod(s *service) *pod {
 	}
 	p := &pod{
 		name:    fmt.Sprintf("%s-%s-%s", s.name, s.revision, c.text(5)),
-		service: s, group: g, node: n, place: place, ips: c.podIPs(n, place), zone: n.Zone, hinted: c.random.IntN(20) > 0,
+		service: s, group: g, node: n, place: place, ips: c.podIPs(n, place), zone: n.Zone,
+		hinted: c.random.IntN(20) > 0,
 	}
 	g.pods = append(g.pods, p)
 	return p

@@ -158,7 +158,8 @@ func (c *Cluster) replacePod() Step {
 	}
 	c.setPhase(p, starting)
 	c.setPhase(old, draining)
-	return step(c.groupChanges(s, p.group, old.group), "%s on %s starts, %s on %s drains", p.name, p.node.Name, old.name, old.node.Name)
+	return step(c.groupChanges(s, p.group, old.group), "%s on %s starts, %s on %s drains", p.name, p.node.Name,
+		old.name, old.node.Name)
 }
 
 // scale changes the number of a service's pods: as a rule by one, now and then to nothing or to what it was at first.
@@ -182,8 +183,8 @@ func (c *Cluster) scale() Step {
 	return step(c.groupChanges(s, changed...), "%s is scaled from %d to %d", s.name, before, s.replicas)
 }
 
-// reconcile starts pods or lets them drain until as many as are wanted are ready or on their way, and returns the groups
-// that changed.
+// reconcile starts pods or lets them drain until as many as are wanted are ready or on their way, and returns the
+// groups that changed.
 func (c *Cluster) reconcile(s *service) []*group {
 	var changed []*group
 	alive := 0
@@ -245,7 +246,8 @@ func (c *Cluster) changePolicy(s *service) string {
 	case 2:
 		if s.loadBalancerIPs == nil && s.slot < 60000 {
 			s.loadBalancerIPs = c.opts.externalIPs(2*s.slot + 1)
-			s.sourceRanges = [][]string{nil, {"10.128.0.0/9"}, {"0.0.0.0/0"}, {"203.0.113.0/24", "fd00::/8"}}[c.random.IntN(4)]
+			s.sourceRanges = [][]string{nil, {"10.128.0.0/9"}, {"0.0.0.0/0"},
+				{"203.0.113.0/24", "fd00::/8"}}[c.random.IntN(4)]
 		} else {
 			s.loadBalancerIPs = nil
 		}
@@ -357,7 +359,8 @@ func (c *Cluster) deleteService() Step {
 			p.node.free = append(p.node.free, p.place)
 		}
 	}
-	return step(append([]watch.Change{{Object: s.object(), Deleted: true}}, c.groupChanges(s, groups...)...), "%s is deleted", s.name)
+	return step(append([]watch.Change{{Object: s.object(), Deleted: true}}, c.groupChanges(s, groups...)...),
+		"%s is deleted", s.name)
 }
 
 // moveNode gives a node, often the first one, another zone.

@@ -1,5 +1,5 @@
-// Package kube builds cluster objects for tests: services, endpoint slices, nodes and service CIDRs, in one expression and
-// as an API server would complete them.
+// Package kube builds cluster objects for tests: services, endpoint slices, nodes and service CIDRs, in one expression
+// and as an API server would complete them.
 //
 //	kube.Service("default/web").Port("http", 80).NodePort(30080).ExternalLocal().Build()
 //	kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.5").OnNode("n1").Build()
@@ -7,6 +7,6 @@
 // A method that speaks of a port or an endpoint concerns the last one that was added. What is not said has a default: a
 // service has a cluster IP made from its name and the TCP port 80, its slice the port 8080 without a name.
 //
-// Nothing is checked: tests must be able to build what an API server would refuse. Build returns a new object every time,
-// so a builder can make an object and then a changed one.
+// Nothing is checked: tests must be able to build what an API server would refuse. Build returns a new object every
+// time, so a builder can make an object and then a changed one.
 package kube

@@ -30,7 +30,8 @@ func (b *NodeBuilder) Zone(zone string) *NodeBuilder { return b.Label(corev1.Lab
 // InternalIP adds addresses of type InternalIP.
 func (b *NodeBuilder) InternalIP(ips ...string) *NodeBuilder {
 	for _, ip := range ips {
-		b.node.Status.Addresses = append(b.node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		b.node.Status.Addresses = append(b.node.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
 	return b
 }

@@ -160,7 +160,8 @@ func (b *ServiceBuilder) Build() *corev1.Service {
 	if len(spec.ClusterIPs) > 1 {
 		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
 	}
-	external := spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer || len(spec.ExternalIPs) > 0
+	external := spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer ||
+		len(spec.ExternalIPs) > 0
 	if external && spec.ExternalTrafficPolicy == "" {
 		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	}
@@ -173,8 +174,8 @@ func (b *ServiceBuilder) ensurePort() {
 	}
 }
 
-// DefaultClusterIP returns the address in 10.96.0.0/16 that a service gets if it is not given any: always the same for a
-// name, and as a rule another one for another name.
+// DefaultClusterIP returns the address in 10.96.0.0/16 that a service gets if it is not given any: always the same for
+// a name, and as a rule another one for another name.
 func DefaultClusterIP(namespace, name string) string {
 	h := fnv.New32a()
 	h.Write([]byte(namespace + "/" + name))

@@ -158,7 +158,8 @@ func (b *EndpointSliceBuilder) Build() *discoveryv1.EndpointSlice {
 		slice.Name = slice.Labels[discoveryv1.LabelServiceName] + "-" + strings.ToLower(string(slice.AddressType))
 	}
 	if len(slice.Ports) == 0 {
-		slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}}
+		slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](8080),
+			Protocol: ptr.To(corev1.ProtocolTCP)}}
 	}
 	return slice
 }

@@ -311,7 +311,8 @@ func (r *brain) followAll(ctx context.Context, b *testing.B, f *fleet, a *audien
 	var synced atomic.Int64
 	require.NoError(b, inParallel(f.clients, func(i int) error {
 		config := &tls.Config{RootCAs: r.ca.Pool, Certificates: certificates[i : i+1]}
-		conn, err := grpc.NewClient("passthrough:///"+r.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		conn, err := grpc.NewClient("passthrough:///"+r.address,
+			grpc.WithTransportCredentials(credentials.NewTLS(config)),
 			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 				return a.dial(ctx, "tcp", address)
 			}),

@@ -13,8 +13,8 @@ const (
 	restLimit = 2 * time.Minute
 )
 
-// controlPlane is what serves the proxies: it is busy for a while after many objects have been written, and after a proxy has
-// gone, which is not to be the next proxy's loss.
+// controlPlane is what serves the proxies: it is busy for a while after many objects have been written, and after a
+// proxy has gone, which is not to be the next proxy's loss.
 type controlPlane []int // process ids
 
 func findControlPlane() (c controlPlane, err error) {

@@ -46,17 +46,20 @@ func (c comparison) goals() []goal {
 			{"processor time of a change, upstream / ours", ratio(changeCPU), 4, true},
 			{"rules, upstream / ours", ratio(ruleCount), 3, true},
 			{"new connections, slowest / fastest service", func(_, own means) float64 {
-				return own(func(r *result) float64 { return ms(r.slowest) }) / own(func(r *result) float64 { return ms(r.fastest) })
+				return own(func(r *result) float64 { return ms(r.slowest) }) / own(
+					func(r *result) float64 { return ms(r.fastest) })
 			}, 1.5, false},
 		}
 		if c.mode.iptables == "nft" {
 			return append(goals,
-				goal{"start to every service reached, s", func(_, own means) float64 { return own(untilAll) / 1000 }, 10, false},
+				goal{"start to every service reached, s", func(_, own means) float64 { return own(untilAll) / 1000 },
+					10, false},
 				goal{"p50 of a change, ms", func(_, own means) float64 { return own(p50) }, 50, false})
 		}
 		return append(goals, goal{"start to every service reached, upstream / ours", ratio(untilAll), 1, true})
 	case c.mode.iptables == "" && c.services == 1000:
-		return []goal{idle, {"start to the first packet, upstream / ours", ratio(func(r *result) float64 { return ms(r.first) }), 1, true}}
+		return []goal{idle, {"start to the first packet, upstream / ours",
+			ratio(func(r *result) float64 { return ms(r.first) }), 1, true}}
 	case c.mode.iptables == "" && c.services == 10000:
 		return []goal{
 			idle,

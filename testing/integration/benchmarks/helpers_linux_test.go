@@ -55,7 +55,8 @@ func TestTheMeanIsOfWhatWasMeasured(t *testing.T) {
 
 func TestAGoalWithoutAFigureIsMissed(t *testing.T) {
 	full := result{
-		first: time.Second, all: time.Second, changes: []time.Duration{time.Second}, changeCPU: time.Second, ownKiB: 1, childKiB: 1,
+		first: time.Second, all: time.Second, changes: []time.Duration{time.Second}, changeCPU: time.Second, ownKiB: 1,
+		childKiB:     1,
 		idleMeasured: true, idleCPU: time.Millisecond, rules: 1, fastest: time.Millisecond, slowest: time.Millisecond,
 	}
 	for _, c := range comparisons() {
@@ -97,7 +98,9 @@ func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 func TestTheSummaryNamesFiguresAndRatios(t *testing.T) {
 	var out bytes.Buffer
 	c := comparison{services: 1000, mode: mode{name: "nftables"}}
-	s := &summary{version: "v1", lines: []summaryLine{{c, map[string][]*result{upstream: {{all: 90 * time.Second}}, ours: {{all: 30 * time.Millisecond}}}}}}
+	s := &summary{version: "v1",
+		lines: []summaryLine{{c,
+			map[string][]*result{upstream: {{all: 90 * time.Second}}, ours: {{all: 30 * time.Millisecond}}}}}}
 	s.print(&out)
 	assert.Contains(t, out.String(), "| 1000 x 10 | nftables | 90.0 s / 30 ms (3000x) | - / - |")
 }
@@ -198,6 +201,7 @@ func TestTheProxiesTakeTurnsAndTheTableSaysSo(t *testing.T) {
 	assert.Contains(t, out.String(), "One round only, upstream first\n")
 	out.Reset()
 	printTable(&out, comparison{rounds: 2}, "v1", map[string][]*result{ours: {{unsettled: true}}})
-	assert.Contains(t, out.String(), "mean of 2 rounds, first in turn: upstream, kube-proxy-lib; all else: one round, upstream first\n")
+	assert.Contains(t, out.String(),
+		"mean of 2 rounds, first in turn: upstream, kube-proxy-lib; all else: one round, upstream first\n")
 	assert.Contains(t, out.String(), "kube-proxy-lib, round 1: the control plane did not come to rest")
 }

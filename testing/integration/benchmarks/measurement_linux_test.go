@@ -27,9 +27,10 @@ const (
 	latencySample = 64
 )
 
-// How a service is asked whose pods answer, but not the one that is awaited: some times in a row, because that one is one of
-// ten, and then a pause, in which the processors are the proxy's. The pause grows with the time that is being measured, so that
-// a slow change is not slowed down further by who looks at it: its figure is exact to a fiftieth, as a quick one's is to 2 ms.
+// How a service is asked whose pods answer, but not the one that is awaited: some times in a row, because that one is
+// one of ten, and then a pause, in which the processors are the proxy's. The pause grows with the time that is being
+// measured, so that a slow change is not slowed down further by who looks at it: its figure is exact to a fiftieth, as
+// a quick one's is to 2 ms.
 const (
 	askInARow  = 16
 	minPause   = 2 * time.Millisecond
@@ -37,8 +38,8 @@ const (
 	pauseShare = 50
 )
 
-// pause is how long to wait before a service is asked again that has been asked so many times in vain, since so long. It is
-// the same for both proxies.
+// pause is how long to wait before a service is asked again that has been asked so many times in vain, since so long.
+// It is the same for both proxies.
 func pause(asked int, answered bool, since time.Duration) time.Duration {
 	switch {
 	case !answered:
@@ -64,8 +65,8 @@ type measurement struct {
 	proxy   *proxy
 }
 
-// run measures everything, in an order in which nothing disturbs what comes next. What has been measured before an error
-// is in the result.
+// run measures everything, in an order in which nothing disturbs what comes next. What has been measured before an
+// error is in the result.
 func (m *measurement) run() error {
 	m.network = newNetwork(m.b)
 	settled, err := m.control.settle(restLimit)
@@ -111,7 +112,8 @@ func (m *measurement) start() error {
 			}
 		}
 		m.result.all = time.Since(began)
-		// Those that were asked first are likely to be the last to know, so this finds nothing, or nearly so. What it finds counts.
+		// Those that were asked first are likely to be the last to know, so this finds nothing, or nearly so. What it
+		// finds counts.
 		for service := range m.services {
 			if _, _, err := askService(service); err == nil {
 				continue
@@ -200,7 +202,8 @@ func (m *measurement) latency() error {
 	for _, t := range took {
 		medians = append(medians, percentile(t, 50))
 	}
-	m.result.fastest, m.result.slowest, m.result.direct = slices.Min(medians), slices.Max(medians), percentile(direct, 50)
+	m.result.fastest, m.result.slowest, m.result.direct = slices.Min(medians), slices.Max(medians),
+		percentile(direct, 50)
 	return nil
 }
 
@@ -238,7 +241,8 @@ func (m *measurement) changes() error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(changesFor); len(m.result.changes) < maxChanges && (time.Now().Before(end) || len(m.result.changes) < 3); {
+	for end := time.Now().Add(changesFor); len(m.result.changes) < maxChanges &&
+		(time.Now().Before(end) || len(m.result.changes) < 3); {
 		service := len(m.result.changes) * 7919 % m.services
 		write, pod := m.objects.replace(m.b.Context(), service)
 		var written time.Time
@@ -310,8 +314,8 @@ func (m *measurement) burst() error {
 	return err
 }
 
-// quiet waits until the proxy may act at once on the next change, and does nothing any more. One that never comes to rest is
-// measured all the same.
+// quiet waits until the proxy may act at once on the next change, and does nothing any more. One that never comes to
+// rest is measured all the same.
 func (m *measurement) quiet() error {
 	pid := m.proxy.cmd.Process.Pid
 	began := time.Now()
@@ -325,7 +329,8 @@ func (m *measurement) quiet() error {
 		if err != nil {
 			return errors.Join(err, m.proxy.running())
 		}
-		still := now-last < 2*time.Millisecond && !m.proxy.peak.hasChild() // whose processor time shows when it has ended
+		still := now-last < 2*time.Millisecond &&
+			!m.proxy.peak.hasChild() // whose processor time shows when it has ended
 		last = now
 		if still && time.Since(began) > minSyncPeriod+quietFor {
 			return nil

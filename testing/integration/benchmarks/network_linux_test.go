@@ -20,12 +20,13 @@ type network struct {
 	pods *testns.Namespace
 }
 
-// newNetwork makes one. It ends with the test. What is sent to a service for which there is no rule yet is refused at once:
-// so one can ask again and again, and does not wait for packets to be sent again.
+// newNetwork makes one. It ends with the test. What is sent to a service for which there is no rule yet is refused at
+// once: so one can ask again and again, and does not wait for packets to be sent again.
 func newNetwork(b *testing.B) *network {
 	n := &network{node: testns.New(b), pods: testns.New(b)}
 	n.node.Do(func() error {
-		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(n.pods.FD())}
+		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0",
+			PeerNamespace: netlink.NsFd(n.pods.FD())}
 		veth.Name = "eth0"
 		return netlink.LinkAdd(veth)
 	})
@@ -41,7 +42,8 @@ func newNetwork(b *testing.B) *network {
 			}
 			return errors.Join(
 				netlink.LinkSetUp(loopback), netlink.LinkSetUp(link),
-				netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(24, 32)}}),
+				netlink.AddrAdd(link,
+					&netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address), Mask: net.CIDRMask(24, 32)}}),
 			)
 		})
 	}
@@ -50,8 +52,9 @@ func newNetwork(b *testing.B) *network {
 		loopback, err := netlink.LinkByName("lo")
 		for _, p := range []netip.Prefix{podCIDR(), serviceCIDR()} {
 			err = errors.Join(err, netlink.RouteAdd(&netlink.Route{
-				Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST, LinkIndex: loopback.Attrs().Index,
-				Dst: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)},
+				Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
+				LinkIndex: loopback.Attrs().Index,
+				Dst:       &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)},
 			}))
 		}
 		return err
@@ -94,8 +97,8 @@ func (n *network) inNode(f func() error) (err error) {
 	return err
 }
 
-// ask connects to an address from the thread's namespace. It returns the address of the pod that answered, and how long the
-// connection took. System calls that block are what measures best.
+// ask connects to an address from the thread's namespace. It returns the address of the pod that answered, and how long
+// the connection took. System calls that block are what measures best.
 func ask(to netip.AddrPort) (pod netip.Addr, took time.Duration, err error) {
 	for range 10 {
 		// The runtime's signals interrupt calls that have a timeout.

@@ -98,7 +98,8 @@ func service(i int) *corev1.Service {
 	labels := map[string]string{"app.kubernetes.io/name": name(i)}
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name(i), Labels: labels},
-		Spec:       corev1.ServiceSpec{ClusterIP: vip(i).String(), Ports: []corev1.ServicePort{{Name: "http", Port: servicePort}}},
+		Spec: corev1.ServiceSpec{ClusterIP: vip(i).String(),
+			Ports: []corev1.ServicePort{{Name: "http", Port: servicePort}}},
 	}
 }
 
@@ -112,11 +113,13 @@ func slice(i, size int) *discoveryv1.EndpointSlice {
 				"app.kubernetes.io/name": name(i),
 			},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "Service", Name: name(i), UID: uid(i), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+				APIVersion: "v1", Kind: "Service", Name: name(i), UID: uid(i), Controller: ptr.To(true),
+				BlockOwnerDeletion: ptr.To(true),
 			}},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](podPort), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](podPort),
+			Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}
 	for j := range size {
 		n := i*size + j
@@ -131,10 +134,11 @@ func endpoint(service, n int, pod netip.Addr) discoveryv1.Endpoint {
 		node = fmt.Sprintf("node-%d", n%500)
 	}
 	return discoveryv1.Endpoint{
-		Addresses:  []string{pod.String()},
-		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
-		NodeName:   ptr.To(node),
-		Zone:       ptr.To([]string{"a", "b", "c"}[n%3]),
+		Addresses: []string{pod.String()},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true),
+			Terminating: ptr.To(false)},
+		NodeName: ptr.To(node),
+		Zone:     ptr.To([]string{"a", "b", "c"}[n%3]),
 		TargetRef: &corev1.ObjectReference{
 			Kind: "Pod", Namespace: namespace, Name: fmt.Sprintf("%s-6d4b75cb6d-%d", name(service), n), UID: uid(n),
 		},

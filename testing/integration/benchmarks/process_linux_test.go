@@ -13,8 +13,8 @@ import (
 // clockTick is what /proc/PID/stat counts in (sysconf(_SC_CLK_TCK), which is 100 on every architecture that Go knows).
 const clockTick = 10 * time.Millisecond
 
-// processorTime is what a process and its children that have ended have used. The kernel rounds that of the children down to
-// 10 ms.
+// processorTime is what a process and its children that have ended have used. The kernel rounds that of the children
+// down to 10 ms.
 func processorTime(pid int) (time.Duration, error) {
 	var total time.Duration
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -65,7 +65,8 @@ func readStat(pid int) (stat, error) {
 			return stat{}, err
 		}
 	}
-	return stat{name: name, parent: n[0], own: time.Duration(n[1]+n[2]) * clockTick, children: time.Duration(n[3]+n[4]) * clockTick}, nil
+	return stat{name: name, parent: n[0], own: time.Duration(n[1]+n[2]) * clockTick,
+		children: time.Duration(n[3]+n[4]) * clockTick}, nil
 }
 
 // processIDs returns those of all processes.

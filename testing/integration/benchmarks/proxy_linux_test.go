@@ -25,8 +25,8 @@ type proxy struct {
 	peak  *peak
 }
 
-// startProxy starts a program on the node. Flags are those of both, with kube-proxy's defaults but for what concerns the
-// whole machine.
+// startProxy starts a program on the node. Flags are those of both, with kube-proxy's defaults but for what concerns
+// the whole machine.
 func startProxy(b *testing.B, c *cluster.Cluster, n *network, program string, m mode) *proxy {
 	dir := b.TempDir()
 	relay := c.Relay(b, n.node.Do)
@@ -38,8 +38,10 @@ func startProxy(b *testing.B, c *cluster.Cluster, n *network, program string, m 
 	require.NoError(b, err)
 	p.cmd = exec.Command(program,
 		"--kubeconfig="+c.AdminKubeconfig(relay.Port), "--proxy-mode="+m.proxyMode, "--hostname-override="+nodeName,
-		"--cluster-cidr="+podCIDR().String(), "--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249",
-		"--oom-score-adj=0", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0")
+		"--cluster-cidr="+podCIDR().String(), "--healthz-bind-address=127.0.0.1:10256",
+		"--metrics-bind-address=127.0.0.1:10249",
+		"--oom-score-adj=0", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0",
+		"--conntrack-tcp-timeout-close-wait=0")
 	p.cmd.Env = append(os.Environ(), "PATH="+p.path)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// The thread that starts it is the namespace's, which lasts as long as the test.

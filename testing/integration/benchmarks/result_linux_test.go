@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// result is what a run of a proxy has shown. What is zero has not been measured; the functions below know the exceptions.
+// result is what a run of a proxy has shown. What is zero has not been measured; the functions below know the
+// exceptions.
 type result struct {
 	failed    error
 	unsettled bool // the control plane was not at rest before
@@ -130,16 +131,21 @@ func rows() []row {
 		{what: "start to every service reached", unit: "ms", value: untilAll},
 		{what: "  processor time of that", unit: "ms", value: func(r *result) float64 { return ms(r.startCPU) }},
 		{what: "one endpoint replaced, p50", unit: "ms", value: p50},
-		{what: fmt.Sprintf("  slowest of at most %d", maxChanges), unit: "ms", value: func(r *result) float64 { return ms(percentile(r.changes, 100)) }},
-		{what: "  of which the API server's answer, p50", unit: "ms", value: func(r *result) float64 { return ms(percentile(r.writes, 50)) }},
+		{what: fmt.Sprintf("  slowest of at most %d", maxChanges), unit: "ms",
+			value: func(r *result) float64 { return ms(percentile(r.changes, 100)) }},
+		{what: "  of which the API server's answer, p50", unit: "ms",
+			value: func(r *result) float64 { return ms(percentile(r.writes, 50)) }},
 		{what: "  processor time of a change", unit: "ms", value: func(r *result) float64 { return ms(r.changeCPU) }},
-		{what: fmt.Sprintf("%d endpoints replaced at once", burstSize), unit: "ms", value: func(r *result) float64 { return ms(r.burst) }},
+		{what: fmt.Sprintf("%d endpoints replaced at once", burstSize), unit: "ms",
+			value: func(r *result) float64 { return ms(r.burst) }},
 		{what: "  processor time of that", unit: "ms", value: func(r *result) float64 { return ms(r.burstCPU) }},
-		{what: "peak memory of the process", unit: "MiB", value: func(r *result) float64 { return measured(mib(r.ownKiB)) }},
+		{what: "peak memory of the process", unit: "MiB",
+			value: func(r *result) float64 { return measured(mib(r.ownKiB)) }},
 		{what: "  of its biggest child", unit: "MiB", value: biggestChild},
 		{what: "  of both", unit: "MiB", value: peaks},
 		{what: "rules in iptables-save", value: ruleCount},
-		{what: "new connection, fastest service", unit: "us", value: func(r *result) float64 { return ms(r.fastest) * 1000 }},
+		{what: "new connection, fastest service", unit: "us",
+			value: func(r *result) float64 { return ms(r.fastest) * 1000 }},
 		{what: "  slowest service", unit: "us", value: func(r *result) float64 { return ms(r.slowest) * 1000 }},
 		{what: "  difference of the two", unit: "us", value: spread},
 		{what: "  straight to a pod", unit: "us", value: func(r *result) float64 { return ms(r.direct) * 1000 }},
@@ -159,7 +165,8 @@ func mean(rounds []*result, value func(*result) float64) float64 {
 
 // printTable prints the mean of all rounds, and upstream's share of ours. It returns the goals that are missed.
 func printTable(w io.Writer, c comparison, version string, results map[string][]*result) (missed []string) {
-	fmt.Fprintf(w, "\n%d services x %d endpoints, mode %s. %s\n", c.services, endpointsPerService, c.mode.name, c.sequence())
+	fmt.Fprintf(w, "\n%d services x %d endpoints, mode %s. %s\n", c.services, endpointsPerService, c.mode.name,
+		c.sequence())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.Debug)
 	fmt.Fprintf(t, "\tkube-proxy %s\tkube-proxy-lib\tupstream / ours\t\n", version)
 	for _, r := range rows() {
@@ -167,7 +174,8 @@ func printTable(w io.Writer, c comparison, version string, results map[string][]
 		if math.IsNaN(theirs) && math.IsNaN(own) {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", r.what, figure(theirs, r.unit), figure(own, r.unit), figure(theirs/own, ""))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t\n", r.what, figure(theirs, r.unit), figure(own, r.unit),
+			figure(theirs/own, ""))
 	}
 	_ = t.Flush()
 	missed = printGoals(w, c, results)
@@ -175,10 +183,12 @@ func printTable(w io.Writer, c comparison, version string, results map[string][]
 		for i, r := range results[proxy] {
 			var notes []string
 			if r.idleMeasured {
-				notes = append(notes, fmt.Sprintf("at rest for %s: %d ticks, %.1f ms", idleFor, r.idleTicks, idleCPU(r)))
+				notes = append(notes,
+					fmt.Sprintf("at rest for %s: %d ticks, %.1f ms", idleFor, r.idleTicks, idleCPU(r)))
 			}
 			if r.unsettled {
-				notes = append(notes, fmt.Sprintf("the control plane did not come to rest within %s before it", restLimit))
+				notes = append(notes,
+					fmt.Sprintf("the control plane did not come to rest within %s before it", restLimit))
 			}
 			if r.late > 0 {
 				notes = append(notes, fmt.Sprintf("%d services came after the others", r.late))

@@ -93,7 +93,8 @@ func BenchmarkSideBySide(b *testing.B) {
 	}
 }
 
-// order is that of the proxies in a round. It alternates: the first one meets a machine that has just done something else.
+// order is that of the proxies in a round. It alternates: the first one meets a machine that has just done something
+// else.
 func order(round int) []string {
 	if round%2 == 1 {
 		return []string{ours, upstream}
@@ -123,11 +124,12 @@ type setting struct {
 }
 
 func (s *setting) measurement(b *testing.B, c comparison, proxy string) *measurement {
-	return &measurement{b: b, comparison: c, cluster: s.cluster, control: s.control, objects: s.objects, program: s.programs[proxy], result: &result{}}
+	return &measurement{b: b, comparison: c, cluster: s.cluster, control: s.control, objects: s.objects,
+		program: s.programs[proxy], result: &result{}}
 }
 
-// warm starts both proxies once before anything is measured in a mode, with the objects that there are: or the first one alone
-// would wait for programs that come from the disk, and for modules of the kernel.
+// warm starts both proxies once before anything is measured in a mode, with the objects that there are: or the first
+// one alone would wait for programs that come from the disk, and for modules of the kernel.
 func (s *setting) warm(b *testing.B, c comparison) {
 	s.objects.grow(b, 2)
 	c.services = 2 // it may know of more; these are asked

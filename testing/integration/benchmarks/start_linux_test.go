@@ -20,12 +20,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// maxStart is the goal: how many times as long as bare informers need to list the same objects Run may take until its sink is
-// told to Sync.
+// maxStart is the goal: how many times as long as bare informers need to list the same objects Run may take until its
+// sink is told to Sync.
 const maxStart = 1.3
 
-// BenchmarkStart measures what comes before the rules: from nothing to the first Sync of a sink that does nothing, and beside
-// it informers without a handler, which is what client-go alone takes. Both take turns.
+// BenchmarkStart measures what comes before the rules: from nothing to the first Sync of a sink that does nothing, and
+// beside it informers without a handler, which is what client-go alone takes. Both take turns.
 //
 //	go test -run - -bench '^BenchmarkStart$' -benchtime 10x ./benchmarks
 func BenchmarkStart(b *testing.B) {
@@ -66,7 +66,8 @@ func BenchmarkStart(b *testing.B) {
 }
 
 // measureStart measures one start, with a client of its own.
-func measureStart(b *testing.B, c *cluster.Cluster, control controlPlane, start func(context.Context, *testing.B, kubernetes.Interface)) time.Duration {
+func measureStart(b *testing.B, c *cluster.Cluster, control controlPlane,
+	start func(context.Context, *testing.B, kubernetes.Interface)) time.Duration {
 	_, err := control.settle(5 * time.Second) // both sides are disturbed alike
 	require.NoError(b, err)
 	client, err := kubernetes.NewForConfig(c.Config)
@@ -84,12 +85,14 @@ func measureStart(b *testing.B, c *cluster.Cluster, control controlPlane, start 
 func startInformers(ctx context.Context, b *testing.B, client kubernetes.Interface) {
 	ctx, cancel := context.WithCancel(ctx)
 	selecting := func(labels, fields string) informers.SharedInformerFactory {
-		return informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.LabelSelector, o.FieldSelector = labels, fields
-		}))
+		return informers.NewSharedInformerFactoryWithOptions(client, 0,
+			informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+				o.LabelSelector, o.FieldSelector = labels, fields
+			}))
 	}
 	services := selecting("!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None")
-	endpointSlices, node, rest := selecting("!service.kubernetes.io/headless", ""), selecting("", "metadata.name="+nodeName), selecting("", "")
+	endpointSlices, node, rest := selecting("!service.kubernetes.io/headless", ""),
+		selecting("", "metadata.name="+nodeName), selecting("", "")
 	services.Core().V1().Services().Informer()
 	endpointSlices.Discovery().V1().EndpointSlices().Informer()
 	node.Core().V1().Nodes().Informer()

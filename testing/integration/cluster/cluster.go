@@ -80,7 +80,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	if o.ControllerManager {
 		run(t, c.dir, "kube-controller-manager", Program(t, "kube-controller-manager"),
 			"--kubeconfig="+c.Kubeconfig("kube-controller-manager", adminToken, c.port), "--leader-elect=false",
-			"--secure-port=0", "--use-service-account-credentials=false", "--service-account-private-key-file="+c.file("sa.key"),
+			"--secure-port=0", "--use-service-account-credentials=false",
+			"--service-account-private-key-file="+c.file("sa.key"),
 			"--kube-api-qps=1000", "--kube-api-burst=1000", "--concurrent-service-endpoint-syncs=10",
 			"--controllers=serviceaccount-controller,endpointslice-controller,endpointslice-mirroring-controller,deployment-controller,replicaset-controller")
 	}
@@ -92,10 +93,12 @@ func (c *Cluster) StartAPIServer() {
 	c.t.Helper()
 	require.Nil(c.t, c.apiserver, "the API server is running")
 	c.apiserver = run(c.t, c.dir, "kube-apiserver", Program(c.t, "kube-apiserver"),
-		"--etcd-servers="+c.etcd, "--etcd-compaction-interval=0", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		"--etcd-servers="+c.etcd, "--etcd-compaction-interval=0", "--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
 		"--secure-port="+strconv.Itoa(c.port), "--cert-dir="+c.dir, "--token-auth-file="+c.file("tokens.csv"),
 		"--authorization-mode=RBAC", "--service-cluster-ip-range="+c.options.ServiceCIDRs, "--allow-privileged=true",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+c.file("sa.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-signing-key-file="+c.file("sa.key"),
 		"--service-account-key-file="+c.file("sa.key"), "--shutdown-delay-duration=0s",
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority", "--event-ttl=1h",
@@ -132,11 +135,12 @@ func (c *Cluster) StopAPIServer() {
 	c.apiserver = nil
 }
 
-// Compact makes etcd forget all earlier revisions: a watch that wants to go on from one of them has to list again. The API
-// server's own watch cache knows them until it is restarted.
+// Compact makes etcd forget all earlier revisions: a watch that wants to go on from one of them has to list again. The
+// API server's own watch cache knows them until it is restarted.
 func (c *Cluster) Compact() {
 	c.t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.etcd}, DialTimeout: 10 * time.Second, Context: c.t.Context()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.etcd}, DialTimeout: 10 * time.Second,
+		Context: c.t.Context()})
 	require.NoError(c.t, err)
 	defer client.Close()
 	r, err := client.Get(c.t.Context(), "nothing")
@@ -152,7 +156,8 @@ func (c *Cluster) Kubeconfig(name, token string, port int) string {
 	ca, err := os.ReadFile(c.file("apiserver.crt"))
 	require.NoError(c.t, err)
 	config := clientcmdapi.NewConfig()
-	config.Clusters["test"] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", port), CertificateAuthorityData: ca}
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", port),
+		CertificateAuthorityData: ca}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: name}
 	config.CurrentContext = "test"
@@ -182,10 +187,12 @@ func (c *Cluster) writeServiceAccountKey() {
 	require.NoError(c.t, err)
 	der, err := x509.MarshalECPrivateKey(key)
 	require.NoError(c.t, err)
-	require.NoError(c.t, os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
+	require.NoError(c.t,
+		os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
 }
 
-// givenPorts are those that freePort has returned. Not all of them are open all the time, and the kernel hands out a port again.
+// givenPorts are those that freePort has returned. Not all of them are open all the time, and the kernel hands out a
+// port again.
 var givenPorts sync.Map
 
 // freePort returns a port that nobody listens on at this moment, and no port twice.

@@ -25,7 +25,8 @@ type Relay struct {
 	bytes    int64
 }
 
-// Relay makes a relay to the API server. do runs a function in the other network namespace. The relay ends with the test.
+// Relay makes a relay to the API server. do runs a function in the other network namespace. The relay ends with the
+// test.
 func (c *Cluster) Relay(t testing.TB, do func(func() error)) *Relay {
 	t.Helper()
 	r := &Relay{target: c.address(), open: map[net.Conn]bool{}, do: do}
@@ -59,8 +60,8 @@ func (r *Relay) listen() {
 	})
 }
 
-// Cut ends all connections, and those that come until Mend as soon as they have come: to the other side the API server is
-// gone, but its machine is not.
+// Cut ends all connections, and those that come until Mend as soon as they have come: to the other side the API server
+// is gone, but its machine is not.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

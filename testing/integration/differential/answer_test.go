@@ -22,8 +22,8 @@ type answer struct {
 	noLocal map[string]int
 	// changed are the services whose part of the answer is new.
 	changed []model.ServiceName
-	// triggers are when somebody changed what led to this sync's changes (S19), by family. Upstream's side says which it
-	// has seen, and which of them must be told.
+	// triggers are when somebody changed what led to this sync's changes (S19), by family. Upstream's side says which
+	// it has seen, and which of them must be told.
 	triggers, mustTrigger map[model.Family]map[time.Time]bool
 	// failure is a panic, or a breach of a contract, in the side's own words.
 	failure string

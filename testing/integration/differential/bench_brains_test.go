@@ -77,7 +77,8 @@ type localBrain struct {
 func newLocalBrain() brain { return &localBrain{state: newState()} }
 
 func newState() *localstate.State {
-	state, err := localstate.New(context.Background(), localstate.Options{NodeName: nodeName, Families: []model.Family{model.IPv4}})
+	state, err := localstate.New(context.Background(),
+		localstate.Options{NodeName: nodeName, Families: []model.Family{model.IPv4}})
 	if err != nil {
 		panic(err)
 	}
@@ -97,7 +98,8 @@ func (c *counter) DeleteService(model.ServiceName)  {}
 func (c *counter) SetEndpoint(*model.Endpoint)      { c.set++ }
 func (c *counter) DeleteEndpoint(model.EndpointKey) { c.deleted++ }
 
-// fullStateBrain is localstate with a full-state sink, whose callback looks at what changed: the whole way to a backend.
+// fullStateBrain is localstate with a full-state sink, whose callback looks at what changed: the whole way to a
+// backend.
 type fullStateBrain struct {
 	state *localstate.State
 	sink  *sink.FullState
@@ -152,7 +154,8 @@ func (s size) service(i int) *corev1.Service {
 	b := kube.Service(fmt.Sprintf("team-%d/service-%d", i%100, i)).Port("http", 80).
 		ClusterIP(netip.AddrFrom4([4]byte{10, byte(96 + i>>16), byte(i >> 8), byte(i)}).String())
 	if i%10 == 0 {
-		b.LoadBalancerIP(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}).String()).ExternalLocal().HealthCheckNodePort(int32(30000 + i/10))
+		b.LoadBalancerIP(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8),
+			byte(i)}).String()).ExternalLocal().HealthCheckNodePort(int32(30000 + i/10))
 	}
 	return b.Build()
 }
@@ -167,7 +170,8 @@ func (s size) slice(i, version int) *discoveryv1.EndpointSlice {
 		if e == 0 && version > 0 {
 			addr = netip.AddrFrom4([4]byte{12, byte(version), byte(i >> 8), byte(i)})
 		}
-		b.Endpoint(addr.String()).OnNode(fmt.Sprintf("n%d", n%500)).InZone(fmt.Sprintf("z%c", 'a'+n%3)).Pod(fmt.Sprintf("%s-%d-%d", name, e, version))
+		b.Endpoint(addr.String()).OnNode(fmt.Sprintf("n%d", n%500)).InZone(fmt.Sprintf("z%c",
+			'a'+n%3)).Pod(fmt.Sprintf("%s-%d-%d", name, e, version))
 	}
 	return b.Build()
 }

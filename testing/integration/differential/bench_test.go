@@ -11,8 +11,8 @@ import (
 
 func sizes() []size { return []size{{1000, 10}, {10000, 10}} }
 
-// operation is what is measured: on a new brain, that everything is loaded; on a loaded one, that an event comes and, if it
-// is due, the sync after it.
+// operation is what is measured: on a new brain, that everything is loaded; on a loaded one, that an event comes and,
+// if it is due, the sync after it.
 type operation struct {
 	name   string
 	new    bool
@@ -112,9 +112,9 @@ func BenchmarkBrain(b *testing.B) {
 	}
 }
 
-// BenchmarkRatio measures both in turns, in the same loop, and reports how many times as long upstream's code takes, by the
-// medians. That is the figure to quote: what else the machine does falls on both, and hardly on the median. (What a side's
-// garbage costs later is not in the median, either; BenchmarkBrain has it.)
+// BenchmarkRatio measures both in turns, in the same loop, and reports how many times as long upstream's code takes, by
+// the medians. That is the figure to quote: what else the machine does falls on both, and hardly on the median. (What a
+// side's garbage costs later is not in the median, either; BenchmarkBrain has it.)
 func BenchmarkRatio(b *testing.B) {
 	all := brains()
 	upstream := all[0]
@@ -157,8 +157,8 @@ func median(list []time.Duration) float64 {
 }
 
 // BenchmarkMemory reports what is held when everything is loaded and the caller has let go of the objects: what a brain
-// keeps alive of them counts, because its proxy would hold it, too. Objects for themselves are reported for comparison: a
-// kube-proxy holds them in any case, in its informers' stores.
+// keeps alive of them counts, because its proxy would hold it, too. Objects for themselves are reported for comparison:
+// a kube-proxy holds them in any case, in its informers' stores.
 func BenchmarkMemory(b *testing.B) {
 	for _, s := range sizes() {
 		var upstream float64

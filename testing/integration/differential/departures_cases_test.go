@@ -18,11 +18,12 @@ import (
 // file is where the case of a departure is.
 func (d departure) file() string {
 	separator := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
-	return filepath.Join("testdata", "departures", strings.Join(strings.FieldsFunc(d.rule+" "+d.name, separator), "-")+".yaml")
+	return filepath.Join("testdata", "departures",
+		strings.Join(strings.FieldsFunc(d.rule+" "+d.name, separator), "-")+".yaml")
 }
 
-// TestDepartures: both sides differ in the case of an entry without it, and agree with it. An entry without a case gets one
-// suggested.
+// TestDepartures: both sides differ in the case of an entry without it, and agree with it. An entry without a case gets
+// one suggested.
 func TestDepartures(t *testing.T) {
 	left, err := filepath.Glob("testdata/departures/*")
 	require.NoError(t, err)
@@ -47,8 +48,8 @@ func TestDepartures(t *testing.T) {
 	require.Empty(t, left, "cases of departures that do not exist")
 }
 
-// differencesWithout returns how both sides differ in a script without a departure. It looks several times: what upstream
-// does may be up to the order of a map.
+// differencesWithout returns how both sides differ in a script without a departure. It looks several times: what
+// upstream does may be up to the order of a map.
 func differencesWithout(t *testing.T, sc script, d departure) []difference {
 	for range 50 {
 		if _, differences := run(t.Context(), sc, allDepartures().without(d.name)); len(differences) > 0 {

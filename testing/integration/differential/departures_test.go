@@ -15,16 +15,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// departure is one way in which localstate is different on purpose. It normalises what upstream is told or, where that is
-// not possible, what upstream says. What it does not name stays compared.
+// departure is one way in which localstate is different on purpose. It normalises what upstream is told or, where that
+// is not possible, what upstream says. What it does not name stays compared.
 type departure struct {
 	rule string // of docs/semantics.md
 	name string // what localstate does
 	// Malformed: it takes an object that no API server lets through.
 	malformed bool
 
-	// notification, service and slice normalise the input. They return what they are given, or something new; they never
-	// write to it.
+	// notification, service and slice normalise the input. They return what they are given, or something new; they
+	// never write to it.
 	notification func(notification) []notification
 	service      func(*corev1.Service) *corev1.Service
 	slice        func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice
@@ -49,7 +49,8 @@ func allDepartures() departures {
 			rule: "S5", name: "an endpoint whose first address is none is skipped", malformed: true,
 			slice: func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 				return withoutEndpoints(s, func(e discoveryv1.Endpoint) bool {
-					return len(e.Addresses) > 0 && string(netutils.IPFamilyOfString(e.Addresses[0])) != familyText(s.AddressType)
+					return len(e.Addresses) > 0 &&
+						string(netutils.IPFamilyOfString(e.Addresses[0])) != familyText(s.AddressType)
 				})
 			},
 		},
@@ -57,7 +58,8 @@ func allDepartures() departures {
 			rule: "S11", name: "affinity without a timeout takes the API's default", malformed: true,
 			service: func(s *corev1.Service) *corev1.Service {
 				c := s.Spec.SessionAffinityConfig
-				if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+				if s.Spec.SessionAffinity != corev1.ServiceAffinityClientIP ||
+					c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 					return s
 				}
 				s = s.DeepCopy()
@@ -113,7 +115,10 @@ func allDepartures() departures {
 		{
 			rule: "S15", name: "a slice's port whose number is out of range is skipped",
 			slice: func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-				return withPorts(s, func(p *discoveryv1.EndpointPort) bool { return p.Port == nil || *p.Port >= 0 && *p.Port <= 65535 })
+				return withPorts(s, func(p *discoveryv1.EndpointPort) bool {
+					return p.Port == nil ||
+						*p.Port >= 0 && *p.Port <= 65535
+				})
 			},
 		},
 		{
@@ -333,9 +338,9 @@ func withoutEmptyHints(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice 
 	return s
 }
 
-// preferDefined is S17 across slices: not terminating before terminating, ready before not ready, then the slice's name.
-// It applies where slices differ on one target, each as upstream sees it by itself, and only if upstream's own choice is
-// one of these.
+// preferDefined is S17 across slices: not terminating before terminating, ready before not ready, then the slice's
+// name. It applies where slices differ on one target, each as upstream sees it by itself, and only if upstream's own
+// choice is one of these.
 func preferDefined(f *upstreamFamily, all proxy.EndpointsMap) {
 	for _, told := range f.told {
 		if len(told) < 2 {

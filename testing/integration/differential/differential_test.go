@@ -31,7 +31,8 @@ const (
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard()) // upstream logs whatever it skips
 	klog.SetOutput(io.Discard)
-	if err := utilfeature.DefaultMutableFeatureGate.Set(string(features.StrictIPCIDRValidation) + "=false"); err != nil {
+	if err := utilfeature.DefaultMutableFeatureGate.Set(string(features.StrictIPCIDRValidation) +
+		"=false"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -106,7 +107,8 @@ func seeds(t testing.TB, byDefault uint64) (first, end uint64) {
 func testSeeds(t *testing.T, malformed bool, byDefault uint64) {
 	first, end := seeds(t, byDefault)
 	for seed := first; seed < end; seed++ {
-		check(t, randomScript(testdice.Seeded(seed), malformed), fmt.Sprintf("%s=%d go test -run '^%s$' .", envSeed, seed, t.Name()))
+		check(t, randomScript(testdice.Seeded(seed), malformed),
+			fmt.Sprintf("%s=%d go test -run '^%s$' .", envSeed, seed, t.Name()))
 	}
 }
 
@@ -119,7 +121,8 @@ func TestMalformedAgainstUpstream(t *testing.T) { testSeeds(t, true, malformedSe
 // TestWithoutExternalIPs compares both sides where externalIPs are not to be programmed (S6): upstream's gate, and
 // localstate's option, which follows it here.
 func TestWithoutExternalIPs(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowServiceExternalIPs, false)
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowServiceExternalIPs,
+		false)
 	require.False(t, externalIPsAllowed())
 	testSeeds(t, false, gateSeeds)
 }

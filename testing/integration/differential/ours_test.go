@@ -102,7 +102,8 @@ func (o *ours) sync(ctx context.Context) (a answer) {
 		}
 	}
 	if changes.Services != services || changes.Endpoints != endpoints {
-		a.failure = fmt.Sprintf("Flush counts %d services and %d endpoints, and hands over %d and %d", changes.Services, changes.Endpoints, services, endpoints)
+		a.failure = fmt.Sprintf("Flush counts %d services and %d endpoints, and hands over %d and %d", changes.Services,
+			changes.Endpoints, services, endpoints)
 		return a
 	}
 	a = o.answer()
@@ -151,7 +152,8 @@ func (o *ours) answer() answer {
 	}
 	n := o.state.NoLocalEndpoints()
 	for name, count := range map[string]int{
-		"IPv4 internal": n.InternalIPv4, "IPv4 external": n.ExternalIPv4, "IPv6 internal": n.InternalIPv6, "IPv6 external": n.ExternalIPv6,
+		"IPv4 internal": n.InternalIPv4, "IPv4 external": n.ExternalIPv4, "IPv6 internal": n.InternalIPv6,
+		"IPv6 external": n.ExternalIPv6,
 	} {
 		if count != 0 {
 			a.noLocal[name] = count
@@ -173,7 +175,8 @@ func servicePortAnswer(svc *model.Service, p model.ServicePort, f model.Family) 
 		ExternallyAccessible: !routes.External.IsZero(),
 		UsesClusterEndpoints: routes.Sets().Has(model.ClusterSet),
 		UsesLocalEndpoints:   routes.Sets().Has(model.LocalSet),
-		ClusterIPRoute:       routes.ClusterIP, External: routes.External, FromPod: routes.ExternalFromPod, FromNode: routes.ExternalFromNode,
+		ClusterIPRoute:       routes.ClusterIP, External: routes.External, FromPod: routes.ExternalFromPod,
+		FromNode: routes.ExternalFromNode,
 	}
 }
 
@@ -224,7 +227,8 @@ func (p *portAnswer) add(e *model.Endpoint) {
 // finished sorts the sets, and reads from the routes whether there are endpoints anywhere (S23): a local route that is
 // empty here drops then, and rejects otherwise.
 func (p portAnswer) finished() portAnswer {
-	p.ClusterEndpoints, p.LocalEndpoints, p.ServingUDP = sortEndpoints(p.ClusterEndpoints), sortEndpoints(p.LocalEndpoints), sortEndpoints(p.ServingUDP)
+	p.ClusterEndpoints, p.LocalEndpoints, p.ServingUDP = sortEndpoints(p.ClusterEndpoints),
+		sortEndpoints(p.LocalEndpoints), sortEndpoints(p.ServingUDP)
 	p.HasAnyEndpoints = len(p.ClusterEndpoints) > 0
 	for _, r := range []model.Route{p.ClusterIPRoute, p.External} {
 		if r.Endpoints == model.LocalSet {

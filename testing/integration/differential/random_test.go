@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// generator makes a script. It knows the objects that exist, so that its updates are what the API allows. There are few names,
-// addresses and ports to choose from, so that things collide.
+// generator makes a script. It knows the objects that exist, so that its updates are what the API allows. There are few
+// names, addresses and ports to choose from, so that things collide.
 type generator struct {
 	testdice.Dice
 	malformed bool
@@ -161,7 +161,8 @@ func (g *generator) sliceName() types.NamespacedName {
 
 // protocol returns a protocol, TCP as a rule, so that services and slices agree often.
 func (g *generator) protocol() corev1.Protocol {
-	return testdice.Pick(g, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.ProtocolSCTP)
+	return testdice.Pick(g, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolTCP,
+		corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.ProtocolSCTP)
 }
 
 // label sets or takes a label now and then.

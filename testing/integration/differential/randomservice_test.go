@@ -27,7 +27,8 @@ func (g *generator) newService(name types.NamespacedName) *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{}}
 	svc.UID, svc.Namespace, svc.Name = g.meta(name.Namespace, name.Name)
 	spec := &svc.Spec
-	spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer)
+	spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer)
 	switch {
 	case testdice.OneIn(g, 8):
 		spec.Type = corev1.ServiceTypeExternalName
@@ -63,7 +64,8 @@ func (g *generator) changedService(old *corev1.Service) *corev1.Service {
 
 // changeType lets a service be of another type: also to and from ExternalName, where it loses its cluster IPs.
 func (g *generator) changeType(svc *corev1.Service) {
-	svc.Spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
+	svc.Spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
+		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
 	if svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIPs != nil && len(svc.Spec.ClusterIPs) == 0 {
 		svc.Spec.ClusterIPs = nil
 	}
@@ -180,7 +182,9 @@ func (g *generator) externalIPs(v4, v6 string) []string {
 func (g *generator) ingress() []corev1.LoadBalancerIngress {
 	var list []corev1.LoadBalancerIngress
 	for _, ip := range g.externalIPs("198.51.100.7", "2001:db8::7") {
-		in := corev1.LoadBalancerIngress{IP: ip, IPMode: ptr.To(testdice.Pick(g, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy))}
+		in := corev1.LoadBalancerIngress{IP: ip,
+			IPMode: ptr.To(testdice.Pick(g, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeVIP,
+				corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy))}
 		if g.malformed && testdice.OneIn(g, 2) {
 			in.IPMode = nil
 		}
@@ -195,8 +199,9 @@ func (g *generator) ingress() []corev1.LoadBalancerIngress {
 func (g *generator) sourceRanges() []string {
 	ranges := testdice.Some(g, "192.0.2.0/24", "198.51.100.0/24", "2001:db8::/32")
 	if testdice.OneIn(g, 2) {
-		ranges = append(ranges, testdice.Pick(g, " 192.0.2.128/25", "192.0.2.1/24 ", "010.000.0.0/8", "192.0.2.0/23", "2001:DB8::1/33",
-			"::ffff:192.0.2.0/120", "0.0.0.0/1", "192.0.2.10/32", "2001:db8::10/128"))
+		ranges = append(ranges,
+			testdice.Pick(g, " 192.0.2.128/25", "192.0.2.1/24 ", "010.000.0.0/8", "192.0.2.0/23", "2001:DB8::1/33",
+				"::ffff:192.0.2.0/120", "0.0.0.0/1", "192.0.2.10/32", "2001:db8::10/128"))
 	}
 	if testdice.OneIn(g, 8) {
 		ranges = append(ranges, testdice.Pick(g, "0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96"))
@@ -217,14 +222,16 @@ func (g *generator) finishService(svc *corev1.Service) {
 	} else if spec.ExternalName = ""; spec.ClusterIPs == nil {
 		v6 := g.Roll(4) == 3
 		spec.ClusterIPs = []string{g.clusterIP(v6)}
-		spec.IPFamilies, spec.IPFamilyPolicy = []corev1.IPFamily{familyOfText(spec.ClusterIPs[0])}, ptr.To(corev1.IPFamilyPolicySingleStack)
+		spec.IPFamilies, spec.IPFamilyPolicy = []corev1.IPFamily{familyOfText(spec.ClusterIPs[0])},
+			ptr.To(corev1.IPFamilyPolicySingleStack)
 		if testdice.OneIn(g, 2) {
 			g.changeFamilies(spec)
 		}
 		if testdice.OneIn(g, 8) {
 			spec.IPFamilies = nil // as old objects have it
 		}
-		if testdice.OneIn(g, 32) && len(spec.ClusterIPs) == 1 && len(spec.IPFamilies) == 1 { // more families than addresses
+		if testdice.OneIn(g, 32) && len(spec.ClusterIPs) == 1 &&
+			len(spec.IPFamilies) == 1 { // more families than addresses
 			spec.IPFamilies = append(spec.IPFamilies, familyOfText(g.clusterIP(!v6)))
 		}
 	}
@@ -248,7 +255,8 @@ func (g *generator) finishService(svc *corev1.Service) {
 func (g *generator) finishExternal(svc *corev1.Service) {
 	spec := &svc.Spec
 	balancer := spec.Type == corev1.ServiceTypeLoadBalancer
-	external := balancer || spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
+	external := balancer || spec.Type == corev1.ServiceTypeNodePort ||
+		spec.Type == corev1.ServiceTypeClusterIP && len(spec.ExternalIPs) > 0
 	switch {
 	case !external:
 		spec.ExternalTrafficPolicy = ""
@@ -263,7 +271,8 @@ func (g *generator) finishExternal(svc *corev1.Service) {
 		}
 	}
 	if !balancer {
-		spec.LoadBalancerSourceRanges, spec.AllocateLoadBalancerNodePorts, svc.Status.LoadBalancer.Ingress = nil, nil, nil
+		spec.LoadBalancerSourceRanges, spec.AllocateLoadBalancerNodePorts, svc.Status.LoadBalancer.Ingress = nil, nil,
+			nil
 	} else if spec.AllocateLoadBalancerNodePorts == nil {
 		spec.AllocateLoadBalancerNodePorts = ptr.To(true)
 	}
@@ -281,7 +290,8 @@ func (g *generator) finishExternal(svc *corev1.Service) {
 	seen := map[corev1.ServicePort]bool{}
 	for i := range spec.Ports {
 		p := &spec.Ports[i]
-		for k := (corev1.ServicePort{Protocol: p.Protocol, NodePort: p.NodePort}); p.NodePort != 0 && seen[k]; k.NodePort = p.NodePort {
+		for k := (corev1.ServicePort{Protocol: p.Protocol, NodePort: p.NodePort}); p.NodePort != 0 &&
+			seen[k]; k.NodePort = p.NodePort {
 			p.NodePort++
 		}
 		seen[corev1.ServicePort{Protocol: p.Protocol, NodePort: p.NodePort}] = true
@@ -310,7 +320,8 @@ func (g *generator) malformService(svc *corev1.Service) {
 	case 0:
 		svc.Spec.SessionAffinity, svc.Spec.SessionAffinityConfig = corev1.ServiceAffinityClientIP, nil
 	case 1:
-		svc.Spec.ExternalIPs = append(slices.Clone(svc.Spec.ExternalIPs), testdice.Pick(g, "bogus", "", " 203.0.113.9", "203.0.113.300"))
+		svc.Spec.ExternalIPs = append(slices.Clone(svc.Spec.ExternalIPs),
+			testdice.Pick(g, "bogus", "", " 203.0.113.9", "203.0.113.300"))
 	case 2:
 		svc.Spec.InternalTrafficPolicy = nil
 	case 3:

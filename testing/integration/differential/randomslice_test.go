@@ -39,7 +39,8 @@ func (g *generator) newSlice(name types.NamespacedName) *discoveryv1.EndpointSli
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: g.time()}
 	}
 	s.Labels = map[string]string{discoveryv1.LabelServiceName: testdice.Pick(g, "a", "a", "a", "b")}
-	s.AddressType = testdice.Pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
+	s.AddressType = testdice.Pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv4,
+		discoveryv1.AddressTypeIPv6)
 	if testdice.OneIn(g, 32) {
 		s.AddressType = discoveryv1.AddressTypeFQDN
 	}
@@ -93,7 +94,8 @@ func (g *generator) changeSliceMeta(s *discoveryv1.EndpointSlice) {
 	case 0, 1:
 		s.Annotations = map[string]string{"note": testdice.Pick(g, "x", "y")}
 	case 2:
-		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: testdice.Pick(g, g.time(), g.time(), "2001-01-01T00:00:00Z", "bogus")}
+		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: testdice.Pick(g, g.time(), g.time(),
+			"2001-01-01T00:00:00Z", "bogus")}
 	case 3:
 		if s.Labels[discoveryv1.LabelServiceName] = testdice.Pick(g, "a", "b", "b", ""); testdice.OneIn(g, 32) {
 			delete(s.Labels, discoveryv1.LabelServiceName)
@@ -117,7 +119,8 @@ func (g *generator) slicePort(name string) discoveryv1.EndpointPort {
 		Port:     ptr.To[int32](8080),
 	}
 	if g.Roll(4) == 3 {
-		p.Port = testdice.Pick(g, ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](65535), nil, ptr.To[int32](0), ptr.To[int32](70000), ptr.To[int32](-1))
+		p.Port = testdice.Pick(g, ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](9090), ptr.To[int32](65535),
+			nil, ptr.To[int32](0), ptr.To[int32](70000), ptr.To[int32](-1))
 	}
 	return p
 }
@@ -125,7 +128,8 @@ func (g *generator) slicePort(name string) discoveryv1.EndpointPort {
 // changeSlicePorts adds, drops or replaces a port. Names are unique in a slice.
 func (g *generator) changeSlicePorts(s *discoveryv1.EndpointSlice) {
 	name := testdice.Pick(g, "http", "http", "dns", "web", "")
-	s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == name })
+	s.Ports = slices.DeleteFunc(slices.Clone(s.Ports),
+		func(p discoveryv1.EndpointPort) bool { return p.Name != nil && *p.Name == name })
 	if g.Roll(4) > 0 {
 		s.Ports = append(s.Ports, g.slicePort(name))
 	}
@@ -135,7 +139,8 @@ func (g *generator) endpoint(t discoveryv1.AddressType) discoveryv1.Endpoint {
 	e := discoveryv1.Endpoint{Conditions: g.conditions(), NodeName: g.nodeOfEndpoint(), Hints: g.hints()}
 	switch t {
 	case discoveryv1.AddressTypeIPv4:
-		e.Addresses = []string{testdice.Pick(g, "10.1.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3", "010.001.000.002", "::ffff:10.1.0.1")}
+		e.Addresses = []string{testdice.Pick(g, "10.1.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3", "010.001.000.002",
+			"::ffff:10.1.0.1")}
 		if testdice.OneIn(g, 8) {
 			e.Addresses = append(e.Addresses, "10.1.0.9")
 		}
@@ -168,7 +173,8 @@ func (g *generator) conditions() discoveryv1.EndpointConditions {
 	case 5:
 		return discoveryv1.EndpointConditions{}
 	}
-	return discoveryv1.EndpointConditions{Ready: testdice.Pick(g, nil, yes, no), Serving: testdice.Pick(g, nil, yes, no), Terminating: testdice.Pick(g, nil, yes, no)}
+	return discoveryv1.EndpointConditions{Ready: testdice.Pick(g, nil, yes, no),
+		Serving: testdice.Pick(g, nil, yes, no), Terminating: testdice.Pick(g, nil, yes, no)}
 }
 
 func (g *generator) hints() *discoveryv1.EndpointHints {
@@ -203,7 +209,8 @@ func (g *generator) finishSlice(s *discoveryv1.EndpointSlice) *discoveryv1.Endpo
 	switch g.Roll(6) {
 	case 0:
 		if len(s.Endpoints) > 0 {
-			s.Endpoints[g.Roll(len(s.Endpoints))].Addresses = []string{testdice.Pick(g, "bogus", "fd01::1", "10.1.0.1", "")}
+			s.Endpoints[g.Roll(len(s.Endpoints))].Addresses = []string{testdice.Pick(g, "bogus", "fd01::1", "10.1.0.1",
+				"")}
 		}
 	case 1:
 		if len(s.Endpoints) > 0 {
@@ -223,7 +230,8 @@ func (g *generator) finishSlice(s *discoveryv1.EndpointSlice) *discoveryv1.Endpo
 
 // moveBetweenSlices moves an endpoint from one slice to another, in either order of the two events.
 func (g *generator) moveBetweenSlices() []event {
-	all := slices.DeleteFunc(of[*discoveryv1.EndpointSlice](g.objects), func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 0 })
+	all := slices.DeleteFunc(of[*discoveryv1.EndpointSlice](g.objects),
+		func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 0 })
 	if len(all) == 0 {
 		return nil
 	}
@@ -290,12 +298,14 @@ func (g *generator) changeNode(n *corev1.Node) {
 	case 3:
 		n.Status.Addresses = nil
 		for _, ip := range testdice.Some(g, "192.0.2.10", "2001:db8::10", "172.16.0.1", "192.000.2.010") {
-			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: testdice.Pick(g, corev1.NodeInternalIP, corev1.NodeExternalIP), Address: ip})
+			n.Status.Addresses = append(n.Status.Addresses,
+				corev1.NodeAddress{Type: testdice.Pick(g, corev1.NodeInternalIP, corev1.NodeExternalIP), Address: ip})
 		}
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Name})
 	case 4:
 		if n.Spec.Taints = nil; testdice.OneIn(g, 2) {
-			n.Spec.Taints = []corev1.Taint{{Key: testdice.Pick(g, "ToBeDeletedByClusterAutoscaler", "other"), Effect: corev1.TaintEffectNoSchedule}}
+			n.Spec.Taints = []corev1.Taint{{Key: testdice.Pick(g, "ToBeDeletedByClusterAutoscaler", "other"),
+				Effect: corev1.TaintEffectNoSchedule}}
 		}
 	case 5:
 		if len(n.Spec.PodCIDRs) == 0 { // once set, they stay

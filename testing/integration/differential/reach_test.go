@@ -14,29 +14,45 @@ func TestGeneratorReaches(t *testing.T) {
 	external := func(p portAnswer) bool { return p.ExternallyAccessible && p.ExternalPolicyLocal }
 	situations := map[string]func(portKey, portAnswer) bool{
 		"a local endpoint is not in the cluster set": func(_ portKey, p portAnswer) bool {
-			return p.UsesClusterEndpoints && len(p.ClusterEndpoints) > 0 && len(p.LocalEndpoints) > 0 && !contains(p.ClusterEndpoints, p.LocalEndpoints[0])
+			return p.UsesClusterEndpoints && len(p.ClusterEndpoints) > 0 && len(p.LocalEndpoints) > 0 &&
+				!contains(p.ClusterEndpoints, p.LocalEndpoints[0])
 		},
-		"the cluster set drains":    func(_ portKey, p portAnswer) bool { return drains(p.ClusterEndpoints) },
-		"only the local set drains": func(_ portKey, p portAnswer) bool { return drains(p.LocalEndpoints) && !drains(p.ClusterEndpoints) },
+		"the cluster set drains": func(_ portKey, p portAnswer) bool { return drains(p.ClusterEndpoints) },
+		"only the local set drains": func(_ portKey, p portAnswer) bool {
+			return drains(p.LocalEndpoints) &&
+				!drains(p.ClusterEndpoints)
+		},
 		"external traffic finds none here": func(_ portKey, p portAnswer) bool {
 			return external(p) && p.HasAnyEndpoints && len(p.LocalEndpoints) == 0
 		},
 		"internal traffic finds none here": func(_ portKey, p portAnswer) bool {
 			return p.InternalPolicyLocal && p.HasAnyEndpoints && len(p.LocalEndpoints) == 0
 		},
-		"no cluster set, but endpoints": func(_ portKey, p portAnswer) bool { return !p.UsesClusterEndpoints && p.HasAnyEndpoints },
-		"no endpoints":                  func(_ portKey, p portAnswer) bool { return !p.HasAnyEndpoints },
-		"two numbers for one port":      func(_ portKey, p portAnswer) bool { return numbers(p.ClusterEndpoints) > 1 },
+		"no cluster set, but endpoints": func(_ portKey, p portAnswer) bool {
+			return !p.UsesClusterEndpoints &&
+				p.HasAnyEndpoints
+		},
+		"no endpoints":             func(_ portKey, p portAnswer) bool { return !p.HasAnyEndpoints },
+		"two numbers for one port": func(_ portKey, p portAnswer) bool { return numbers(p.ClusterEndpoints) > 1 },
 		"a ready endpoint that terminates": func(_ portKey, p portAnswer) bool {
 			return contains(p.ClusterEndpoints, endpoint{Ready: true, Terminating: true})
 		},
-		"a UDP port of which nothing is new": func(_ portKey, p portAnswer) bool { return len(p.ServingUDP) > len(p.ClusterEndpoints) },
+		"a UDP port of which nothing is new": func(_ portKey,
+			p portAnswer) bool {
+			return len(p.ServingUDP) > len(p.ClusterEndpoints)
+		},
 		"SCTP over IPv6": func(k portKey, p portAnswer) bool {
 			return k.Protocol == model.SCTP && k.family == model.IPv6 && p.HasAnyEndpoints
 		},
-		"a VIP is a source":                func(_ portKey, p portAnswer) bool { return vipIsSource(p) },
-		"affinity":                         func(_ portKey, p portAnswer) bool { return p.AffinityTimeout > 0 && p.HasAnyEndpoints },
-		"external addresses of both kinds": func(_ portKey, p portAnswer) bool { return len(p.ExternalIPs) > 0 && len(p.LoadBalancerIPs) > 0 },
+		"a VIP is a source": func(_ portKey, p portAnswer) bool { return vipIsSource(p) },
+		"affinity": func(_ portKey, p portAnswer) bool {
+			return p.AffinityTimeout > 0 &&
+				p.HasAnyEndpoints
+		},
+		"external addresses of both kinds": func(_ portKey, p portAnswer) bool {
+			return len(p.ExternalIPs) > 0 &&
+				len(p.LoadBalancerIPs) > 0
+		},
 	}
 	reached := map[string]int{}
 	health := 0

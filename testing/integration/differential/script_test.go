@@ -121,7 +121,8 @@ func (c cluster) apply(e event) {
 // of returns the objects of a kind, by name.
 func of[T object](c cluster) []T {
 	var list []T
-	for _, k := range slices.SortedFunc(maps.Keys(c), func(a, b key) int { return compareText(a.String(), b.String()) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(c),
+		func(a, b key) int { return compareText(a.String(), b.String()) }) {
 		if o, ok := c[k].(T); ok {
 			list = append(list, o)
 		}

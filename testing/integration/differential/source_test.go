@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// toldSource is watch.Informers on informers that hold the whole cluster and are told of its events one by one. What the
-// source makes of an event is in the state when take returns.
+// toldSource is watch.Informers on informers that hold the whole cluster and are told of its events one by one. What
+// the source makes of an event is in the state when take returns.
 type toldSource struct {
 	state     *localstate.State
 	err       error // of the state
@@ -33,7 +33,8 @@ func startToldSource(ctx context.Context, state *localstate.State) (*toldSource,
 	for _, o := range []object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}} {
 		i := &toldInformer{store: cluster{}}
 		s.informers[kindOf(o).Kind] = i
-		factory.InformerFor(runtime.Object(o), func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return i })
+		factory.InformerFor(runtime.Object(o),
+			func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return i })
 	}
 	source, err := watch.NewInformers(factory, watch.InformersOptions{NoServiceCIDRs: true})
 	if err != nil {
@@ -87,7 +88,8 @@ type toldInformer struct {
 
 func (i *toldInformer) SetTransform(cache.TransformFunc) error { return nil }
 
-func (i *toldInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i *toldInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler,
+	_ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	i.handler = h
 	return allSeen{}, nil
 }

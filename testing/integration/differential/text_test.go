@@ -18,8 +18,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// The text form of a script is YAML: its objects as documents, each with "# delete" before it if it goes, "# sync" where a
-// wave ends, and "# setup" with the setup. What the API server would fill in is left out, unless the object is malformed.
+// The text form of a script is YAML: its objects as documents, each with "# delete" before it if it goes, "# sync"
+// where a wave ends, and "# setup" with the setup. What the API server would fill in is left out, unless the object is
+// malformed.
 const (
 	markSetup  = "# setup "
 	markSync   = "# sync"
@@ -52,7 +53,8 @@ func (sc script) String() string {
 // writeName writes the object of a deletion, of which nothing but the name counts.
 func writeName(o object) []byte {
 	version, kind := kindOf(o).ToAPIVersionAndKind()
-	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %q\n", version, kind, o.GetName(), o.GetNamespace())
+	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %q\n", version, kind,
+		o.GetName(), o.GetNamespace())
 }
 
 // writeObject writes an object without what complete fills in, or whole.
@@ -96,8 +98,8 @@ func writeObject(o object, whole bool) []byte {
 	return text
 }
 
-// dropEmpty leaves out objects in which there is nothing, such as the status of a service without a load balancer, and a
-// target port that is not set.
+// dropEmpty leaves out objects in which there is nothing, such as the status of a service without a load balancer, and
+// a target port that is not set.
 func dropEmpty(fields map[string]any) {
 	for name, v := range fields {
 		switch v := v.(type) {

@@ -21,7 +21,8 @@ func TestText(t *testing.T) {
 }
 
 func TestTextErrors(t *testing.T) {
-	for _, text := range []string{"# setup {\n", "kind: Pod\n", "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\nspce: {}\n# sync\n"} {
+	for _, text := range []string{"# setup {\n", "kind: Pod\n",
+		"apiVersion: v1\nkind: Service\nmetadata:\n  name: a\nspce: {}\n# sync\n"} {
 		_, err := parseScript(text)
 		require.Error(t, err, text)
 	}

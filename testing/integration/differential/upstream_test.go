@@ -52,7 +52,8 @@ type upstreamFamily struct {
 }
 
 func newUpstream(s setup, allowed departures) *upstream {
-	u := &upstream{setup: s, allowed: allowed, watches: newInformers(), node: newUpstreamNode(), fullSync: true, normalised: map[key]bool{}}
+	u := &upstream{setup: s, allowed: allowed, watches: newInformers(), node: newUpstreamNode(), fullSync: true,
+		normalised: map[key]bool{}}
 	u.node.onTopologyChange = func() { u.fullSync = true }
 	for _, f := range s.families() {
 		family := &upstreamFamily{
@@ -112,9 +113,9 @@ func typed[T object](o object) T {
 
 // remember keeps what endpointsChanges knows of slices: one of another family it has ignored.
 //
-// Trigger times that localstate need not tell as upstream does are noted: of a change of a slice in which upstream itself
-// sees no other endpoints (S14), of the old service of a slice that moves, which for upstream is a deletion (S13), and of a
-// slice of which upstream has not been told everything, now or before.
+// Trigger times that localstate need not tell as upstream does are noted: of a change of a slice in which upstream
+// itself sees no other endpoints (S14), of the old service of a slice that moves, which for upstream is a deletion
+// (S13), and of a slice of which upstream has not been told everything, now or before.
 func (f *upstreamFamily) remember(s *discoveryv1.EndpointSlice, removed, moves, normalised bool) {
 	if string(s.AddressType) != string(f.family) {
 		return
@@ -214,7 +215,8 @@ func (u *upstream) familyAnswer(f *upstreamFamily, a *answer) {
 	family := familyOf(f.family)
 	all := u.allowed.endpoints(f)
 	for name, info := range f.svcPortMap {
-		k := portKey{model.PortName{Service: serviceName(name.NamespacedName), Port: name.Port, Protocol: protocolOf(name.Protocol)}, family}
+		k := portKey{model.PortName{Service: serviceName(name.NamespacedName), Port: name.Port,
+			Protocol: protocolOf(name.Protocol)}, family}
 		list := all[name]
 		cluster, local, _, hasAny := proxy.CategorizeEndpoints(list, info, nodeName, u.node.topologyLabels)
 		p := portAnswer{
@@ -234,7 +236,8 @@ func (u *upstream) familyAnswer(f *upstreamFamily, a *answer) {
 			p.AffinityTimeout = time.Duration(info.StickyMaxAgeSeconds()) * time.Second
 		}
 		if name.Protocol == corev1.ProtocolUDP {
-			p.ServingUDP = endpointsOf(slices.DeleteFunc(slices.Clone(list), func(e proxy.Endpoint) bool { return !e.IsServing() }))
+			p.ServingUDP = endpointsOf(slices.DeleteFunc(slices.Clone(list),
+				func(e proxy.Endpoint) bool { return !e.IsServing() }))
 		}
 		p.setRoutes(u.setup.MasqueradeAll, u.detects(family))
 		a.ports[k] = p
@@ -246,8 +249,8 @@ func (u *upstream) familyAnswer(f *upstreamFamily, a *answer) {
 	}
 }
 
-// setRoutes says what the nftables and iptables backends make of the answer so far: which chain traffic of each kind goes
-// to, what marks it for masquerading, and the verdict of the filter where there are no endpoints.
+// setRoutes says what the nftables and iptables backends make of the answer so far: which chain traffic of each kind
+// goes to, what marks it for masquerading, and the verdict of the filter where there are no endpoints.
 func (p *portAnswer) setRoutes(masqueradeAll, detects bool) {
 	cluster := func(m model.Masquerade) model.Route {
 		return model.Route{Endpoints: model.ClusterSet, Masquerade: m, Empty: model.Reject}
@@ -286,7 +289,8 @@ func (p *portAnswer) setRoutes(masqueradeAll, detects bool) {
 }
 
 // countNoLocal counts what sync_proxy_rules_no_local_endpoints_total counts.
-func (u *upstream) countNoLocal(counts map[string]int, f corev1.IPFamily, info proxy.ServicePort, local []proxy.Endpoint, hasAny bool) {
+func (u *upstream) countNoLocal(counts map[string]int, f corev1.IPFamily, info proxy.ServicePort,
+	local []proxy.Endpoint, hasAny bool) {
 	if !hasAny || len(local) > 0 {
 		return
 	}
@@ -323,7 +327,8 @@ func (u *upstream) detects(f model.Family) bool {
 	case detectBridge:
 		return true
 	case detectNodeCIDR:
-		return slices.ContainsFunc(u.allowed.podCIDRs(u.node), func(cidr string) bool { return strings.Contains(cidr, ":") == (f == model.IPv6) })
+		return slices.ContainsFunc(u.allowed.podCIDRs(u.node),
+			func(cidr string) bool { return strings.Contains(cidr, ":") == (f == model.IPv6) })
 	}
 	return false
 }

@@ -123,7 +123,8 @@ type nodeInformer struct {
 
 func (i nodeInformer) Informer() cache.SharedIndexInformer { return i }
 
-func (i nodeInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (i nodeInformer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler,
+	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	i.to.handler = h
 	return registration{}, nil
 }

@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// invalid tells why an API server would not let a script happen, by upstream's own validation of every object as one that
-// is created or, if it is there with the same UID, updated.
+// invalid tells why an API server would not let a script happen, by upstream's own validation of every object as one
+// that is created or, if it is there with the same UID, updated.
 //
-// Validation is as it was before addresses had to be written canonically (the gate StrictIPCIDRValidation, see TestMain):
-// what was written then stays valid as long as it stays.
+// Validation is as it was before addresses had to be written canonically (the gate StrictIPCIDRValidation, see
+// TestMain): what was written then stays valid as long as it stays.
 func invalid(sc script) error {
 	there := cluster{}
 	for i, w := range sc.waves {
@@ -95,7 +95,8 @@ func validateSlice(old, slice *discoveryv1.EndpointSlice) (field.ErrorList, erro
 	}
 	for i := range in.Ports {
 		if in.Ports[i].Name == nil {
-			return field.ErrorList{field.Required(field.NewPath("ports").Index(i).Child("name"), "defaulted by the API")}, nil
+			return field.ErrorList{field.Required(field.NewPath("ports").Index(i).Child("name"),
+				"defaulted by the API")}, nil
 		}
 	}
 	if old == nil {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 )
 
-// informers stands for the watches that upstream's kube-proxy has, and their stores: an object that comes to match the selectors is
-// added, one that no longer does is deleted as it was when it last did.
+// informers stands for the watches that upstream's kube-proxy has, and their stores: an object that comes to match the
+// selectors is added, one that no longer does is deleted as it was when it last did.
 type informers struct{ store cluster }
 
 // notification is what an informer's handler is called with. Without an old object it is OnAdd, without a new one
@@ -46,7 +46,8 @@ func selected(o object) bool {
 	switch o := o.(type) {
 	case *corev1.Service:
 		return without(o.Labels, apis.LabelServiceProxyName) &&
-			fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).Matches(fields.Set{"spec.clusterIP": o.Spec.ClusterIP})
+			fields.OneTermNotEqualSelector("spec.clusterIP",
+				corev1.ClusterIPNone).Matches(fields.Set{"spec.clusterIP": o.Spec.ClusterIP})
 	case *discoveryv1.EndpointSlice:
 		return without(o.Labels, corev1.IsHeadlessService)
 	}

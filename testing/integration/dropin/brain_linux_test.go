@@ -58,8 +58,10 @@ func (b *brains) start(replica int) {
 // startDropIn starts a drop-in that knows nothing of an API server.
 func (b *brains) startDropIn(mode string) *program {
 	return b.lab.start("--proxy-mode="+mode, "--hostname-override="+nodeName,
-		"--cluster-cidr="+strings.Join(podCIDRs[:], ","), "--oom-score-adj=0", "--conntrack-max-per-core=0", "--server=127.0.0.1:10270,127.0.0.1:10271",
-		"--ca-file="+b.file("ca.crt"), "--tls-cert-file="+b.file("node.crt"), "--tls-private-key-file="+b.file("node.key"))
+		"--cluster-cidr="+strings.Join(podCIDRs[:], ","), "--oom-score-adj=0", "--conntrack-max-per-core=0",
+		"--server=127.0.0.1:10270,127.0.0.1:10271",
+		"--ca-file="+b.file("ca.crt"), "--tls-cert-file="+b.file("node.crt"),
+		"--tls-private-key-file="+b.file("node.key"))
 }
 
 // brainToken makes what the manifest of examples/brain has, and returns a token of its service account. The API server

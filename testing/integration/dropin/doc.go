@@ -1,6 +1,6 @@
 // Package dropin tests examples/kube-proxy, the program, against a real API server and with real packets: it is built,
-// started in a network namespace that is a node, given a kubeconfig, and killed when that is what is tested. Clients and pods
-// are in namespaces of their own.
+// started in a network namespace that is a node, given a kubeconfig, and killed when that is what is tested. Clients
+// and pods are in namespaces of their own.
 //
 // # Where things are
 //

@@ -31,12 +31,14 @@ func nodeEvent(kind, reason string) eventsv1.Event {
 
 const occupiedPort = 32123
 
-// occupyHealthCheck makes a service whose health check cannot be served, because somebody else has its port on the node.
+// occupyHealthCheck makes a service whose health check cannot be served, because somebody else has its port on the
+// node.
 func (l *lab) occupyHealthCheck() {
 	l.occupy(occupiedPort)
-	l.service("occupied", loadBalancer(30099, [2]string{"198.51.100.99", "2001:db8:1b::99"}), externalLocal, func(s *corev1.Service) {
-		s.Spec.HealthCheckNodePort = occupiedPort
-	})
+	l.service("occupied", loadBalancer(30099, [2]string{"198.51.100.99", "2001:db8:1b::99"}), externalLocal,
+		func(s *corev1.Service) {
+			s.Spec.HealthCheckNodePort = occupiedPort
+		})
 }
 
 // occupy listens on a port of all addresses of the node.
@@ -55,7 +57,8 @@ func (l *lab) findEvent(want eventsv1.Event) *eventsv1.Event {
 	list, err := l.Client.EventsV1().Events(namespace).List(l.t.Context(), metav1.ListOptions{})
 	require.NoError(l.t, err)
 	for i := range list.Items {
-		if e := &list.Items[i]; e.Regarding == want.Regarding && e.Type == want.Type && e.Reason == want.Reason && e.Action == want.Action {
+		if e := &list.Items[i]; e.Regarding == want.Regarding && e.Type == want.Type && e.Reason == want.Reason &&
+			e.Action == want.Action {
 			return e
 		}
 	}

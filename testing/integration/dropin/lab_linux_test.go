@@ -82,7 +82,8 @@ func (l *lab) newPod(name string) *pod {
 	l.pods++
 	n := l.pods
 	l.mu.Unlock()
-	p := &pod{name: name, ips: [2]string{fmt.Sprint("10.244.1.", n+1), fmt.Sprintf("fd00:244:1::%x", n+1)}, ns: testns.New(l.t)}
+	p := &pod{name: name, ips: [2]string{fmt.Sprint("10.244.1.", n+1), fmt.Sprintf("fd00:244:1::%x", n+1)},
+		ns: testns.New(l.t)}
 	l.prepare(p.ns)
 	link := fmt.Sprint("pod", n)
 	outside, inside := l.join(link, p.ns)
@@ -193,7 +194,8 @@ func neighbour(ns *testns.Namespace, link, ip string, mac net.HardwareAddr) {
 		if err != nil {
 			return err
 		}
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(ip), HardwareAddr: mac})
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: net.ParseIP(ip), HardwareAddr: mac})
 	})
 }
 

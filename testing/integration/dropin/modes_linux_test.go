@@ -20,12 +20,13 @@ type proxyIn struct {
 // rulesOf says what is in the rules of a mode.
 var rulesOf = map[string]string{"nftables": " kube-proxy-lib {", "iptables": "KPL-"}
 
-// TestAnotherModeTakesOverWithoutOneFailedConnection goes from each mode to each other one, and from Kubernetes' own kube-proxy
-// to each (S50).
+// TestAnotherModeTakesOverWithoutOneFailedConnection goes from each mode to each other one, and from Kubernetes' own
+// kube-proxy to each (S50).
 func TestAnotherModeTakesOverWithoutOneFailedConnection(t *testing.T) {
 	from := []proxyIn{
 		{"kube-proxy in mode nftables", true, "nftables", " kube-proxy {"},
-		{"kube-proxy in mode iptables", true, "iptables", "KUBE-S"}, // services and endpoints: the kubelet's chains stay
+		{"kube-proxy in mode iptables", true, "iptables", "KUBE-S"},
+		// services and endpoints: the kubelet's chains stay
 	}
 	for _, mode := range modes {
 		from = append(from, proxyIn{"mode " + mode, false, mode, rulesOf[mode]})

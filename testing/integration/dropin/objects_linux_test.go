@@ -101,12 +101,15 @@ func (l *lab) setEndpoints(service string, endpoints ...endpoint) {
 	all := l.Client.DiscoveryV1().EndpointSlices(namespace)
 	for i, family := range families {
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", service, i), Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", service, i),
+				Labels: map[string]string{discoveryv1.LabelServiceName: service}},
 			AddressType: discoveryv1.AddressType(family),
-			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
+			Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080),
+				Protocol: ptr.To(corev1.ProtocolTCP)}},
 		}
 		for _, e := range endpoints {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{e.ips[i]}, NodeName: ptr.To(e.node)})
+			slice.Endpoints = append(slice.Endpoints,
+				discoveryv1.Endpoint{Addresses: []string{e.ips[i]}, NodeName: ptr.To(e.node)})
 		}
 		require.NoError(l.t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			old, err := all.Get(l.t.Context(), slice.Name, metav1.GetOptions{})

@@ -134,18 +134,25 @@ func expose(l *lab) *exposed {
 	for i, family := range families {
 		at := func(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 		add := func(name string, from *testns.Namespace, to string, asks int, ok func([]answer) bool) {
-			// A kernel that is told "refused" while it still sends the first packet notices at the second one, a second later.
+			// A kernel that is told "refused" while it still sends the first packet notices at the second one, a second
+			// later.
 			e.questions = append(e.questions, question{family + ": " + name, from, to, asks, 5 * time.Second, ok})
 		}
-		add("a pod to a cluster IP, as itself", e.asking.ns, at(web[i], 80), 2, and(pods("local", "remote"), seen(e.asking.ips[i])))
+		add("a pod to a cluster IP, as itself", e.asking.ns, at(web[i], 80), 2,
+			and(pods("local", "remote"), seen(e.asking.ips[i])))
 		add("the node to a cluster IP", l.node, at(web[i], 80), 2, pods("local", "remote"))
-		add("from outside to a cluster IP, masqueraded", l.client, at(web[i], 80), 2, and(pods("local", "remote"), seen(nodeIPs[i])))
-		add("from outside to a node port, masqueraded", l.client, at(nodeIPs[i], 30080), 2, and(pods("local", "remote"), seen(nodeIPs[i])))
+		add("from outside to a cluster IP, masqueraded", l.client, at(web[i], 80), 2,
+			and(pods("local", "remote"), seen(nodeIPs[i])))
+		add("from outside to a node port, masqueraded", l.client, at(nodeIPs[i], 30080), 2,
+			and(pods("local", "remote"), seen(nodeIPs[i])))
 		add("a pod to a node port", e.asking.ns, at(nodeIPs[i], 30080), 2, pods("local", "remote"))
 		add("from outside to a VIP", l.client, at(vips[i], 80), 2, and(pods("local", "remote"), seen(nodeIPs[i])))
-		add("from outside to an external IP", l.client, at(external[i], 80), 2, and(pods("local", "remote"), seen(nodeIPs[i])))
-		add("policy Local, VIP, from outside: the local pod, as itself", l.client, at(localVIPs[i], 80), 5, and(pods("local"), seen(clientIPs[i])))
-		add("policy Local, node port, from outside: the local pod, as itself", l.client, at(nodeIPs[i], 30081), 5, and(pods("local"), seen(clientIPs[i])))
+		add("from outside to an external IP", l.client, at(external[i], 80), 2,
+			and(pods("local", "remote"), seen(nodeIPs[i])))
+		add("policy Local, VIP, from outside: the local pod, as itself", l.client, at(localVIPs[i], 80), 5,
+			and(pods("local"), seen(clientIPs[i])))
+		add("policy Local, node port, from outside: the local pod, as itself", l.client, at(nodeIPs[i], 30081), 5,
+			and(pods("local"), seen(clientIPs[i])))
 		add("policy Local, VIP, from a pod: all pods", e.asking.ns, at(localVIPs[i], 80), 2, pods("local", "remote"))
 		add("policy Local without a local pod: silence", l.client, at(elsewhereVIPs[i], 80), 1, silence)
 		e.questions[len(e.questions)-1].timeout = time.Second
@@ -185,7 +192,8 @@ func (e *exposed) assertAll(when string) {
 // rules returns all that is in the kernel, without counters: of whatever mode.
 func (l *lab) rules() string {
 	var all []byte
-	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-legacy-save"}, {"ip6tables-legacy-save"}} {
+	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-legacy-save"},
+		{"ip6tables-legacy-save"}} {
 		if _, err := exec.LookPath(command[0]); err != nil {
 			continue
 		}

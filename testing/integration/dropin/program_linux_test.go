@@ -90,8 +90,8 @@ func (l *lab) run(env []string, path string, args ...string) *program {
 	l.t.Helper()
 	p := &program{t: l.t, cmd: exec.Command(path, args...), ended: make(chan struct{}), new: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p, p, append(os.Environ(), env...)
-	// The kernel kills it with the thread that started it, which is the namespace's: nothing is left behind, however the
-	// test ends.
+	// The kernel kills it with the thread that started it, which is the namespace's: nothing is left behind, however
+	// the test ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	l.node.Do(p.cmd.Start)
 	go func() {
@@ -193,7 +193,8 @@ linux:
 // flags are the same as flags.
 func (l *lab) flags(mode, kubeconfig string) []string {
 	return []string{
-		"--proxy-mode=" + mode, "--kubeconfig=" + kubeconfig, "--hostname-override=" + nodeName, "--cluster-cidr=" + strings.Join(podCIDRs[:], ","),
+		"--proxy-mode=" + mode, "--kubeconfig=" + kubeconfig, "--hostname-override=" + nodeName,
+		"--cluster-cidr=" + strings.Join(podCIDRs[:], ","),
 		"--oom-score-adj=0", "--conntrack-max-per-core=0",
 	}
 }

@@ -66,8 +66,8 @@ func readManifest(t *testing.T) *manifest {
 	}
 }
 
-// apply makes all objects but the DaemonSet, which the API server is only asked about, and returns a token of the service
-// account.
+// apply makes all objects but the DaemonSet, which the API server is only asked about, and returns a token of the
+// service account.
 func (m *manifest) apply(l *lab) (token string) {
 	ctx, opts := l.t.Context(), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 	l.awaitNamespace(m.serviceAccount.Namespace)
@@ -83,7 +83,8 @@ func (m *manifest) apply(l *lab) (token string) {
 	_, err = l.Client.AppsV1().DaemonSets(m.daemonSet.Namespace).Create(ctx, m.daemonSet, opts)
 	require.NoError(l.t, err)
 
-	request, err := l.Client.CoreV1().ServiceAccounts(m.serviceAccount.Namespace).CreateToken(ctx, m.daemonSet.Spec.Template.Spec.ServiceAccountName,
+	request, err := l.Client.CoreV1().ServiceAccounts(m.serviceAccount.Namespace).CreateToken(ctx,
+		m.daemonSet.Spec.Template.Spec.ServiceAccountName,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	require.NoError(l.t, err)
 	return request.Status.Token
@@ -91,18 +92,21 @@ func (m *manifest) apply(l *lab) (token string) {
 
 // awaitNamespace waits until the API server has made one of its own namespaces.
 func (l *lab) awaitNamespace(name string) {
-	w, err := l.Client.CoreV1().Namespaces().Watch(l.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	w, err := l.Client.CoreV1().Namespaces().Watch(l.t.Context(),
+		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	require.NoError(l.t, err)
 	defer w.Stop()
 	<-w.ResultChan()
 }
 
-// startAs runs the program with the manifest's configuration and a token of its service account. What it needs besides is
-// in the way the DaemonSet does it: the kubeconfig instead of the pod's own credentials, and the flag for the node's name.
+// startAs runs the program with the manifest's configuration and a token of its service account. What it needs besides
+// is in the way the DaemonSet does it: the kubeconfig instead of the pod's own credentials, and the flag for the node's
+// name.
 func (m *manifest) startAs(l *lab, token string, env ...string) *program {
 	kubeconfig := l.Kubeconfig("service-account", token, l.relay.Port)
 	file := filepath.Join(l.t.TempDir(), "config.yaml")
-	text := m.config.Data["config.yaml"] + fmt.Sprintf("\nclientConnection:\n  kubeconfig: %s\nlinux:\n  oomScoreAdj: 0\n  conntrack:\n    maxPerCore: 0\n", kubeconfig)
+	text := m.config.Data["config.yaml"] +
+		fmt.Sprintf("\nclientConnection:\n  kubeconfig: %s\nlinux:\n  oomScoreAdj: 0\n  conntrack:\n    maxPerCore: 0\n", kubeconfig)
 	require.NoError(l.t, os.WriteFile(file, []byte(text), 0o600))
 	var args []string
 	for _, arg := range m.daemonSet.Spec.Template.Spec.Containers[0].Args {
@@ -151,9 +155,11 @@ func TestTheManifestGrantsNoMoreThanIsNeeded(t *testing.T) {
 			for _, verb := range rule.Verbs {
 				without := m.role.DeepCopy()
 				// Another resource of the rule keeps its rights.
-				without.Rules[i].Resources = slices.DeleteFunc(without.Rules[i].Resources, func(r string) bool { return r == resource })
+				without.Rules[i].Resources = slices.DeleteFunc(without.Rules[i].Resources,
+					func(r string) bool { return r == resource })
 				left := slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == verb })
-				without.Rules = append(without.Rules, rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: []string{resource}, Verbs: left})
+				without.Rules = append(without.Rules,
+					rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: []string{resource}, Verbs: left})
 				if len(without.Rules[i].Resources) == 0 {
 					without.Rules = slices.Delete(without.Rules, i, i+1)
 				}
@@ -183,11 +189,13 @@ func TestTheManifestGrantsNoMoreThanIsNeeded(t *testing.T) {
 // awaitAccess waits until the API server has understood that a service account may do something, or may not.
 func (l *lab) awaitAccess(account *corev1.ServiceAccount, group, resource, verb string, allowed bool) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               "system:serviceaccount:" + account.Namespace + ":" + account.Name,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb, Namespace: namespace},
+		User: "system:serviceaccount:" + account.Namespace + ":" + account.Name,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Group: group, Resource: resource, Verb: verb,
+			Namespace: namespace},
 	}}
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // it tells nobody when it has
-		r, err := l.Client.AuthorizationV1().SubjectAccessReviews().Create(l.t.Context(), review, metav1.CreateOptions{})
+		r, err := l.Client.AuthorizationV1().SubjectAccessReviews().Create(l.t.Context(), review,
+			metav1.CreateOptions{})
 		require.NoError(l.t, err)
 		if r.Status.Allowed == allowed {
 			return

@@ -27,13 +27,15 @@ const busyNodePort = 30090
 // addresses are where the clients go, by family.
 func (b *busy) addresses(i int) (cluster, nodePort, vip string) {
 	vips := [2]string{"198.51.100.20", "2001:db8:1b::20"}
-	return net.JoinHostPort(b.clusters[i], "80"), net.JoinHostPort(nodeIPs[i], strconv.Itoa(busyNodePort)), net.JoinHostPort(vips[i], "80")
+	return net.JoinHostPort(b.clusters[i], "80"), net.JoinHostPort(nodeIPs[i], strconv.Itoa(busyNodePort)),
+		net.JoinHostPort(vips[i], "80")
 }
 
 // newBusy makes the service "busy". There are no clients yet.
 func newBusy(l *lab, with ...func(*corev1.Service)) *busy {
 	b := &busy{lab: l, asking: l.newPod("asking")}
-	b.clusters = l.service("busy", append(with, loadBalancer(busyNodePort, [2]string{"198.51.100.20", "2001:db8:1b::20"}))...)
+	b.clusters = l.service("busy",
+		append(with, loadBalancer(busyNodePort, [2]string{"198.51.100.20", "2001:db8:1b::20"}))...)
 	return b
 }
 
@@ -145,7 +147,8 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 	}
 }
 
-// TestWithoutAnAPIServerTrafficGoesOn cuts the node off from the API server, restarts the proxy meanwhile, and lets it back.
+// TestWithoutAnAPIServerTrafficGoesOn cuts the node off from the API server, restarts the proxy meanwhile, and lets it
+// back.
 func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -167,7 +170,8 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			b.setEndpoints("busy", c, d)
 			p.kill()
 			p = b.start(flags...)
-			p.awaitLog("that it finds no API server", func(log string) bool { return strings.Contains(log, "connection refused") })
+			p.awaitLog("that it finds no API server",
+				func(log string) bool { return strings.Contains(log, "connection refused") })
 			b.load.takePods()
 			b.load.more(20)
 			pods := b.load.takePods()
@@ -193,6 +197,7 @@ func (b *busy) awaitInForce() {
 	ips := b.service(name)
 	b.setEndpoints(name, endpoint{b.asking, nodeName})
 	for i := range families {
-		await(b.t, name+" works", b.client, net.JoinHostPort(ips[i], "80"), func(_ reply, err error) bool { return err == nil })
+		await(b.t, name+" works", b.client, net.JoinHostPort(ips[i], "80"),
+			func(_ reply, err error) bool { return err == nil })
 	}
 }

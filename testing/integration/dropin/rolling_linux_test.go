@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// kubelet does for the pods with the label app=busy what a kubelet would: it runs them, as namespaces with a server, writes
-// their status, and ends them when they are deleted, after their grace period.
+// kubelet does for the pods with the label app=busy what a kubelet would: it runs them, as namespaces with a server,
+// writes their status, and ends them when they are deleted, after their grace period.
 type kubelet struct {
 	*lab
 	work sync.WaitGroup
@@ -80,16 +80,19 @@ func (k *kubelet) ready(p *corev1.Pod, running *pod) {
 		p.Status.HostIPs = append(p.Status.HostIPs, corev1.HostIP{IP: nodeIPs[i]})
 		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: running.ips[i]})
 	}
-	for _, c := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	for _, c := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady,
+		corev1.PodReady} {
+		p.Status.Conditions = append(p.Status.Conditions,
+			corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
 	}
-	if _, err := k.Client.CoreV1().Pods(namespace).UpdateStatus(k.ctx, p, metav1.UpdateOptions{}); err != nil && k.ctx.Err() == nil && !apierrors.IsConflict(err) {
+	if _, err := k.Client.CoreV1().Pods(namespace).UpdateStatus(k.ctx, p, metav1.UpdateOptions{}); err != nil &&
+		k.ctx.Err() == nil && !apierrors.IsConflict(err) {
 		assert.NoError(k.t, err, "status of %s", p.Name)
 	}
 }
 
-// terminate is what a kubelet does with a pod whose process takes SIGTERM for a reason to finish what it has: it ends when
-// nobody has come for 5 s, and at the end of its grace period at the latest.
+// terminate is what a kubelet does with a pod whose process takes SIGTERM for a reason to finish what it has: it ends
+// when nobody has come for 5 s, and at the end of its grace period at the latest.
 func (k *kubelet) terminate(name string, running *pod, grace time.Duration) {
 	killed := time.Now().Add(grace)
 	look := time.NewTicker(100 * time.Millisecond)
@@ -106,7 +109,8 @@ func (k *kubelet) terminate(name string, running *pod, grace time.Duration) {
 		}
 	}
 	running.stop()
-	err := k.Client.CoreV1().Pods(namespace).Delete(k.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	err := k.Client.CoreV1().Pods(namespace).Delete(k.ctx, name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 	if k.ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		assert.NoError(k.t, err, "the end of %s", name)
 	}
@@ -122,9 +126,10 @@ func (k *kubelet) rollOut(version string, grace int64) {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](3),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
-				MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0)),
-			}},
+			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateDeployment{
+					MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0)),
+				}},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"version": version}},
 				Spec: corev1.PodSpec{
@@ -139,8 +144,10 @@ func (k *kubelet) rollOut(version string, grace int64) {
 		_, err = all.Update(k.t.Context(), d, metav1.UpdateOptions{})
 	}
 	require.NoError(k.t, err)
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // a watch would have to look at all pods each time, too
-		pods, err := k.Client.CoreV1().Pods(namespace).List(k.t.Context(), metav1.ListOptions{LabelSelector: "app=busy"})
+	for deadline := time.Now().Add(patience); ; time.Sleep(
+		20 * time.Millisecond) { // a watch would have to look at all pods each time, too
+		pods, err := k.Client.CoreV1().Pods(namespace).List(k.t.Context(),
+			metav1.ListOptions{LabelSelector: "app=busy"})
 		require.NoError(k.t, err)
 		new, old := 0, 0
 		var names []string
@@ -156,7 +163,8 @@ func (k *kubelet) rollOut(version string, grace int64) {
 		if new == 3 && old == 0 {
 			return
 		}
-		require.True(k.t, time.Now().Before(deadline), "version %s is not rolled out: %s", version, strings.Join(names, ", "))
+		require.True(k.t, time.Now().Before(deadline), "version %s is not rolled out: %s", version,
+			strings.Join(names, ", "))
 	}
 }
 

@@ -87,15 +87,18 @@ func connect(address string, timeout time.Duration) (r reply, err error) {
 	return r, nil
 }
 
-// retransmitted is an error if a packet of a connection had to be sent again: what got lost is a failure, although TCP makes
-// up for it.
+// retransmitted is an error if a packet of a connection had to be sent again: what got lost is a failure, although TCP
+// makes up for it.
 func retransmitted(conn net.Conn) error {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		return err
 	}
 	var info *unix.TCPInfo
-	controlled := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	controlled := raw.Control(func(fd uintptr) {
+		info,
+			err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
 	if controlled != nil || err != nil {
 		return fmt.Errorf("TCP_INFO: %w %w", controlled, err)
 	}
@@ -169,7 +172,8 @@ func (l *load) client(name string, ns *testns.Namespace, addresses ...string) {
 				r, err := connect(address, 5*time.Second)
 				c.mu.Lock()
 				if err != nil {
-					c.failures = append(c.failures, fmt.Sprintf("%s to %s after %v: %v", begin.Format("05.000"), address, time.Since(begin), err))
+					c.failures = append(c.failures,
+						fmt.Sprintf("%s to %s after %v: %v", begin.Format("05.000"), address, time.Since(begin), err))
 				}
 				c.pods[r.pod]++
 				c.mu.Unlock()

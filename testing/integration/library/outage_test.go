@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// TestAnOutageCostsWhatChangedMeanwhile cuts proxies off from the API server, changes the cluster, and lets them back. They
-// must be told what changed, all of it, and not one thing more.
+// TestAnOutageCostsWhatChangedMeanwhile cuts proxies off from the API server, changes the cluster, and lets them back.
+// They must be told what changed, all of it, and not one thing more.
 func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -66,8 +66,8 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 				w.serve(fmt.Sprint("s", i), nil, fmt.Sprint("10.1.0.", i), fmt.Sprint("10.2.0.", i))
 			}
 
-			// Of the proxies that are cut off, one finds an API server that ends its connections, two find none. The last one
-			// is not cut off and feels no more of it than the API server's own absence.
+			// Of the proxies that are cut off, one finds an API server that ends its connections, two find none. The
+			// last one is not cut off and feels no more of it than the API server's own absence.
 			here := func(f func() error) { require.NoError(t, f()) }
 			cut, refused := c.Relay(t, here), c.Relay(t, here)
 			var proxies []*proxy
@@ -93,7 +93,8 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 			}
 			w.serve("first", nil, "10.1.0.99") // by now they watch
 			for _, p := range proxies {
-				p.await("the first change", func() bool { return slices.Contains(p.state(), "first -> 10.1.0.99:8080") })
+				p.await("the first change",
+					func() bool { return slices.Contains(p.state(), "first -> 10.1.0.99:8080") })
 				p.takeCalls()
 			}
 
@@ -118,7 +119,8 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 				p.await("what changed", func() bool {
 					state, s5 := p.state(), p.Services()[model.ServiceName{Namespace: "default", Name: "s5"}]
 					return slices.Contains(state, "new -> 10.1.0.100:8080") && !slices.Contains(state, "s3") &&
-						len(s5.ExternalIPs) == 1 && slices.Contains(state, "s7 -> 10.3.0.7:8080") && p.Node().Zone == "zone-a"
+						len(s5.ExternalIPs) == 1 && slices.Contains(state, "s7 -> 10.3.0.7:8080") &&
+						p.Node().Zone == "zone-a"
 				})
 			}
 			// One more change of each kind: when it has come, all that came before it has.

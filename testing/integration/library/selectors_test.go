@@ -28,7 +28,8 @@ func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
 		w.create(
 			kube.Node("foreign-node"+suffix).InternalIP("172.30.0.9").Build(),
 			kube.Service("foreign-headless"+suffix).ClusterIP("None").Port("http", 80).Build(),
-			kube.EndpointSlice("foreign-headless"+suffix).Name("foreign-headless"+suffix).Label(corev1.IsHeadlessService, "").
+			kube.EndpointSlice("foreign-headless"+suffix).Name("foreign-headless"+suffix).Label(
+				corev1.IsHeadlessService, "").
 				Port("http", 8080).Endpoint("10.9.0.2").Build(),
 		)
 	}
@@ -45,7 +46,8 @@ func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
 	}{{"clientset", clientset}, {"informers", sharedInformers}} {
 		for _, serviceProxyName := range []string{"", "mine"} {
 			client, recorded := recordedClient(t, c.Config)
-			p := startProxy(t, kind.name+" of "+serviceProxyName, kind.make(t, client, serviceProxyName), serviceProxyName)
+			p := startProxy(t, kind.name+" of "+serviceProxyName, kind.make(t, client, serviceProxyName),
+				serviceProxyName)
 			if kind.name == "clientset" {
 				wires = append(wires, recorded)
 			}
@@ -70,7 +72,8 @@ func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
 		[]string{"plain-1", "plain-1 -> 10.1.0.1:8080", "moving", "moving -> 10.3.0.1:8080"},
 		[]string{"mine-1", "mine-1 -> 10.2.0.1:8080"})
 	for _, p := range all {
-		assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}, p.Node().ServiceCIDRs, p.name)
+		assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")},
+			p.Node().ServiceCIDRs, p.name)
 		assert.Equal(t, []netip.Addr{netip.MustParseAddr("172.30.0.1")}, p.Node().IPs, "%s: the own node's", p.name)
 	}
 
@@ -78,13 +81,15 @@ func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
 	w.serve("plain-2", nil, "10.1.0.2")
 	w.serve("mine-2", mine, "10.2.0.2")
 	expect("what comes later",
-		[]string{"plain-1", "plain-1 -> 10.1.0.1:8080", "moving", "moving -> 10.3.0.1:8080", "plain-2", "plain-2 -> 10.1.0.2:8080"},
+		[]string{"plain-1", "plain-1 -> 10.1.0.1:8080", "moving", "moving -> 10.3.0.1:8080", "plain-2",
+			"plain-2 -> 10.1.0.2:8080"},
 		[]string{"mine-1", "mine-1 -> 10.2.0.1:8080", "mine-2", "mine-2 -> 10.2.0.2:8080"})
 
 	w.change("moving", func(s *corev1.Service) { s.Labels = mine })
 	expect("a service that goes to another proxy, before its slice gets the label",
 		[]string{"plain-1", "plain-1 -> 10.1.0.1:8080", "plain-2", "plain-2 -> 10.1.0.2:8080"},
-		[]string{"mine-1", "mine-1 -> 10.2.0.1:8080", "mine-2", "mine-2 -> 10.2.0.2:8080", "moving", "moving -> 10.3.0.1:8080"})
+		[]string{"mine-1", "mine-1 -> 10.2.0.1:8080", "mine-2", "mine-2 -> 10.2.0.2:8080", "moving",
+			"moving -> 10.3.0.1:8080"})
 
 	// The API server lets a service become headless by way of this type only.
 	for _, name := range []string{"plain-2", "mine-2"} {

@@ -115,5 +115,6 @@ func (w *writer) moveNode(zone string) {
 func (w *writer) remove(name string) {
 	w.t.Helper()
 	require.NoError(w.t, w.services().Delete(w.t.Context(), name, metav1.DeleteOptions{}))
-	require.NoError(w.t, w.client.DiscoveryV1().EndpointSlices("default").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
+	require.NoError(w.t,
+		w.client.DiscoveryV1().EndpointSlices("default").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
 }

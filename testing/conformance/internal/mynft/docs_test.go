@@ -31,6 +31,7 @@ func TestThePageQuotesRealCode(t *testing.T) {
 	for _, b := range blocks {
 		code, _, closed := strings.Cut(b, "```")
 		require.True(t, closed)
-		require.True(t, strings.Contains(sources, code), "docs/write-a-backend.md quotes what is in none of the files any more:\n%s", code)
+		require.True(t, strings.Contains(sources, code),
+			"docs/write-a-backend.md quotes what is in none of the files any more:\n%s", code)
 	}
 }
