@@ -46,7 +46,7 @@ const (
 	rejectChain      = "reject-traffic"
 	dropChain        = "drop-traffic"
 	keepChain        = "keep-source"
-	masqChain        = "masquerade"
+	masqChain        = "masquerade-traffic"
 	masqNonPodChain  = "masquerade-nonpod"
 	addressesChain   = "service-cidrs-check"
 	preroutingChain  = "nat-prerouting"

@@ -125,7 +125,7 @@ func (f *flags) addServing() {
 func (f *flags) addProxying() {
 	c := &f.fields
 	f.set.Var((*textValue[v1alpha1.ProxyMode])(&c.Mode), "proxy-mode",
-		"`mode`: iptables, which is also the default, or nftables; the others are not there yet")
+		"`mode`: iptables (default on Linux), nftables, ipvs, or kernelspace, which is that of Windows")
 	f.set.BoolVar(&f.masqueradeAll, "masquerade-all", false, "masquerade all traffic to cluster IPs")
 	f.set.Var((*textValue[v1alpha1.LocalMode])(&c.DetectLocalMode), "detect-local-mode",
 		"how to tell that traffic is from a pod of this node: `mode` ClusterCIDR (default), NodeCIDR, BridgeInterface or InterfaceNamePrefix")

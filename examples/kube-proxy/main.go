@@ -9,7 +9,7 @@
 //   - serve.go, events.go, client.go: the world outside
 //   - machine.go: what tests replace
 //
-// README.md says how to run it, and what is not there yet.
+// README.md says how to run it, and what it does not have.
 package main
 
 import (

@@ -65,7 +65,7 @@ func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode,
 		}
 		names = append(names, string(modes[i].name))
 	}
-	return nil, fmt.Errorf("proxy mode %q is not there yet; there is: %s", c.Mode, strings.Join(names, ", "))
+	return nil, fmt.Errorf("proxy mode %q does not exist on this system; there is: %s", c.Mode, strings.Join(names, ", "))
 }
 
 // families returns the IP families that the mode can serve on this machine, and what is wrong with others that the
