@@ -126,6 +126,9 @@ func objectsOf(state *sink.Recorder) map[string]metav1.Object {
 
 func serviceOf(s *model.Service) metav1.Object {
 	b := kube.Service(s.Name.String())
+	if !s.Created.IsZero() {
+		b.Created(s.Created)
+	}
 	var ips []string
 	for _, ip := range s.ClusterIPs {
 		ips = append(ips, ip.String())
@@ -246,8 +249,7 @@ func differenceOf(want, got *sink.Recorder) string {
 	}
 	if len(gots) != len(wants) || len(gotEndpoints) != len(wantEndpoints) {
 		return fmt.Sprintf("want %d services and %d endpoints, got %d and %d", len(wants), len(wantEndpoints),
-			len(gots),
-			len(gotEndpoints))
+			len(gots), len(gotEndpoints))
 	}
 	return ""
 }

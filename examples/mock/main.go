@@ -71,9 +71,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Source: src,
 		Sink:   screen,
 		State: localstate.Options{
-			NodeName:    from.NodeName,
-			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
+			NodeName: from.NodeName,
 			// tell local pods by the node's podCIDRs
+			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
 		},
 		MinInterval: -1, // show every change as it comes
 	}
