@@ -23,8 +23,9 @@ type Changes struct {
 // Family is the family that the changes are of.
 func (c *Changes) Family() model.Family { return c.family.family }
 
-// Node returns the node, or nil if there was no SetNode. A backend compares what it takes from it by itself.
-func (c *Changes) Node() *model.Node { return c.table.node }
+// Node returns the node as of the last Sync, or nil if there was no SetNode. A backend compares what it takes from it by
+// itself.
+func (c *Changes) Node() *model.Node { return c.table.current }
 
 // Full tells that the backend is to trust no memory of its dataplane: everything is told as new, and what the dataplane
 // has beside that has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a family

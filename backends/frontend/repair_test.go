@@ -74,6 +74,27 @@ func TestNothingIsLookedAtBeforeTheFirstSyncAndAfterCleanUp(t *testing.T) {
 	})
 }
 
+// What is described and not applied yet is none of a repair's business, and described while it runs.
+func TestARepairSeesTheNodeOfTheLastSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.SetNode(&model.Node{Name: "n1", Zone: "before"})
+		r.sync(t)
+		var seen []string
+		look := func(_ context.Context, c *Changes) (Look, error) {
+			seen = append(seen, c.Node().Zone)
+			return Look{}, nil
+		}
+		repairing(t, r, RepairOptions{Every: time.Second, Look: look}, func() {
+			time.Sleep(1500 * time.Millisecond)
+			r.SetNode(&model.Node{Name: "n1", Zone: "after"})
+			time.Sleep(time.Second)
+		})
+		assert.NotEmpty(t, seen)
+		assert.NotContains(t, seen, "after")
+	})
+}
+
 func TestAWakeIsFollowedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, l := newRig(t), newLooker()
