@@ -3,14 +3,18 @@ package dataplane
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 )
 
 // maxName is what the kernel lets a name have, 255 bytes, and nft 128.
 const maxName = 127
 
+// checkName holds a name against what nft reads as one: a letter, and then letters, digits and a few more.
 func checkName(name, comment string) error {
-	if name == "" || len(name) > maxName || Escape(name, maxName) != name {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	if name == "" || len(name) > maxName || !strings.Contains(letters, name[:1]) ||
+		strings.Trim(name, letters+"0123456789/-_.") != "" {
 		return fmt.Errorf("not a name: %q: %w", name, syscall.EINVAL)
 	}
 	return checkComment(comment)
