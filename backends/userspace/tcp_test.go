@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -62,6 +63,9 @@ func TestAResetIsPassedOn(t *testing.T) {
 
 // A server that resets while it is still sent to has not ended in order, whichever side of the relay is told so.
 func TestAResetInTheMiddleOfATransferIsPassedOn(t *testing.T) {
+	if os.Getenv("KPL_FAKE_HNS") == "1" { // testing/wine
+		t.Skip("under Wine the kernel is Linux, which tells one of a read and a write of a reset, and cannot be asked")
+	}
 	l := newLaptop(t, userspace.Options{})
 	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
 		_, _ = io.CopyN(io.Discard, c, 1<<20)
