@@ -15,8 +15,7 @@ func (v *view) note(c sink.Change) {
 		for _, e := range []*sink.ServiceEntry{c.Old, c.New} {
 			for _, f := range v.families {
 				if e != nil && (len(e.Service.ClusterIPs) == 0 || e.Service.ClusterIP(f).IsValid()) {
-					v.pending.IPv4, v.pending.IPv6 = v.pending.IPv4 || f == model.IPv4, v.pending.IPv6 ||
-						f == model.IPv6
+					v.noteFamily(f)
 				}
 			}
 		}
@@ -27,13 +26,18 @@ func (v *view) note(c sink.Change) {
 		if now == nil {
 			now = before
 		}
-		v.pending.IPv4 = v.pending.IPv4 || now.Family() == model.IPv4
-		v.pending.IPv6 = v.pending.IPv6 || now.Family() == model.IPv6
+		v.noteFamily(now.Family())
 	}
 	if any {
 		v.pending.Endpoints++
 	}
 	v.noLocal.note(c)
+}
+
+// noteFamily counts a family as one with changes.
+func (v *view) noteFamily(f model.Family) {
+	v.pending.IPv4 = v.pending.IPv4 || f == model.IPv4
+	v.pending.IPv6 = v.pending.IPv6 || f == model.IPv6
 }
 
 // flush hands over what differs from what was last handed over, in the order that package sink lays down.

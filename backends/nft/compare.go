@@ -85,7 +85,7 @@ func (p *plan) planAll(c *frontend.Changes) {
 func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	frontends, slots := 0, 0
 	for _, pc := range ports {
-		if n := pc.After.NumFrontends(); n > 0 && !wantsNumbers(pc.After) {
+		if n := pc.After.NumFrontends(); !wantsNumbers(pc.After) {
 			frontends += n
 			slots += n * pc.After.Size(model.ClusterSet)
 		}

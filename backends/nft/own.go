@@ -103,14 +103,15 @@ func (o *ownPort) kind(fr *frontend.Frontend) *int {
 	return &o.kinds[fr.Kind][0]
 }
 
-// uses tells whether a frontend of the service port sends traffic to a backend set.
-func (o *ownPort) uses(port *frontend.Port, set model.EndpointSets) bool {
-	for kind, n := range o.kinds {
-		if n != [2]int{} && port.RoutesOf(frontend.Kind(kind)).Sets().Has(set) {
-			return true
+// kindsFor lists the kinds of which the service port has frontends that send traffic to a backend set.
+func (o *ownPort) kindsFor(port *frontend.Port, set model.EndpointSets) []frontend.Kind {
+	var kinds []frontend.Kind
+	for i, n := range o.kinds {
+		if kind := frontend.Kind(i); n != [2]int{} && port.RoutesOf(kind).Sets().Has(set) {
+			kinds = append(kinds, kind)
 		}
 	}
-	return false
+	return kinds
 }
 
 // newID returns a number that no other backend set has.
@@ -161,7 +162,7 @@ func identifier(text string, limit int) string {
 func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 	var chains []chain
 	for i, set := range backendSets() {
-		if c.After.Size(set) == 0 || !o.uses(c.After, set) {
+		if c.After.Size(set) == 0 || len(o.kindsFor(c.After, set)) == 0 {
 			continue
 		}
 		if o.numbered {
@@ -243,11 +244,8 @@ func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointS
 		return []string{action{set: set, n: 1, own: o.random}.chainName()}
 	}
 	var names []string
-	for kind, n := range o.kinds {
-		if n == [2]int{} || !port.RoutesOf(frontend.Kind(kind)).Sets().Has(set) {
-			continue
-		}
-		a := action{set: set, n: port.Size(set), nodePort: frontend.Kind(kind) == frontend.NodePort}
+	for _, kind := range o.kindsFor(port, set) {
+		a := action{set: set, n: port.Size(set), nodePort: kind == frontend.NodePort}
 		if name := p.chainFor(actions{fromPod: a, fromNode: a, other: a}); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
