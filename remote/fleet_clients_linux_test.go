@@ -3,8 +3,6 @@ package remote
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -54,13 +52,11 @@ type fleetClient struct {
 	done   chan struct{}
 }
 
-func newFleet(b *testing.B, ca *authority, n int) *fleet {
+func newFleet(b *testing.B, ca authority, n int) *fleet {
 	f := &fleet{}
 	for i := range n {
-		cert := ca.sign(b, &x509.Certificate{Subject: pkix.Name{CommonName: "system:node:" + fleetNode(i)},
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 		f.clients = append(f.clients, &fleetClient{fleet: f, node: fleetNode(i), zone: i % len(fleetZones),
-			tls: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: ca.pool}})
+			tls: ca.client(b, "system:node:"+fleetNode(i))})
 	}
 	b.Cleanup(f.disconnect)
 	return f

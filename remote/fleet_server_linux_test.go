@@ -234,12 +234,12 @@ type fleetServer struct {
 }
 
 // startFleetServer starts a server and waits until it serves. It is killed when the benchmark ends, at the latest.
-func startFleetServer(b *testing.B, spec fleetSpec, ca *authority) *fleetServer {
+func startFleetServer(b *testing.B, spec fleetSpec, ca authority) *fleetServer {
 	b.Helper()
 	config := ca.server(b)
 	key, err := x509.MarshalPKCS8PrivateKey(config.Certificates[0].PrivateKey)
 	require.NoError(b, err)
-	spec.Cert, spec.Key, spec.CA = config.Certificates[0].Certificate[0], key, ca.cert.Raw
+	spec.Cert, spec.Key, spec.CA = config.Certificates[0].Certificate[0], key, ca.Certificate.Raw
 	s := &fleetServer{cmd: exec.Command(os.Args[0])}
 	s.cmd.Env = append(os.Environ(), fleetServerEnv+"=1")
 	s.cmd.Stderr = os.Stderr

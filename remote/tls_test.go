@@ -2,13 +2,7 @@ package remote
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
 	"net"
 	"os"
 	"strings"
@@ -19,54 +13,29 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/peer"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
-}
+// authority makes TLS configurations.
+type authority struct{ *testcert.Authority }
 
-func newAuthority(t testing.TB) *authority {
+func newAuthority(t testing.TB) authority {
 	t.Helper()
-	a := &authority{pool: x509.NewCertPool()}
-	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign})
-	a.cert = cert.Leaf
-	a.pool.AddCert(a.cert)
-	return a
+	return authority{testcert.New(t, t.TempDir())}
 }
 
-func (a *authority) sign(t testing.TB, template *x509.Certificate) tls.Certificate {
+func (a authority) server(t testing.TB) *tls.Config {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template.SerialNumber = big.NewInt(1)
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer, a.key = template, key, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	require.NoError(t, err)
-	leaf, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	cert := a.Server(t, "brain", net.IPv4(127, 0, 0, 1))
+	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.Pool}
 }
 
-func (a *authority) server(t testing.TB) *tls.Config {
-	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "brain"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.pool}
-}
-
-func (a *authority) client(t testing.TB, commonName string) *tls.Config {
-	cert := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: commonName},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.pool}
+func (a authority) client(t testing.TB, commonName string) *tls.Config {
+	t.Helper()
+	cert := a.Client(t, "client", commonName)
+	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.Pool}
 }
 
 // serveTCP starts a server on loopback.
@@ -106,9 +75,9 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	assert.Contains(t, refused(ca.client(t, "alice"), "n1"),
 		`the certificate is for "alice", which is not system:node:NAME`)
 	stranger := newAuthority(t).client(t, "system:node:n1")
-	stranger.RootCAs = ca.pool
+	stranger.RootCAs = ca.Pool
 	refused(stranger, "n1")
-	refused(&tls.Config{RootCAs: ca.pool}, "n1")
+	refused(&tls.Config{RootCAs: ca.Pool}, "n1")
 	refused(nil, "n1")
 }
 

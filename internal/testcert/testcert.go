@@ -21,9 +21,9 @@ import (
 
 // Authority signs certificates, and writes them and their keys to files.
 type Authority struct {
-	Pool        *x509.CertPool
+	Certificate *x509.Certificate
+	Pool        *x509.CertPool // of Certificate
 	dir         string
-	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 }
 
@@ -32,7 +32,7 @@ func New(t testing.TB, dir string) *Authority {
 	t.Helper()
 	a := &Authority{dir: dir, Pool: x509.NewCertPool()}
 	a.sign(t, "ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	a.Pool.AddCert(a.certificate)
+	a.Pool.AddCert(a.Certificate)
 	return a
 }
 
@@ -60,12 +60,12 @@ func (a *Authority) sign(t testing.TB, name string, template *x509.Certificate) 
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	if a.key == nil {
-		a.certificate, a.key = template, key
+		a.Certificate, a.key = template, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key.Public(), a.key)
 	require.NoError(t, err)
-	if a.certificate == template {
-		a.certificate, err = x509.ParseCertificate(der)
+	if a.Certificate == template {
+		a.Certificate, err = x509.ParseCertificate(der)
 		require.NoError(t, err)
 	}
 	private, err := x509.MarshalPKCS8PrivateKey(key)
