@@ -36,21 +36,12 @@ func (k SourceKind) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (k SourceKind) MarshalText() ([]byte, error) {
-	if k < LocalPod || k > External {
-		return nil, fmt.Errorf("unknown source kind %d", uint8(k))
-	}
-	return []byte(k.String()), nil
+	return formatText(k, "source kind", LocalPod, External)
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
 func (k *SourceKind) UnmarshalText(b []byte) error {
-	for known := LocalPod; known <= External; known++ {
-		if known.String() == string(b) {
-			*k = known
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown source kind %q", b)
+	return parseText(b, k, "source kind", LocalPod, External)
 }
 
 // Flow is the first packet of a new connection, as it arrives on the node or leaves a process of it.

@@ -38,21 +38,12 @@ func (v Verdict) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (v Verdict) MarshalText() ([]byte, error) {
-	if v < Deliver || v > NotOurs {
-		return nil, fmt.Errorf("unknown verdict %d", uint8(v))
-	}
-	return []byte(v.String()), nil
+	return formatText(v, "verdict", Deliver, NotOurs)
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler; it takes what String returns.
 func (v *Verdict) UnmarshalText(b []byte) error {
-	for known := Deliver; known <= NotOurs; known++ {
-		if known.String() == string(b) {
-			*v = known
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown verdict %q", b)
+	return parseText(b, v, "verdict", Deliver, NotOurs)
 }
 
 // Destination is an endpoint that a flow may reach.

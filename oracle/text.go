@@ -1,0 +1,28 @@
+package oracle
+
+import "fmt"
+
+// enumeration is a small enumeration of this package, whose values follow each other.
+type enumeration interface {
+	~uint8
+	fmt.Stringer
+}
+
+// formatText is MarshalText of enumerations: String, for values that are known.
+func formatText[T enumeration](v T, kind string, first, last T) ([]byte, error) {
+	if v < first || v > last {
+		return nil, fmt.Errorf("unknown %s %d", kind, uint8(v))
+	}
+	return []byte(v.String()), nil
+}
+
+// parseText is their UnmarshalText.
+func parseText[T enumeration](text []byte, v *T, kind string, first, last T) error {
+	for known := first; known <= last; known++ {
+		if known.String() == string(text) {
+			*v = known
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown %s %q", kind, text)
+}
