@@ -3,7 +3,9 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -127,12 +129,14 @@ func (s *session) bystanders() map[string][]bystander {
 
 // checkBystanders tries each once.
 func (s *session) checkBystanders(ctx context.Context) error {
-	var list []bystander
+	return s.tryBystanders(ctx, slices.Concat(slices.Collect(maps.Values(s.bystanders()))...))
+}
+
+// tryBystanders tries bystanders once, all at the same time.
+func (s *session) tryBystanders(ctx context.Context, list []bystander) error {
 	var flows []attempt
-	for _, group := range s.bystanders() {
-		for _, b := range group {
-			list, flows = append(list, b), append(flows, attempt{flow: b.flow})
-		}
+	for _, b := range list {
+		flows = append(flows, attempt{flow: b.flow})
 	}
 	var failed failures
 	for i, seen := range s.n.tryAll(ctx, flows, s.patience) {
@@ -298,7 +302,6 @@ func wildcardListenersGetNothing(ctx context.Context, s *session) error {
 // nodeProcessAnswers tries the process on the node's own addresses.
 func (s *session) nodeProcessAnswers(ctx context.Context) error {
 	var list []bystander
-	var flows []attempt
 	for _, f := range s.env.Families {
 		for _, name := range fromAll {
 			for _, to := range planOf(f).hostAddresses()[:2] {
@@ -307,17 +310,11 @@ func (s *session) nodeProcessAnswers(ctx context.Context) error {
 					about: name + " to a process of the node",
 					Flow: oracle.Flow{From: from.kind, Source: from.addr(f), Protocol: model.TCP,
 						Destination: netip.AddrPortFrom(to, nodeProcessPort)}}}
-				list, flows = append(list, b), append(flows, attempt{flow: b.flow})
+				list = append(list, b)
 			}
 		}
 	}
-	var failed failures
-	for i, seen := range s.n.tryAll(ctx, flows, s.patience) {
-		if why := list[i].wrong(seen); why != "" {
-			failed.add(why)
-		}
-	}
-	return failed.err()
+	return s.tryBystanders(ctx, list)
 }
 
 // open adds a connection that is to stay.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -86,18 +85,13 @@ func (s *session) laterAddressServes(ctx context.Context, serves bool) error {
 			}
 		}
 	}
-	o, err := oracle.New(oracle.Collect(s.told.node, maps.Values(s.told.services), maps.Values(s.told.endpoints)),
-		config)
+	o, err := s.told.oracleWith(config)
 	if err != nil {
 		return err
 	}
-	var list []expectation
-	for _, f := range flows {
-		x, err := s.expect(o, f, s.told)
-		if err != nil {
-			return err
-		}
-		list = append(list, x)
+	list, err := s.expectAll(o, flows)
+	if err != nil {
+		return err
 	}
 	return s.verify(ctx, o, list)
 }

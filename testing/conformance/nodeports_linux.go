@@ -41,14 +41,12 @@ func otherAddressesStayFree(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		var list []expectation
-		for _, f := range flows {
-			x, err := s.expect(o, f, s.told)
-			if err != nil {
-				return err
-			}
-			x.served = true
-			list = append(list, x)
+		list, err := s.expectAll(o, flows)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			list[i].served = true
 		}
 		if err := s.verify(ctx, o, list); err != nil {
 			return err

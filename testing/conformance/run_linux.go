@@ -120,6 +120,19 @@ func (s *session) trafficIn(ctx context.Context, st step, inForce state) error {
 	return s.verify(ctx, o, list)
 }
 
+// expectAll asks the oracle about flows, in the state that the backend has been told.
+func (s *session) expectAll(o *oracle.Oracle, flows []flow) ([]expectation, error) {
+	var list []expectation
+	for _, f := range flows {
+		x, err := s.expect(o, f, s.told)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
 // expect asks the oracle about a flow in a state.
 func (s *session) expect(o *oracle.Oracle, f flow, inForce state) (expectation, error) {
 	out, err := o.Expect(f.Flow)

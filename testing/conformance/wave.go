@@ -53,8 +53,11 @@ func (st state) byService() map[model.ServiceName][]*model.Endpoint {
 
 // oracle returns the oracle for the state.
 func (st state) oracle(set setup, families []model.Family) (*oracle.Oracle, error) {
-	return oracle.New(oracle.Collect(st.node, maps.Values(st.services), maps.Values(st.endpoints)),
-		set.oracleConfig(families))
+	return st.oracleWith(set.oracleConfig(families))
+}
+
+func (st state) oracleWith(config oracle.Config) (*oracle.Oracle, error) {
+	return oracle.New(oracle.Collect(st.node, maps.Values(st.services), maps.Values(st.endpoints)), config)
 }
 
 // String returns the state in a readable form, for messages.
