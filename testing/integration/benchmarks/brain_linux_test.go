@@ -47,7 +47,7 @@ const (
 //
 //	KPL_CLIENTS=500 go test -run - -bench '^BenchmarkBrain$' -benchtime 1x ./benchmarks
 func BenchmarkBrain(b *testing.B) {
-	program := buildBrain(b)
+	program := buildExample(b, "brain")
 	clients := defaultClients
 	if text := os.Getenv(envClients); text != "" {
 		var err error
@@ -249,16 +249,6 @@ func (f *fleet) watchAll(ctx context.Context, b *testing.B, a *audience) {
 		})
 		return nil
 	}))
-}
-
-func buildBrain(b *testing.B) string {
-	path := filepath.Join(b.TempDir(), "brain")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./examples/brain")
-	cmd.Dir = "../../.."
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	out, err := cmd.CombinedOutput()
-	require.NoError(b, err, string(out))
-	return path
 }
 
 // brain is a running examples/brain.

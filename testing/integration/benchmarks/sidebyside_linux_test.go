@@ -61,7 +61,7 @@ const (
 //	go test -run - -bench SideBySide/5000x10/nftables -benchtime 1x -timeout 1h ./benchmarks
 func BenchmarkSideBySide(b *testing.B) {
 	need.Root(b)
-	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: buildOurs(b)}
+	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: buildExample(b, "kube-proxy")}
 	c := cluster.Start(b, cluster.Options{})
 	control, err := findControlPlane()
 	require.NoError(b, err)
@@ -164,10 +164,10 @@ func (s *setting) compare(b *testing.B, c comparison) map[string][]*result {
 	return results
 }
 
-// buildOurs builds examples/kube-proxy of this checkout, as upstream's is built.
-func buildOurs(b *testing.B) string {
-	path := filepath.Join(b.TempDir(), "kube-proxy")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./examples/kube-proxy")
+// buildExample builds a program of this checkout's examples, as upstream's are built.
+func buildExample(b *testing.B, name string) string {
+	path := filepath.Join(b.TempDir(), name)
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./examples/"+name)
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	out, err := cmd.CombinedOutput()
