@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -94,6 +95,26 @@ func named(t testing.TB, name string) string {
 		_, _ = io.WriteString(c, name)
 		_ = c.Close()
 	})
+}
+
+// mirror sends back on each connection what it receives there.
+func mirror(t testing.TB) string {
+	return serve(t, func(c *net.TCPConn) {
+		_, _ = io.Copy(c, c)
+		_ = c.Close()
+	})
+}
+
+// exchange sends text to a mirror and returns what comes back.
+func exchange(t testing.TB, c net.Conn, text string) string {
+	t.Helper()
+	_, err := io.WriteString(c, text)
+	require.NoError(t, err)
+	back := make([]byte, len(text))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err = io.ReadFull(c, back)
+	require.NoError(t, err)
+	return string(back)
 }
 
 // who reads the name of who serves a new connection.

@@ -116,23 +116,18 @@ func TestNewConnectionsFollowTheEndpointsAndOldOnesStay(t *testing.T) {
 	l.Sync()
 	require.Empty(t, l.b.Listeners(), "without endpoints nothing listens, so that the kernel refuses")
 
-	greeting := make(chan string)
-	first := tcpEndpoint(serve(t, func(c *net.TCPConn) {
-		_, _ = io.WriteString(c, <-greeting)
-		_ = c.Close()
-	}))
+	first := tcpEndpoint(mirror(t))
 	l.Set(web().Build(), first)
 	l.Sync()
 	stands := l.dial(t, "http")
+	// A connection has an endpoint only once the backend has accepted it, which is after the kernel has.
+	require.Equal(t, "first", exchange(t, stands, "first"))
 
 	l.Delete(first)
 	l.Set(tcpEndpoint(named(t, "second")))
 	l.Sync()
 	assert.Equal(t, "second", l.who(t))
-	greeting <- "first"
-	name, err := io.ReadAll(stands)
-	require.NoError(t, err)
-	assert.Equal(t, "first", string(name))
+	assert.Equal(t, "first again", exchange(t, stands, "first again"))
 
 	l.Delete(web().Build())
 	l.Sync()
@@ -209,15 +204,12 @@ func TestARestartWithSocketsLosesNothing(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows cannot hand sockets over")
 	}
-	greeting := make(chan string)
-	endpoint := tcpEndpoint(serve(t, func(c *net.TCPConn) {
-		_, _ = io.WriteString(c, <-greeting)
-		_ = c.Close()
-	}))
+	endpoint := tcpEndpoint(mirror(t))
 	before := newLaptop(t, userspace.Options{})
 	before.Set(web().Build(), endpoint)
 	before.Sync()
 	stands := before.dial(t, "http")
+	require.Equal(t, "before", exchange(t, stands, "before"))
 	at := before.addr(t, "http")
 	sockets, err := before.b.Sockets()
 	require.NoError(t, err)
@@ -235,13 +227,8 @@ func TestARestartWithSocketsLosesNothing(t *testing.T) {
 	after.Set(web().Build(), endpoint)
 	after.Sync()
 	assert.Equal(t, at, after.addr(t, "http"))
-	for range 3 {
-		greeting <- "hello"
-	}
 	for _, c := range []net.Conn{stands, accepted, waits} {
-		got, err := io.ReadAll(c)
-		require.NoError(t, err)
-		assert.Equal(t, "hello", string(got))
+		assert.Equal(t, "after", exchange(t, c, "after"))
 		require.NoError(t, c.Close())
 	}
 	require.NoError(t, <-drained)
