@@ -3,6 +3,8 @@ package userspace_test
 import (
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +51,19 @@ maxFlows: -2 is negative
 nodePortAddresses: invalid Prefix is not a prefix`)
 	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
 	require.ErrorContains(t, err, "invalid or duplicate family")
+}
+
+func TestKeepingTheSourceIsAnErrorWhereItCannotBeDone(t *testing.T) {
+	if runtime.GOOS == "linux" && os.Geteuid() == 0 {
+		t.Skip("root can; conformance shows it")
+	}
+	_, err := userspace.New(t.Context(), userspace.Options{KeepSource: true})
+	require.ErrorContains(t, err, "userspace: keepSource: ")
+	want := "takes Linux"
+	if runtime.GOOS == "linux" {
+		want = "takes CAP_NET_ADMIN"
+	}
+	require.ErrorContains(t, err, want)
 }
 
 // Node ports follow the host's addresses without a Sync.

@@ -55,6 +55,11 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	}
 	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{},
 		wake: make(chan struct{}, 1), flows: map[*flow]bool{}}
+	if o.KeepSource {
+		if err := b.options.Listen(canKeepSource); err != nil {
+			return nil, fmt.Errorf("userspace: keepSource: %w", err)
+		}
+	}
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
 	b.connections = make(chan struct{}, b.options.MaxConnections)
 	for _, f := range b.options.Families {

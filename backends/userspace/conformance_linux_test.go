@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // parent holds the listening sockets while no backend runs, as the parent of two processes does, and the backends whose
@@ -30,6 +32,8 @@ type parent struct {
 	sockets  []*os.File
 	draining []*running
 	failing  atomic.Bool
+
+	keepSource bool
 }
 
 // running is a backend whose Close is the end of a process that hands its sockets over.
@@ -64,6 +68,11 @@ func (r *running) Close() error {
 }
 
 func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+	if p.keepSource {
+		if err := wayBack("up"); err != nil {
+			return nil, err
+		}
+	}
 	anyIP, err := userspace.NewAnyIP()
 	if err != nil {
 		return nil, err
@@ -79,10 +88,11 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 		LocalhostNodePorts: env.LocalhostNodePorts,
 		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 		Sockets:            sockets,
+		KeepSource:         p.keepSource,
 		Listen:             env.Do,
-		Dial: func(ctx context.Context, network string, endpoint netip.AddrPort) (conn net.Conn, err error) {
+		Dial: func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (conn net.Conn, err error) {
 			err = env.Do(func() (err error) {
-				conn, err = new(net.Dialer).DialContext(ctx, network, endpoint.String())
+				conn, err = d.DialContext(ctx, network, to.String())
 				return err
 			})
 			return conn, err
@@ -109,9 +119,18 @@ func (p *parent) stop(context.Context, conformance.Env) error {
 	return errors.Join(errs...)
 }
 
-func factory() conformance.Factory {
-	p := &parent{}
-	return conformance.Factory{
+// wayBack runs the script that leads answers back to connections from addresses of clients.
+func wayBack(upOrDown string) error {
+	out, err := exec.Command("../../examples/userspace/keep-source", upOrDown).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("keep-source %s: %w: %s", upOrDown, err, out)
+	}
+	return nil
+}
+
+func factory(keepSource bool) conformance.Factory {
+	p := &parent{keepSource: keepSource}
+	f := conformance.Factory{
 		New:  p.start,
 		Stop: p.stop,
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
@@ -122,6 +141,9 @@ func factory() conformance.Factory {
 			defer a.Close()
 			for _, f := range env.Families {
 				err = errors.Join(err, a.Update(ctx, f, true, nil, nil))
+			}
+			if keepSource {
+				err = errors.Join(err, wayBack("down"))
 			}
 			return err
 		},
@@ -147,7 +169,6 @@ func factory() conformance.Factory {
 		},
 		Lacks: []conformance.Feature{
 			conformance.SCTP,
-			conformance.SourcePreservation,
 			conformance.InterfaceDetectors,
 			conformance.UnallocatedAddresses,
 			conformance.ExternalPorts,
@@ -156,6 +177,10 @@ func factory() conformance.Factory {
 			conformance.NewOverRestart, // they wait in the listener's queue
 		},
 	}
+	if !keepSource {
+		f.Lacks = append(f.Lacks, conformance.SourcePreservation)
+	}
+	return f
 }
 
 // localRoutes lists the backend's routes.
@@ -164,18 +189,36 @@ func localRoutes() ([]netlink.Route, error) {
 		netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 }
 
-func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
+func TestConformance(t *testing.T) { conformance.Test(t, factory(false)) }
+
+// Endpoints see the clients' addresses wherever they should.
+func TestConformanceKeepingTheSource(t *testing.T) {
+	needWayBack(t)
+	conformance.Test(t, factory(true))
+}
+
+func needWayBack(t *testing.T) {
+	need.Program(t, "nft")
+	need.Program(t, "ip")
+}
 
 // TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
 // a longer one.
-func TestRandomClusters(t *testing.T) {
-	conformance.Random(t, factory(), uint64(backendtest.Number(t, "KPL_SEED", 1)),
-		backendtest.Number(t, "KPL_RUNS", 40))
+func TestRandomClusters(t *testing.T) { random(t, false, 40) }
+
+func TestRandomClustersKeepingTheSource(t *testing.T) {
+	needWayBack(t)
+	random(t, true, 10)
+}
+
+func random(t *testing.T, keepSource bool, runs int) {
+	conformance.Random(t, factory(keepSource), uint64(backendtest.Number(t, "KPL_SEED", 1)),
+		backendtest.Number(t, "KPL_RUNS", runs))
 }
 
 // BenchmarkScale is for one family: a restart takes two file descriptors for each frontend.
 func BenchmarkScale(b *testing.B) {
-	f := factory()
+	f := factory(false)
 	f.Lacks = append(f.Lacks, conformance.IPv6)
 	conformance.Scale(b, f)
 }

@@ -28,9 +28,32 @@
 //     listener's queue, beyond the second a flow that was silent for long makes room.
 //   - One changed endpoint is one slot, in a service of 50,000 endpoints as well; no traffic waits for a Sync.
 //
+// # Keeping the source
+//
+// With [Options.KeepSource] the backend connects from the client's address wherever the route does not masquerade. That
+// is where a proxy in the kernel would keep it, hairpins aside (S27, S28, S29). The port is another one.
+//
+//	client C ──► 192.0.2.1:80 [ accept, decide, connect from C ] ──► endpoint E
+//	client C ◄── 192.0.2.1:80 [ transparent socket ◄── policy route ] ◄── E answers C
+//
+// The endpoint answers C, an address that is not this node's, so two things are needed:
+//
+//   - The answer passes this node. The routes see to that: external traffic is masqueraded or goes to endpoints of this
+//     node, and the answers to its own pods come back anyway. As with kube-proxy there are exceptions: clients elsewhere
+//     that use cluster IPs while no detector for local pods is configured, and pods that reach each other past the node,
+//     on one bridge.
+//   - The node delivers it to this process. examples/userspace/keep-source, a script to be run in the network namespace,
+//     sees to that: nftables puts a mark on the connections of transparent sockets and on the answers to them, and an
+//     "ip rule" for the mark looks them up in a routing table whose one route says "local default dev lo". Connections
+//     that clients make to endpoints themselves are not touched. The backend itself changes neither nftables nor rules.
+//
+// New fails where the process may not open transparent sockets, which takes Linux and CAP_NET_ADMIN. Without the second
+// part connections to endpoints time out.
+//
 // # What it cannot do
 //
-//   - Endpoints see an address of the node, not the client's: every connection is masqueraded.
+//   - Show endpoints the client's address on other systems than Linux, or without [Options.KeepSource]: every
+//     connection is masqueraded.
 //   - SCTP.
 //   - Detecting local pods by interface (S30): a socket does not tell the interface. CIDRs work.
 //   - Dropping traffic to unallocated addresses of the service CIDRs (S33).

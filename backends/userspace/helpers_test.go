@@ -161,12 +161,10 @@ func udpEndpoint(target string) *model.Endpoint {
 	return fakemodel.Endpoint("default/web:dns/UDP", target).Build()
 }
 
-type netAddr = netip.AddrPort
-
 // dialer dials, and tells when a connection is closed.
-func dialer(closed func()) func(context.Context, string, netip.AddrPort) (net.Conn, error) {
-	return func(_ context.Context, network string, to netip.AddrPort) (net.Conn, error) {
-		c, err := net.Dial(network, to.String())
+func dialer(closed func()) func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
+	return func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
+		c, err := d.DialContext(ctx, network, to.String())
 		return &told{c, closed}, err
 	}
 }

@@ -36,11 +36,15 @@ type Options struct {
 	LocalhostNodePorts bool
 	// Host is where the host's addresses come from. Default: this host.
 	Host nodeaddr.Host
-	// Dial connects to an endpoint; network is "tcp" or "udp". Default: a net.Dialer.
-	Dial func(ctx context.Context, network string, endpoint netip.AddrPort) (net.Conn, error)
-	// Listen is called with a function that opens a listening socket, and returns its error: who serves another network
-	// namespace than the process's calls it on a thread that is there, and has a Dial of its own. Default: it is just
-	// called.
+	// KeepSource shows endpoints the client's address wherever the route does not masquerade (S27, S28), though another
+	// port. It takes Linux, CAP_NET_ADMIN, and a way back for the answers of the endpoints: see the package's
+	// documentation. Without it endpoints see an address of the node.
+	KeepSource bool
+	// Dial connects to an endpoint with a dialer, which knows the address to connect from; network is "tcp" or "udp".
+	// Default: d.DialContext is called.
+	Dial func(ctx context.Context, d *net.Dialer, network string, endpoint netip.AddrPort) (net.Conn, error)
+	// Listen calls a function that opens a socket, and returns its error. A program that serves another network
+	// namespace than its own calls it on a thread in that namespace, and sets Dial as well. Default: it is just called.
 	Listen func(open func() error) error
 	// DialTimeout bounds each attempt to connect to an endpoint. Default: DefaultDialTimeout.
 	DialTimeout time.Duration
@@ -99,8 +103,8 @@ func (o Options) withDefaults() Options {
 		o.Host = &nodeaddr.System{}
 	}
 	if o.Dial == nil {
-		o.Dial = func(ctx context.Context, network string, endpoint netip.AddrPort) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, endpoint.String())
+		o.Dial = func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
+			return d.DialContext(ctx, network, to.String())
 		}
 	}
 	if o.Listen == nil {

@@ -123,13 +123,21 @@ type source struct {
 	isPod, isNode bool
 }
 
-// decide returns the endpoint of a new connection to a frontend; if there is none, what happens to the connection.
-func (p *port) decide(fr frontend.Frontend, from source) (netip.AddrPort, model.Verdict) {
+// decision is what happens to a new connection.
+type decision struct {
+	endpoint netip.AddrPort
+	verdict  model.Verdict // without an endpoint
+	// source is the address that the endpoint is to see; the zero Addr stands for any of the node's.
+	source netip.Addr
+}
+
+// decide says what happens to a new connection to a frontend.
+func (p *port) decide(fr frontend.Frontend, from source) decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	inRange := func(r netip.Prefix) bool { return r.Contains(from.addr) }
 	if fr.Restricted && !slices.ContainsFunc(p.spec.SourceRanges, inRange) {
-		return netip.AddrPort{}, model.Drop
+		return decision{verdict: model.Drop}
 	}
 	routes := p.spec.RoutesOf(fr.Kind)
 	route := routes.Other
@@ -142,20 +150,42 @@ func (p *port) decide(fr frontend.Frontend, from source) (netip.AddrPort, model.
 	set := setIndex(route.Endpoints)
 	endpoints := p.sets[set]
 	if len(endpoints) == 0 {
-		return netip.AddrPort{}, route.Empty
+		return decision{verdict: route.Empty}
 	}
+	d := decision{endpoint: p.choose(endpoints, set, from.addr)}
+	if !from.isMasqueraded(route, fr, d.endpoint) {
+		d.source = from.addr
+	}
+	return d
+}
+
+// isMasqueraded tells whether an endpoint is to see an address of the node instead of the client's (S27, S28).
+func (s source) isMasqueraded(route model.Route, fr frontend.Frontend, endpoint netip.AddrPort) bool {
+	switch {
+	case s.addr == endpoint.Addr(): // S29
+		return true
+	case s.addr == fr.Addr, s.addr.IsLoopback(): // a process of the node; the endpoint could not answer these
+		return true
+	case route.Masquerade == model.MasqueradeUnlessLocalPod:
+		return !s.isPod
+	}
+	return route.Masquerade == model.MasqueradeAlways
+}
+
+// choose returns the endpoint for a client. p.mu is held.
+func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) netip.AddrPort {
 	if p.spec.AffinityTimeout == 0 {
-		return endpoints[rand.IntN(len(endpoints))], 0
+		return endpoints[rand.IntN(len(endpoints))]
 	}
 	now := time.Now()
-	c := p.contacts[from.addr]
+	c := p.contacts[client]
 	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout {
 		p.makeRoom(now)
 		c.endpoint = endpoints[rand.IntN(len(endpoints))]
 	}
 	c.at = now
-	p.contacts[from.addr] = c
-	return c.endpoint, 0
+	p.contacts[client] = c
+	return c.endpoint
 }
 
 // makeRoom forgets clients when there are too many: first those whose time is over.

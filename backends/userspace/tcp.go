@@ -76,21 +76,19 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 	t := l.target()
 	from := l.family.source(addrPort(client.RemoteAddr()).Addr(), t.frontend)
 	for range dialAttempts {
-		endpoint, verdict := t.port.decide(t.frontend, from)
+		d := t.port.decide(t.frontend, from)
 		switch {
-		case endpoint.IsValid():
-		case verdict == model.Drop:
+		case d.endpoint.IsValid():
+		case d.verdict == model.Drop:
 			hold(client)
 			return
 		default:
 			reset(client)
 			return
 		}
-		ctx, cancel := context.WithTimeout(b.ctx, b.options.DialTimeout)
-		server, err := b.options.Dial(ctx, "tcp", endpoint)
-		cancel()
+		server, err := b.dial("tcp", d)
 		if err != nil {
-			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", endpoint,
+			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", d.endpoint,
 				"reason", err)
 			continue
 		}

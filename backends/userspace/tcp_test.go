@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"testing"
@@ -163,12 +164,13 @@ func TestAClientWithAffinityStaysAndOthersAreSpread(t *testing.T) {
 // An endpoint that refuses does not cost a connection while there are others.
 func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
 	var refusing bool
-	l := newLaptop(t, userspace.Options{Dial: func(ctx context.Context, network string, to netAddr) (net.Conn, error) {
+	dial := func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
 		if refusing = !refusing; refusing {
 			return nil, errors.New("connection refused")
 		}
-		return net.Dial(network, to.String())
-	}})
+		return d.DialContext(ctx, network, to.String())
+	}
+	l := newLaptop(t, userspace.Options{Dial: dial})
 	l.Set(web().Build(), tcpEndpoint(named(t, "one")))
 	l.Sync()
 	assert.Equal(t, "one", l.who(t))

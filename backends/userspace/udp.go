@@ -1,7 +1,6 @@
 package userspace
 
 import (
-	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -113,18 +112,17 @@ func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
 // begin makes a flow, or returns nil if the datagram is to be dropped.
 func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	b := l.family.backend
-	endpoint, _ := t.port.decide(t.frontend, l.family.source(client.Addr(), t.frontend))
-	if l.closed || !endpoint.IsValid() {
+	d := t.port.decide(t.frontend, l.family.source(client.Addr(), t.frontend))
+	if l.closed || !d.endpoint.IsValid() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.ctx, b.options.DialTimeout)
-	defer cancel()
-	server, err := b.options.Dial(ctx, "udp", endpoint)
+	server, err := b.dial("udp", d)
 	if err != nil {
-		klog.FromContext(b.ctx).V(2).Info("Cannot send datagrams to an endpoint", "endpoint", endpoint, "reason", err)
+		klog.FromContext(b.ctx).V(2).Info("Cannot send datagrams to an endpoint", "endpoint", d.endpoint,
+			"reason", err)
 		return nil
 	}
-	fl := &flow{client: client, endpoint: endpoint, server: server}
+	fl := &flow{client: client, endpoint: d.endpoint, server: server}
 	fl.used.Store(time.Now().UnixNano())
 	l.flows[client] = fl
 	b.addFlow(fl)

@@ -8,8 +8,9 @@
 //
 //	ip netns exec NAME userspace --kubeconfig FILE --node-name NODE --listen anyip
 //
-// the service addresses themselves lead to it, in the network namespace that it runs in (Linux, CAP_NET_ADMIN), until
-// it is run with --cleanup. --listen given serves those addresses that the host has already.
+// it serves the service addresses themselves, in the network namespace that it runs in (Linux, CAP_NET_ADMIN), until it
+// is run with --cleanup. --listen given serves those addresses that the host has already. With --keep-source endpoints
+// see the addresses of clients as Kubernetes wants it; run the script keep-source in the same namespace before.
 //
 // It takes listening sockets from systemd (LISTEN_FDS), so that a restart refuses nobody. On SIGTERM it accepts no more
 // and ends with its last connection, or after --drain.
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	var from source.Flags
 	from.Register(set, "")
 	listen := set.String("listen", "localhost", "`where` services are served: localhost, anyip or given")
+	keepSource := set.Bool("keep-source", false, "connect to endpoints from the addresses of clients")
 	drain := set.Duration("drain", 30*time.Second, "`how long` connections may go on after SIGTERM")
 	cleanup := set.Bool("cleanup", false, "take back what --listen anyip has left, and end")
 	if err := set.Parse(args); err != nil {
@@ -58,9 +60,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if set.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	options := userspace.Options{Sockets: inherited()}
+	options := userspace.Options{Sockets: inherited(), KeepSource: *keepSource}
 	switch *listen {
 	case "localhost":
+		if *keepSource {
+			return errors.New("--keep-source: with --listen localhost every client has the address 127.0.0.1 or ::1")
+		}
 		options.Addresses, options.LocalhostNodePorts = userspace.Localhost{}, true
 	case "given":
 	case "anyip":

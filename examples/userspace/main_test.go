@@ -79,6 +79,7 @@ func TestWrongFlags(t *testing.T) {
 		want string
 	}{
 		{[]string{"--listen", "everywhere"}, `--listen "everywhere" is none of localhost, anyip and given`},
+		{[]string{"--keep-source"}, "every client has the address 127.0.0.1"},
 		{[]string{"x"}, `unexpected argument "x"`},
 		{nil, "one of --file and --kubeconfig is needed"},
 	} {

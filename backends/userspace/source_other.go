@@ -1,0 +1,14 @@
+//go:build !linux
+
+package userspace
+
+import (
+	"errors"
+	"syscall"
+)
+
+var errNoTransparency = errors.New("connecting from addresses of clients takes Linux")
+
+func transparent(string, string, syscall.RawConn) error { return errNoTransparency }
+
+func canKeepSource() error { return errNoTransparency }
