@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // filter is the table of nftables beside IPVS: what it is to hold, and what it was last known to hold.
@@ -36,14 +35,6 @@ type element struct{ set, key string }
 type chain struct {
 	nft.Chain
 	rules []nft.Rule
-}
-
-func (c *chain) ids(f model.Family) []nft.RuleID {
-	ids := make([]nft.RuleID, len(c.rules))
-	for i := range c.rules {
-		ids[i] = c.rules[i].ID(f)
-	}
-	return ids
 }
 
 func newFilter(d nft.Interface, key nft.TableKey) *filter {
@@ -252,7 +243,7 @@ func (f *filter) changeChains(tx *nft.Transaction) {
 			continue
 		}
 		ids, there := f.actualChains[name]
-		if there && slices.Equal(ids, c.ids(f.key.Family)) {
+		if there && slices.Equal(ids, nft.RuleIDs(c.rules, f.key.Family)) {
 			continue
 		}
 		if !there {
@@ -300,7 +291,7 @@ func (f *filter) applied(final, withChains bool) {
 	leftChains := map[string]bool{}
 	for name := range f.dirtyChains {
 		if c, wanted := f.chains[name]; wanted {
-			f.actualChains[name] = c.ids(f.key.Family)
+			f.actualChains[name] = nft.RuleIDs(c.rules, f.key.Family)
 		} else if _, there := f.actualChains[name]; there && !withChains {
 			leftChains[name] = true
 		} else {

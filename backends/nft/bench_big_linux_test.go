@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,33 +87,7 @@ func BenchmarkHugeService(b *testing.B) {
 	}
 }
 
-// BenchmarkRestartAffinity is a restart where all services have session affinity.
+// BenchmarkRestartAffinity is BenchmarkRestart where all services have session affinity.
 func BenchmarkRestartAffinity(b *testing.B) {
-	for _, c := range backendtest.Sizes(10, 1000, 4000) {
-		b.Run(c.String(), func(b *testing.B) {
-			testns.Enter(b)
-			load, again := backendtest.NewStopwatch(b), backendtest.NewStopwatch(b)
-			described := func() *nft.Backend {
-				backend := newBackend(b, nft.Options{})
-				c.Describe(backend)
-				for i := range c.Services {
-					s := *c.Service(i)
-					s.SessionAffinityTimeout = 3 * time.Hour
-					backend.SetService(&s)
-				}
-				return backend
-			}
-			for b.Loop() {
-				first := described()
-				load.Time(func() { require.NoError(b, first.Sync(b.Context())) })
-				require.NoError(b, first.Close())
-				second := described()
-				again.Time(func() { require.NoError(b, second.Sync(b.Context())) })
-				require.NoError(b, second.CleanUp(b.Context()))
-				require.NoError(b, second.Close())
-			}
-			b.ReportMetric(float64(load.Total.Milliseconds())/float64(load.N), "load-cpu-ms/op")
-			b.ReportMetric(float64(again.Total.Milliseconds())/float64(again.N), "restart-cpu-ms/op")
-		})
-	}
+	eachSizeWithAffinity(b, backendtest.Bench.Restart, 1000, 4000)
 }

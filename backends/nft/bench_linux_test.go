@@ -39,8 +39,10 @@ func newBackend(tb testing.TB, o nft.Options) *nft.Backend {
 	return b
 }
 
-func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
-	for _, c := range clusterSizes {
+func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) { each(b, clusterSizes, f) }
+
+func each(b *testing.B, sizes []backendtest.ClusterSize, f func(backendtest.Bench, *testing.B)) {
+	for _, c := range sizes {
 		b.Run(c.String(), func(b *testing.B) {
 			testns.Enter(b)
 			b.ReportAllocs()
@@ -287,27 +289,14 @@ func BenchmarkNewFlow(b *testing.B) {
 
 // BenchmarkAffinity is BenchmarkFullLoad, and then one changed endpoint, where all services have session affinity.
 func BenchmarkAffinity(b *testing.B) {
-	for _, c := range backendtest.Sizes(10, 100, 1000) {
-		b.Run(c.String(), func(b *testing.B) {
-			testns.Enter(b)
-			load, change := backendtest.NewStopwatch(b), backendtest.NewStopwatch(b)
-			for b.Loop() {
-				backend := newBackend(b, nft.Options{})
-				c.Describe(backend)
-				for i := range c.Services {
-					s := *c.Service(i)
-					s.SessionAffinityTimeout = 3 * time.Hour
-					backend.SetService(&s)
-				}
-				load.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
-				backend.DeleteEndpoint(c.Endpoint(3, 3).Key())
-				backend.SetEndpoint(c.Endpoint(3, 14))
-				change.Time(func() { require.NoError(b, backend.Sync(b.Context())) })
-				require.NoError(b, backend.CleanUp(b.Context()))
-				require.NoError(b, backend.Close())
-			}
-			b.ReportMetric(float64(load.Total.Milliseconds())/float64(load.N), "load-cpu-ms/op")
-			b.ReportMetric(float64(change.Total.Microseconds())/float64(change.N), "change-cpu-us/op")
-		})
+	b.Run("load", func(b *testing.B) { eachSizeWithAffinity(b, backendtest.Bench.FullLoad, 100, 1000) })
+	b.Run("change", func(b *testing.B) { eachSizeWithAffinity(b, backendtest.Bench.OneEndpointChanged, 100, 1000) })
+}
+
+func eachSizeWithAffinity(b *testing.B, f func(backendtest.Bench, *testing.B), services ...int) {
+	sizes := backendtest.Sizes(10, services...)
+	for i := range sizes {
+		sizes[i].Affinity = 3 * time.Hour
 	}
+	each(b, sizes, f)
 }

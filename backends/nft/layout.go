@@ -221,12 +221,3 @@ func (c *chain) add(rule ...dp.Statement) { c.rules = append(c.rules, dp.Rule{St
 func (c *chain) addCommented(comment string, rule ...dp.Statement) {
 	c.rules = append(c.rules, dp.Rule{Statements: rule, Comment: comment})
 }
-
-// ids returns what the rules are compared by.
-func (c *chain) ids(f model.Family) []dp.RuleID {
-	ids := make([]dp.RuleID, len(c.rules))
-	for i := range c.rules {
-		ids[i] = c.rules[i].ID(f)
-	}
-	return ids
-}

@@ -204,24 +204,22 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 	clients := clientsSet(c.After, o)
 	a := action{set: set, n: 1, own: o.name}
 	ch := chain{Chain: dp.Chain{Name: a.chainName(), Comment: comment(c.After)}}
-	send := func(ep netip.AddrPort, match ...dp.Statement) {
-		ch.add(append(match,
-			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: endpointID(ep), Timeout: c.After.AffinityTimeout},
-			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep})...)
-	}
 	endpoints := make([]netip.AddrPort, 0, c.After.Size(set))
 	for _, ep := range c.Endpoints(set) {
 		endpoints = append(endpoints, ep.Target)
 	}
 	slices.SortFunc(endpoints, model.CompareTargets) // or the chain would differ after a restart
-	for _, ep := range endpoints {
-		send(ep, dp.InSet{Key: clients.Key, Set: clients.Name, ID: endpointID(ep)})
-	}
+	// There may be very many of these rules: what two of them say alike they share.
+	n := len(endpoints)
+	ch.rules = make([]dp.Rule, 2*n, 2*n+2)
 	for i, ep := range endpoints {
-		if left := len(endpoints) - i; left > 1 {
-			send(ep, dp.OneIn{N: uint32(left)})
-		} else {
-			send(ep)
+		id := endpointID(ep)
+		known := []dp.Statement{dp.InSet{Key: clients.Key, Set: clients.Name, ID: id},
+			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: id, Timeout: c.After.AffinityTimeout},
+			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep}}
+		ch.rules[i].Statements, ch.rules[n+i].Statements = known, known[1:]
+		if left := n - i; left > 1 {
+			ch.rules[n+i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, known[1:]...)
 		}
 	}
 	// If the set is full. A chain in which the packet finds no slot comes back.

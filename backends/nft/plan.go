@@ -302,7 +302,7 @@ func (p *plan) ensure(ch chain) {
 	if _, done := p.rules[ch.Name]; done {
 		return
 	}
-	ids := ch.ids(p.config.family)
+	ids := dp.RuleIDs(ch.rules, p.config.family)
 	p.rules[ch.Name] = ids
 	have, there := p.base.chains[ch.Name]
 	switch {

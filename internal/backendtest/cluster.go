@@ -3,19 +3,24 @@ package backendtest
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // ClusterSize is a number of services, at most 65536, and of endpoints of each, at most 16. Service i has one port and
 // pods of its own.
-type ClusterSize struct{ Services, Endpoints int }
+type ClusterSize struct {
+	Services, Endpoints int
+	// Affinity is the timeout of the session affinity that all services have; 0: none.
+	Affinity time.Duration
+}
 
 // Sizes returns sizes with the same number of endpoints of each service.
 func Sizes(endpoints int, services ...int) []ClusterSize {
 	sizes := make([]ClusterSize, 0, len(services))
 	for _, n := range services {
-		sizes = append(sizes, ClusterSize{n, endpoints})
+		sizes = append(sizes, ClusterSize{Services: n, Endpoints: endpoints})
 	}
 	return sizes
 }
@@ -28,7 +33,7 @@ func (c ClusterSize) Service(i int) *model.Service {
 	name := model.ServiceName{Namespace: "bench", Name: fmt.Sprintf("service-%d", i)}
 	vip := netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})
 	routes := model.NewRoutes(model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true})
-	return &model.Service{Name: name, ClusterIPs: []netip.Addr{vip},
+	return &model.Service{Name: name, ClusterIPs: []netip.Addr{vip}, SessionAffinityTimeout: c.Affinity,
 		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, RoutesIPv4: routes}}}
 }
 

@@ -19,7 +19,12 @@ const (
 
 func dial(t *testing.T, ns *testns.Namespace) *Conn {
 	t.Helper()
-	c, err := Dial(Config{NetNS: ns.FD(), SendBuffer: 1 << 20, ReceiveBuffer: 1 << 20})
+	return dialWith(t, Config{NetNS: ns.FD(), SendBuffer: 1 << 20, ReceiveBuffer: 1 << 20})
+}
+
+func dialWith(t *testing.T, config Config) *Conn {
+	t.Helper()
+	c, err := Dial(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
@@ -121,7 +126,7 @@ func TestARefusedRequestIsToldApart(t *testing.T) {
 
 func TestWaitTellsWhatOthersDoUntilClose(t *testing.T) {
 	ns := testns.New(t)
-	listener, writer := dial(t, ns), dial(t, ns)
+	listener, writer := dialWith(t, Config{NetNS: ns.FD(), Waits: true}), dial(t, ns)
 	require.NoError(t, listener.Join(unix.NFNLGRP_NFTABLES))
 	tables(t, writer, "one")
 	b, err := listener.Wait()

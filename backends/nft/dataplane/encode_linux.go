@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
@@ -123,10 +124,13 @@ func (b *batch) chain(c *Chain) {
 
 func (b *batch) rule(f model.Family, r *Rule) error {
 	at := b.Open(unix.NFTA_RULE_EXPRESSIONS)
-	for _, s := range r.Statements {
+	for i, s := range r.Statements {
 		exprs, err := encode(s, f)
 		if err != nil {
 			return err
+		}
+		if i > 0 && hasLoaded(r.Statements[i-1], s) {
+			exprs = exprs[len(exprs)-1:]
 		}
 		for _, e := range exprs {
 			data, err := expr.Marshal(nfnetlink.Proto(f), e)
@@ -139,6 +143,13 @@ func (b *batch) rule(f model.Family, r *Rule) error {
 	b.Close(at)
 	b.Bytes(unix.NFTA_RULE_USERDATA, ruleUserdata(r, f))
 	return nil
+}
+
+// hasLoaded tells whether a Refresh finds its key where the statement before has loaded it.
+func hasLoaded(before, s Statement) bool {
+	in, ok := before.(InSet)
+	refresh, refreshes := s.(Refresh)
+	return ok && refreshes && in.ID == refresh.ID && slices.Equal(in.Key, refresh.Key)
 }
 
 func (b *batch) set(f model.Family, s *Set) {

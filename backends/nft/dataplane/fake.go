@@ -158,11 +158,7 @@ func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Table
 	}
 	table := &Table{Key: key, Comment: t.comment, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
 	for _, c := range t.chains {
-		chain := &TableChain{Chain: c.Chain}
-		for i := range c.rules {
-			chain.Rules = append(chain.Rules, c.rules[i].ID(key.Family))
-		}
-		table.Chains[c.Name] = chain
+		table.Chains[c.Name] = &TableChain{Chain: c.Chain, Rules: RuleIDs(c.rules, key.Family)}
 	}
 	for _, s := range t.sets {
 		set := &TableSet{Name: s.Name, Comment: s.Comment, Size: s.Size, Dynamic: s.Dynamic,

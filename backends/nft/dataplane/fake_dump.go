@@ -75,7 +75,7 @@ func typeofText(family model.Family, fields []Field) string {
 			fields[i] = Random
 		}
 	}
-	return fieldsText(family, fields, numbers{n: typeofModulus})
+	return string(appendFields(nil, family, fields, numbers{n: typeofModulus}))
 }
 
 // elementText returns an element in nft's syntax. The last field of an interval set is written as a range.
@@ -107,7 +107,7 @@ func (c *fakeChain) dump(b *strings.Builder, family model.Family) {
 		fmt.Fprintf(b, "\t\ttype %s hook %v priority %d; policy accept;\n", c.kind(), c.Hook, c.Priority)
 	}
 	for i := range c.rules {
-		fmt.Fprintf(b, "\t\t%s\n", c.rules[i].text(family))
+		fmt.Fprintf(b, "\t\t%s\n", c.rules[i].append(nil, family))
 	}
 	b.WriteString("\t}\n\n")
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -71,21 +72,30 @@ func (v numbers) numgen(f Field) (modulus, offset uint32) {
 	return v.n, 0
 }
 
-// fieldsText returns a key in nft's syntax.
-func fieldsText(family model.Family, fields []Field, v numbers) string {
-	texts := make([]string, len(fields))
+// appendFields appends a key in nft's syntax.
+func appendFields(b []byte, family model.Family, fields []Field, v numbers) []byte {
 	for i, f := range fields {
-		texts[i] = f.info(family).text
+		if i > 0 {
+			b = append(b, " . "...)
+		}
+		b = append(b, f.info(family).text...)
 		if f != Random && f != Constant {
 			continue
 		}
 		modulus, offset := v.numgen(f)
-		texts[i] += " mod " + strconv.Itoa(int(modulus))
+		b = strconv.AppendUint(append(b, " mod "...), uint64(modulus), 10)
 		if offset != 0 {
-			texts[i] += " offset " + strconv.Itoa(int(offset))
+			b = strconv.AppendUint(append(b, " offset "...), uint64(offset), 10)
 		}
 	}
-	return strings.Join(texts, " . ")
+	return b
+}
+
+func appendProtocolText(b []byte, p model.Protocol) []byte {
+	for _, c := range []byte(p.String()) {
+		b = append(b, byte(unicode.ToLower(rune(c))))
+	}
+	return b
 }
 
 // AppendAddr appends an address to a key or value.
@@ -119,7 +129,7 @@ func fieldsValueText(family model.Family, fields []Field, b string) (text, rest 
 			a, _ := netip.AddrFromSlice(v)
 			parts = append(parts, a.String())
 		case Protocol:
-			parts = append(parts, strings.ToLower(model.Protocol(v[0]).String()))
+			parts = append(parts, string(appendProtocolText(nil, model.Protocol(v[0]))))
 		case DestinationPort:
 			parts = append(parts, fmt.Sprint(binary.BigEndian.Uint16(v)))
 		case Random, Constant:

@@ -30,7 +30,7 @@ type monitor struct {
 }
 
 func newMonitor(own uint32) (*monitor, error) {
-	c, err := dial()
+	c, err := dial(true)
 	if err != nil {
 		return nil, err
 	}

@@ -28,14 +28,14 @@ const (
 	recvBuffer = 16 << 20
 )
 
-func dial() (*nfnetlink.Conn, error) {
-	return nfnetlink.Dial(nfnetlink.Config{SendBuffer: sendBuffer, ReceiveBuffer: recvBuffer})
+func dial(waits bool) (*nfnetlink.Conn, error) {
+	return nfnetlink.Dial(nfnetlink.Config{SendBuffer: sendBuffer, ReceiveBuffer: recvBuffer, Waits: waits})
 }
 
 // NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the
 // end.
 func NewNetlink() (*Netlink, error) {
-	c, err := dial()
+	c, err := dial(false)
 	if err != nil {
 		return nil, fmt.Errorf("nf_tables: %w", err)
 	}

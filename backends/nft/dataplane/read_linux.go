@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"iter"
+	"slices"
 
 	"github.com/google/nftables/userdata"
 	"golang.org/x/sys/unix"
@@ -52,7 +53,7 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 	t := &Table{Key: key, Chains: map[string]*TableChain{}, Sets: map[string]*TableSet{}}
 	found := false
 	err := n.list(unix.NFT_MSG_GETTABLE, key.Family, func(m nfnetlink.Message) error {
-		if a := attributes(m); nfnetlink.CString(a[unix.NFTA_TABLE_NAME]) == key.Name {
+		if a := collect(m.Attributes()); nfnetlink.CString(a[unix.NFTA_TABLE_NAME]) == key.Name {
 			found = true
 			if nfnetlink.Uint32(a[unix.NFTA_TABLE_FLAGS]) == 0 { // a dormant table is nobody's that is known here
 				t.Comment = readComment(a[nftaTableUserdata], userdata.TypeComment)
@@ -66,13 +67,15 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 	if err := n.readChains(t); err != nil {
 		return nil, err
 	}
+	var ids []RuleID // of one chain: the room is used again for the next
 	for _, c := range t.Chains {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := n.readRules(key, c); err != nil {
+		if ids, err = n.readRules(key, c.Name, ids[:0]); err != nil {
 			return nil, err
 		}
+		c.Rules = slices.Clone(ids)
 	}
 	if err := n.readSets(t); err != nil {
 		return nil, err
@@ -101,21 +104,31 @@ func (n *Netlink) list(typ uint16, f model.Family, each func(nfnetlink.Message) 
 	return n.conn.Dump(w, each)
 }
 
-func attributes(m nfnetlink.Message) map[uint16][]byte { return maps.Collect(m.Attributes()) }
+// attributes are those of a message or a nested attribute, by type: all the types that are read here are below 32.
+type attributes [32][]byte
+
+func collect(all iter.Seq2[uint16, []byte]) (a attributes) {
+	for typ, v := range all {
+		if int(typ) < len(a) {
+			a[typ] = v
+		}
+	}
+	return a
+}
 
 func (n *Netlink) readChains(t *Table) error {
 	return n.list(unix.NFT_MSG_GETCHAIN, t.Key.Family, func(m nfnetlink.Message) error {
-		a := attributes(m)
+		a := collect(m.Attributes())
 		c := &TableChain{Chain: Chain{
 			Name:    nfnetlink.CString(a[unix.NFTA_CHAIN_NAME]),
 			Comment: readComment(a[nftaChainUserdata], userdata.TypeComment),
 			Filter:  nfnetlink.CString(a[unix.NFTA_CHAIN_TYPE]) == "filter"}}
-		if hook, ok := a[unix.NFTA_CHAIN_HOOK]; ok {
-			h := maps.Collect(nfnetlink.Attributes(hook))
+		if hook := a[unix.NFTA_CHAIN_HOOK]; hook != nil {
+			h := collect(nfnetlink.Attributes(hook))
 			c.Hook = Hook(nfnetlink.Uint32(h[unix.NFTA_HOOK_HOOKNUM]) + 1)
 			c.Priority = int32(nfnetlink.Uint32(h[unix.NFTA_HOOK_PRIORITY]))
 		}
-		if policy, ok := a[unix.NFTA_CHAIN_POLICY]; ok && nfnetlink.Uint32(policy) != nfAccept {
+		if policy := a[unix.NFTA_CHAIN_POLICY]; policy != nil && nfnetlink.Uint32(policy) != nfAccept {
 			c.Hook = ^NoHook // like none of this package's
 		}
 		if nfnetlink.CString(a[unix.NFTA_CHAIN_TABLE]) == t.Key.Name {
@@ -127,24 +140,25 @@ func (n *Netlink) readChains(t *Table) error {
 
 // readRules reads the rules of one chain. To go on with a list of all rules of a table, the kernel counts them from the
 // start for each 32 KiB: 4,000 services with affinity took 6 to 8 s that way.
-func (n *Netlink) readRules(table TableKey, c *TableChain) error {
-	return n.list(unix.NFT_MSG_GETRULE, table.Family, func(m nfnetlink.Message) error {
+func (n *Netlink) readRules(table TableKey, chain string, ids []RuleID) ([]RuleID, error) {
+	err := n.list(unix.NFT_MSG_GETRULE, table.Family, func(m nfnetlink.Message) error {
 		var id RuleID
-		for typ, v := range m.Attributes() { // without a map: there may be very many rules
+		for typ, v := range m.Attributes() {
 			if typ == unix.NFTA_RULE_USERDATA {
 				id = readRuleID(v)
 			}
 		}
-		c.Rules = append(c.Rules, id)
+		ids = append(ids, id)
 		return nil
-	}, table.Name, c.Name)
+	}, table.Name, chain)
+	return ids, err
 }
 
 func (n *Netlink) readSets(t *Table) error {
 	return n.list(unix.NFT_MSG_GETSET, t.Key.Family, func(m nfnetlink.Message) error {
-		a := attributes(m)
+		a := collect(m.Attributes())
 		number := func(typ uint16) uint32 { return nfnetlink.Uint32(a[typ]) }
-		desc := maps.Collect(nfnetlink.Attributes(a[unix.NFTA_SET_DESC]))
+		desc := collect(nfnetlink.Attributes(a[unix.NFTA_SET_DESC]))
 		d := definition{
 			family:   t.Key.Family,
 			flags:    number(unix.NFTA_SET_FLAGS),

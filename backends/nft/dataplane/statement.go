@@ -3,6 +3,7 @@ package dataplane
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 // Statement is a part of a rule. Those of a rule are evaluated in order, up to the first match that fails; the rules of
 // a chain likewise, up to the first verdict. The types in this file are all there are.
 type Statement interface {
-	text(model.Family) string
+	// append appends the statement as nft prints it.
+	append(b []byte, f model.Family) []byte
 }
 
 // InSet matches packets whose key is in a set. ID is the number of the key's Constant field.
@@ -111,100 +113,113 @@ func not(n bool) string {
 	return ""
 }
 
-func (s InSet) text(f model.Family) string {
-	return fieldsText(f, s.Key, numbers{id: s.ID}) + " " + not(s.Not) + "@" + s.Set
+func (s InSet) append(b []byte, f model.Family) []byte {
+	b = append(appendFields(b, f, s.Key, numbers{id: s.ID}), ' ')
+	return append(append(append(b, not(s.Not)...), '@'), s.Set...)
 }
 
-func (s InPrefix) text(f model.Family) string {
-	p := s.Prefix.Masked().String()
+func (s InPrefix) append(b []byte, f model.Family) []byte {
+	b = append(append(append(b, s.Field.info(f).text...), ' '), not(s.Not)...)
 	if s.Prefix.IsSingleIP() {
-		p = s.Prefix.Addr().String()
+		return s.Prefix.Addr().AppendTo(b)
 	}
-	return s.Field.info(f).text + " " + not(s.Not) + p
+	return s.Prefix.Masked().AppendTo(b)
 }
 
-func (s IsLocal) text(f model.Family) string {
+func (s IsLocal) append(b []byte, f model.Family) []byte {
 	_, field, _ := strings.Cut(s.Field.info(f).text, " ")
-	return "fib " + field + " type local"
+	return append(b, "fib "+field+" type local"...)
 }
 
-func (s FromInterface) text(model.Family) string {
+func (s FromInterface) append(b []byte, _ model.Family) []byte {
+	name := s.Name
 	if s.Prefix {
-		return fmt.Sprintf("iifname %s%q", not(s.Not), s.Name+"*")
+		name += "*"
 	}
-	return fmt.Sprintf("iifname %s%q", not(s.Not), s.Name)
+	return fmt.Appendf(b, "iifname %s%q", not(s.Not), name)
 }
 
-func (s IsProtocol) text(model.Family) string {
-	return "meta l4proto " + strings.ToLower(s.Protocol.String())
+func (s IsProtocol) append(b []byte, _ model.Family) []byte {
+	return appendProtocolText(append(b, "meta l4proto "...), s.Protocol)
 }
 
-func (IsDNATed) text(model.Family) string { return "ct status dnat" }
+func (IsDNATed) append(b []byte, _ model.Family) []byte { return append(b, "ct status dnat"...) }
 
-func (IsNew) text(model.Family) string { return "ct state new" }
+func (IsNew) append(b []byte, _ model.Family) []byte { return append(b, "ct state new"...) }
 
-func (s OneIn) text(model.Family) string { return fmt.Sprintf("numgen random mod %d 0", s.N) }
-
-func (s HasMark) text(model.Family) string {
-	return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", s.Bit, s.Bit)
+func (s OneIn) append(b []byte, _ model.Family) []byte {
+	return append(strconv.AppendUint(append(b, "numgen random mod "...), uint64(s.N), 10), " 0"...)
 }
 
-func (s SetMark) text(model.Family) string {
-	return fmt.Sprintf("meta mark set meta mark | 0x%08x", s.Bit)
+func (s HasMark) append(b []byte, _ model.Family) []byte {
+	return fmt.Appendf(b, "meta mark & 0x%08x == 0x%08x", s.Bit, s.Bit)
 }
 
-func (s FlipMark) text(model.Family) string {
-	return fmt.Sprintf("meta mark set meta mark ^ 0x%08x", s.Bit)
+func (s SetMark) append(b []byte, _ model.Family) []byte {
+	return fmt.Appendf(b, "meta mark set meta mark | 0x%08x", s.Bit)
 }
 
-func (s Refresh) text(f model.Family) string {
-	key := fieldsText(f, s.Key, numbers{id: s.ID})
-	return fmt.Sprintf("update @%s { %s timeout %s }", s.Set, key, durationText(s.Timeout))
+func (s FlipMark) append(b []byte, _ model.Family) []byte {
+	return fmt.Appendf(b, "meta mark set meta mark ^ 0x%08x", s.Bit)
 }
 
-func (s GotoMap) text(f model.Family) string {
-	return fieldsText(f, s.Key, numbers{}) + " vmap @" + s.Map
+func (s Refresh) append(b []byte, f model.Family) []byte {
+	b = append(append(append(b, "update @"...), s.Set...), " { "...)
+	b = append(appendFields(b, f, s.Key, numbers{id: s.ID}), " timeout "...)
+	return append(appendDuration(b, s.Timeout), " }"...)
 }
 
-func (s DNATMap) text(f model.Family) string {
-	return "dnat " + familyText(f) + " to " + fieldsText(f, s.Key, numbers{s.ID, s.N}) + " map @" + s.Map
+func (s GotoMap) append(b []byte, f model.Family) []byte {
+	return append(append(appendFields(b, f, s.Key, numbers{}), " vmap @"...), s.Map...)
 }
 
-func (s DNAT) text(model.Family) string { return "dnat to " + s.To.String() }
+func (s DNATMap) append(b []byte, f model.Family) []byte {
+	b = append(append(append(b, "dnat "...), familyText(f)...), " to "...)
+	return append(append(appendFields(b, f, s.Key, numbers{s.ID, s.N}), " map @"...), s.Map...)
+}
 
-func (Masquerade) text(model.Family) string { return "masquerade fully-random" }
+func (s DNAT) append(b []byte, _ model.Family) []byte { return s.To.AppendTo(append(b, "dnat to "...)) }
 
-func (s Goto) text(model.Family) string { return "goto " + s.Chain }
+func (Masquerade) append(b []byte, _ model.Family) []byte {
+	return append(b, "masquerade fully-random"...)
+}
 
-func (s Jump) text(model.Family) string { return "jump " + s.Chain }
+func (s Goto) append(b []byte, _ model.Family) []byte {
+	return append(append(b, "goto "...), s.Chain...)
+}
 
-func (Drop) text(model.Family) string { return "drop" }
+func (s Jump) append(b []byte, _ model.Family) []byte {
+	return append(append(b, "jump "...), s.Chain...)
+}
 
-func (Reject) text(model.Family) string { return "reject" }
+func (Drop) append(b []byte, _ model.Family) []byte { return append(b, "drop"...) }
 
-// text returns the rule as nft prints it.
-func (r *Rule) text(f model.Family) string {
-	texts := make([]string, 0, len(r.Statements)+1)
-	for _, s := range r.Statements {
-		texts = append(texts, s.text(f))
+func (Reject) append(b []byte, _ model.Family) []byte { return append(b, "reject"...) }
+
+// append appends the rule as nft prints it.
+func (r *Rule) append(b []byte, f model.Family) []byte {
+	for i, s := range r.Statements {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = s.append(b, f)
 	}
 	if r.Comment != "" {
-		texts = append(texts, `comment "`+r.Comment+`"`)
+		b = append(append(append(b, ` comment "`...), r.Comment...), '"')
 	}
-	return strings.Join(texts, " ")
+	return b
 }
 
-// durationText writes a duration as nft does, for example "3h" or "1d30m5s".
-func durationText(d time.Duration) string {
-	var b strings.Builder
-	for _, u := range []struct {
+// appendDuration writes a duration as nft does, for example "3h" or "1d30m5s".
+func appendDuration(b []byte, d time.Duration) []byte {
+	for _, u := range [...]struct {
 		unit time.Duration
 		name string
 	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
 		if n := d / u.unit; n > 0 {
-			fmt.Fprintf(&b, "%d%s", n, u.name)
+			b = append(strconv.AppendInt(b, int64(n), 10), u.name...)
 			d -= n * u.unit
 		}
 	}
-	return b.String()
+	return b
 }

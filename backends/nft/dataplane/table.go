@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"hash/fnv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -121,11 +120,24 @@ func (s *TableSet) Matches(want *Set) bool {
 	return !s.foreign && s.definition == definitionOf(want, s.definition.family)
 }
 
-// ID returns what stands for the rule in a table of the family.
-func (r *Rule) ID(family model.Family) RuleID {
-	h := fnv.New64a()
-	h.Write([]byte(r.text(family)))
-	return RuleID(max(h.Sum64(), 1))
+// RuleIDs returns what stands for the rules in a table of the family.
+func RuleIDs(rules []Rule, family model.Family) []RuleID {
+	ids := make([]RuleID, len(rules))
+	var text []byte // one for all: there may be very many rules
+	for i := range rules {
+		text = rules[i].append(text[:0], family)
+		ids[i] = ruleID(text)
+	}
+	return ids
+}
+
+// ruleID is the hash FNV-1a of a rule as nft prints it.
+func ruleID(text []byte) RuleID {
+	h := uint64(14695981039346656037)
+	for _, c := range text {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return RuleID(max(h, 1))
 }
 
 // typeofModulus is the modulus that maps with a Random field are declared with. Rules may have any.

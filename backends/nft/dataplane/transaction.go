@@ -161,7 +161,7 @@ func (o *op) command(b *strings.Builder, table TableKey) {
 	case addTable, deleteTable:
 		fmt.Fprintf(b, "%s table %v\n", verb, table)
 	case addRule:
-		fmt.Fprintf(b, "add rule %v %s %s\n", table, o.name, o.rule.text(table.Family))
+		fmt.Fprintf(b, "add rule %v %s %s\n", table, o.name, o.rule.append(nil, table.Family))
 	case addElements, deleteElements:
 		for _, e := range o.elements {
 			if o.verb == deleteElements {

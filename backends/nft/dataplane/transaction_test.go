@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"hash/fnv"
 	"strings"
 	"testing"
 
@@ -67,9 +68,11 @@ func TestTextsAreMadeFitForNft(t *testing.T) {
 func TestRulesThatSayTheSameHaveTheSameID(t *testing.T) {
 	a := Rule{Statements: []Statement{InSet{Key: []Field{SourceAddr}, Set: "s"}, Drop{}}}
 	b := Rule{Statements: []Statement{InSet{Key: []Field{SourceAddr}, Set: "s", Not: true}, Drop{}}}
-	same := a
-	assert.Equal(t, a.ID(model.IPv4), same.ID(model.IPv4))
-	assert.NotEqual(t, a.ID(model.IPv4), b.ID(model.IPv4))
-	assert.NotEqual(t, a.ID(model.IPv4), a.ID(model.IPv6))
-	assert.NotZero(t, a.ID(model.IPv4))
+	ipv4, ipv6 := RuleIDs([]Rule{a, b, a}, model.IPv4), RuleIDs([]Rule{a}, model.IPv6)
+	assert.Equal(t, ipv4[0], ipv4[2])
+	assert.NotEqual(t, ipv4[0], ipv4[1])
+	assert.NotEqual(t, ipv4[0], ipv6[0])
+	h := fnv.New64a()
+	h.Write([]byte("ip saddr @s drop"))
+	assert.Equal(t, RuleID(h.Sum64()), ipv4[0], "earlier versions have left it in tables that are still there")
 }

@@ -18,7 +18,7 @@ func ruleUserdata(r *Rule, family model.Family) []byte {
 	if r.Comment != "" {
 		b = userdata.AppendString(b, userdata.TypeComment, r.Comment)
 	}
-	return userdata.Append(b, ruleIDType, binary.BigEndian.AppendUint64(nil, uint64(r.ID(family))))
+	return userdata.Append(b, ruleIDType, binary.BigEndian.AppendUint64(nil, uint64(ruleID(r.append(nil, family)))))
 }
 
 func readRuleID(udata []byte) RuleID {
