@@ -149,172 +149,169 @@ func digestMessage(shared, own digest) *remotev1.Digest {
 }
 
 // fields are what is hashed, one after the other. No field can be taken for another: each has a fixed place, and a
-// length where that varies.
-type fields struct{ b []byte }
+// length where that varies. The methods append, so that what is hashed stays on the stack.
+type fields []byte
 
 // typicalFields is room for what most values have, so that it does not grow.
 const typicalFields = 512
 
-func (f *fields) uint(n uint64) { f.b = binary.AppendUvarint(f.b, n) }
+func (f fields) uint(n uint64) fields { return binary.AppendUvarint(f, n) }
 
-func (f *fields) text(s string) {
-	f.uint(uint64(len(s)))
-	f.b = append(f.b, s...)
-}
+func (f fields) text(s string) fields { return append(f.uint(uint64(len(s))), s...) }
 
-func (f *fields) bool(v bool) {
+func (f fields) bool(v bool) fields {
 	if v {
-		f.uint(1)
-	} else {
-		f.uint(0)
+		return f.uint(1)
 	}
+	return f.uint(0)
 }
 
-func (f *fields) addr(a netip.Addr) { f.text(string(a.AsSlice())) }
+func (f fields) addr(a netip.Addr) fields { return f.text(string(a.AsSlice())) }
 
-func (f *fields) addrs(list []netip.Addr) {
-	f.uint(uint64(len(list)))
+func (f fields) addrs(list []netip.Addr) fields {
+	f = f.uint(uint64(len(list)))
 	for _, a := range list {
-		f.addr(a)
+		f = f.addr(a)
 	}
+	return f
 }
 
-func (f *fields) prefixes(list []netip.Prefix) {
-	f.uint(uint64(len(list)))
+func (f fields) prefixes(list []netip.Prefix) fields {
+	f = f.uint(uint64(len(list)))
 	for _, p := range list {
-		f.addr(p.Addr())
-		f.uint(uint64(p.Bits()))
+		f = f.addr(p.Addr()).uint(uint64(p.Bits()))
 	}
+	return f
 }
 
-func (f *fields) texts(list []string) {
-	f.uint(uint64(len(list)))
+func (f fields) texts(list []string) fields {
+	f = f.uint(uint64(len(list)))
 	for _, s := range list {
-		f.text(s)
+		f = f.text(s)
 	}
+	return f
 }
 
-func (f *fields) mapping(m map[string]string) {
-	f.uint(uint64(len(m)))
+func (f fields) mapping(m map[string]string) fields {
+	f = f.uint(uint64(len(m)))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		f.text(k)
-		f.text(validText(m[k]))
+		f = f.text(k).text(validText(m[k]))
 	}
+	return f
 }
 
-func (f *fields) name(n model.ServiceName) {
-	f.text(n.Namespace)
-	f.text(n.Name)
-}
+func (f fields) name(n model.ServiceName) fields { return f.text(n.Namespace).text(n.Name) }
 
-func (f *fields) sum(kind string) digest {
-	f.text(kind)
-	h := sha256.Sum256(f.b)
+func (f fields) sum(kind string) digest {
+	h := sha256.Sum256(f.text(kind))
 	d, _ := parseDigest(h[:digestSize])
 	return d
 }
 
 func serviceDigest(s *model.Service) digest {
-	f := fields{make([]byte, 0, typicalFields)}
-	f.name(s.Name)
-	f.text(s.UID)
+	var room [typicalFields]byte
+	f := fields(room[:0])
+	f = f.name(s.Name)
+	f = f.text(s.UID)
 	if !s.Created.IsZero() {
-		f.uint(uint64(s.Created.Unix()))
+		f = f.uint(uint64(s.Created.Unix()))
 	} else {
-		f.uint(0)
+		f = f.uint(0)
 	}
-	f.uint(uint64(s.Type))
-	f.bool(s.Headless)
-	f.text(s.LoadBalancerClass)
-	f.text(s.ExternalName)
-	f.mapping(s.Labels)
-	f.mapping(s.Annotations)
-	f.addrs(s.ClusterIPs)
-	f.addrs(s.ExternalIPs)
-	f.addrs(s.LoadBalancerIPs)
-	f.prefixes(s.LoadBalancerSourceRanges)
-	f.uint(uint64(s.InternalTrafficPolicy))
-	f.uint(uint64(s.ExternalTrafficPolicy))
-	f.uint(uint64(s.SessionAffinityTimeout))
+	f = f.uint(uint64(s.Type))
+	f = f.bool(s.Headless)
+	f = f.text(s.LoadBalancerClass)
+	f = f.text(s.ExternalName)
+	f = f.mapping(s.Labels)
+	f = f.mapping(s.Annotations)
+	f = f.addrs(s.ClusterIPs)
+	f = f.addrs(s.ExternalIPs)
+	f = f.addrs(s.LoadBalancerIPs)
+	f = f.prefixes(s.LoadBalancerSourceRanges)
+	f = f.uint(uint64(s.InternalTrafficPolicy))
+	f = f.uint(uint64(s.ExternalTrafficPolicy))
+	f = f.uint(uint64(s.SessionAffinityTimeout))
 	if s.HealthCheck != nil {
-		f.uint(uint64(s.HealthCheck.NodePort))
+		f = f.uint(uint64(s.HealthCheck.NodePort))
 	} else {
-		f.uint(0)
+		f = f.uint(0)
 	}
-	f.uint(uint64(len(s.Ports)))
+	f = f.uint(uint64(len(s.Ports)))
 	for _, p := range s.Ports {
-		f.text(p.Name)
-		f.uint(uint64(p.Protocol))
-		f.uint(uint64(p.Port))
-		f.uint(uint64(p.NodePort))
-		f.text(p.AppProtocol)
-		f.text(p.TargetPort)
+		f = f.text(p.Name)
+		f = f.uint(uint64(p.Protocol))
+		f = f.uint(uint64(p.Port))
+		f = f.uint(uint64(p.NodePort))
+		f = f.text(p.AppProtocol)
+		f = f.text(p.TargetPort)
 		for _, routes := range []model.Routes{p.RoutesIPv4, p.RoutesIPv6} {
 			for _, r := range []model.Route{routes.ClusterIP, routes.External, routes.ExternalFromPod,
 				routes.ExternalFromNode} {
-				f.uint(uint64(r.Endpoints))
-				f.uint(uint64(r.Masquerade))
-				f.uint(uint64(r.Empty))
+				f = f.uint(uint64(r.Endpoints))
+				f = f.uint(uint64(r.Masquerade))
+				f = f.uint(uint64(r.Empty))
 			}
 		}
 	}
 	return f.sum("service")
 }
 
-func (f *fields) endpoint(e *model.Endpoint) {
-	f.name(e.Port.Service)
-	f.text(e.Port.Port)
-	f.uint(uint64(e.Port.Protocol))
-	f.addr(e.Target.Addr())
-	f.uint(uint64(e.Target.Port()))
-	f.text(e.Node)
-	f.uint(uint64(e.Sets))
+func (f fields) endpoint(e *model.Endpoint) fields {
+	f = f.name(e.Port.Service)
+	f = f.text(e.Port.Port)
+	f = f.uint(uint64(e.Port.Protocol))
+	f = f.addr(e.Target.Addr())
+	f = f.uint(uint64(e.Target.Port()))
+	f = f.text(e.Node)
+	f = f.uint(uint64(e.Sets))
 	for _, on := range []bool{e.Local, e.Ready, e.Serving, e.Terminating} {
-		f.bool(on)
+		f = f.bool(on)
 	}
 	d := e.Details.Get()
 	for _, s := range []string{d.TargetRef.Kind, d.TargetRef.Namespace, d.TargetRef.Name, d.TargetRef.UID, d.Hostname,
 		d.Zone} {
-		f.text(s)
+		f = f.text(s)
 	}
-	f.texts(d.NodeHints)
-	f.texts(d.ZoneHints)
+	return f.texts(d.NodeHints).texts(d.ZoneHints)
 }
 
 func endpointDigest(e *model.Endpoint) digest {
-	f := fields{make([]byte, 0, typicalFields)}
-	f.endpoint(e)
+	var room [typicalFields]byte
+	f := fields(room[:0])
+	f = f.endpoint(e)
 	return f.sum("endpoint")
 }
 
 func partDigest(name model.ServiceName, p *localstate.NodePart) digest {
-	f := fields{make([]byte, 0, typicalFields)}
-	f.name(name)
-	f.uint(uint64(p.LocalEndpoints[0]))
-	f.uint(uint64(p.LocalEndpoints[1]))
-	f.uint(uint64(len(p.Unselected)))
+	var room [typicalFields]byte
+	f := fields(room[:0])
+	f = f.name(name)
+	f = f.uint(uint64(p.LocalEndpoints[0]))
+	f = f.uint(uint64(p.LocalEndpoints[1]))
+	f = f.uint(uint64(len(p.Unselected)))
 	for _, u := range p.Unselected {
-		f.text(u.Port)
-		f.uint(uint64(u.Protocol))
-		f.uint(uint64(u.Family))
+		f = f.text(u.Port)
+		f = f.uint(uint64(u.Protocol))
+		f = f.uint(uint64(u.Family))
 	}
-	f.uint(uint64(len(p.Endpoints)))
+	f = f.uint(uint64(len(p.Endpoints)))
 	for _, e := range p.Endpoints {
-		f.endpoint(e)
+		f = f.endpoint(e)
 	}
 	return f.sum("part")
 }
 
 func nodeDigest(n *model.Node) digest {
-	f := fields{make([]byte, 0, typicalFields)}
-	f.text(n.Name)
-	f.text(n.Zone)
-	f.addrs(n.IPs)
-	f.prefixes(n.PodCIDRs)
-	f.prefixes(n.ServiceCIDRs)
-	f.prefixes(n.LocalPods.CIDRs)
-	f.text(n.LocalPods.Bridge)
-	f.text(n.LocalPods.InterfacePrefix)
-	f.bool(n.NotEligible)
+	var room [typicalFields]byte
+	f := fields(room[:0])
+	f = f.text(n.Name)
+	f = f.text(n.Zone)
+	f = f.addrs(n.IPs)
+	f = f.prefixes(n.PodCIDRs)
+	f = f.prefixes(n.ServiceCIDRs)
+	f = f.prefixes(n.LocalPods.CIDRs)
+	f = f.text(n.LocalPods.Bridge)
+	f = f.text(n.LocalPods.InterfacePrefix)
+	f = f.bool(n.NotEligible)
 	return f.sum("node")
 }
