@@ -20,9 +20,9 @@ import (
 
 const (
 	// chunkSize is how many bytes of a message, before compression, are enough. gRPC keeps a buffer for each
-	// connection of the size of the largest message up to 16 KB: those of a full state are a quarter of that.
-	chunkSize     = 1 << 16
-	compressAbove = 1 << 13
+	// connection, for good, of the size of the largest message: those of a full state are about 2 KB.
+	chunkSize     = 1 << 14
+	compressAbove = 1 << 11
 )
 
 // batches are the encoded differences to the current version of a class: each is encoded once, by the first session
@@ -102,6 +102,7 @@ type chunkWriter struct {
 	update remotev1.Update
 	size   int
 	chunks [][]byte
+	zip    *gzip.Writer // made when it is needed, and used again: it is large
 }
 
 func (w *chunkWriter) service(c *remotev1.ServiceChange) {
@@ -123,7 +124,7 @@ func (w *chunkWriter) grown(by int) {
 func (w *chunkWriter) flush() {
 	b := marshal(&w.update)
 	if len(b) > compressAbove {
-		b = marshal(&remotev1.Update{Compressed: compress(b)})
+		b = marshal(&remotev1.Update{Compressed: w.compress(b)})
 	}
 	if len(b) > 0 {
 		w.chunks = append(w.chunks, b)
@@ -145,11 +146,15 @@ func marshal(m proto.Message) []byte {
 	return b
 }
 
-func compress(b []byte) []byte {
+func (w *chunkWriter) compress(b []byte) []byte {
 	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(b) // to memory: it does not fail
-	_ = w.Close()
+	if w.zip == nil {
+		w.zip = gzip.NewWriter(&out)
+	} else {
+		w.zip.Reset(&out)
+	}
+	_, _ = w.zip.Write(b) // to memory: it does not fail
+	_ = w.zip.Close()
 	return out.Bytes()
 }
 
