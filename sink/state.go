@@ -18,6 +18,7 @@ import (
 // goroutines safe while the tree changes, because the tree copies a node that it shares before it writes to it.
 type state struct {
 	pending map[model.ServiceName]*pendingService
+	last    *pendingService // of pending: the one that the last call was about, as the next one is as a rule
 	node    *model.Node
 
 	tree      *btree.BTreeG[*ServiceEntry]
@@ -43,6 +44,7 @@ type origin struct{ _ byte }
 
 // pendingService is what is to change in one service at the next apply.
 type pendingService struct {
+	name           model.ServiceName
 	service        *model.Service // if serviceChanges: the service, or nil if it goes
 	serviceChanges bool
 	endpoints      []pendingEndpoint // in the order of the calls, later ones win
@@ -95,15 +97,22 @@ func (s *state) DeleteEndpoint(key model.EndpointKey) {
 }
 
 func (s *state) pendingFor(name model.ServiceName) *pendingService {
+	if s.last != nil && s.last.name == name {
+		return s.last
+	}
 	p := s.pending[name]
 	if p == nil {
-		p = &pendingService{}
+		p = &pendingService{name: name}
 		s.pending[name] = p
 	}
+	s.last = p
 	return p
 }
 
 func (p *pendingService) add(e pendingEndpoint) {
+	if p.endpoints == nil {
+		p.endpoints = make([]pendingEndpoint, 0, 4)
+	}
 	p.endpoints = append(p.endpoints, e)
 	if len(p.endpoints) > p.compactAt {
 		p.compact()
@@ -113,10 +122,11 @@ func (p *pendingService) add(e pendingEndpoint) {
 
 // compact sorts the endpoints by key and keeps the last call for each.
 func (p *pendingService) compact() {
-	order := func(a, b pendingEndpoint) int { return compareEndpoints(a.endpoint, b.endpoint) }
-	if !slices.IsSortedFunc(p.endpoints, order) {
-		slices.SortStableFunc(p.endpoints, order)
+	if p.ascends() {
+		return
 	}
+	order := func(a, b pendingEndpoint) int { return compareEndpoints(a.endpoint, b.endpoint) }
+	slices.SortStableFunc(p.endpoints, order)
 	kept := p.endpoints[:0]
 	for i, e := range p.endpoints {
 		if i+1 == len(p.endpoints) || order(e, p.endpoints[i+1]) != 0 {
@@ -124,6 +134,16 @@ func (p *pendingService) compact() {
 		}
 	}
 	p.endpoints = kept
+}
+
+// ascends tells whether the endpoints are sorted, each there once: as they come of a service that is new.
+func (p *pendingService) ascends() bool {
+	for i := 1; i < len(p.endpoints); i++ {
+		if compareEndpoints(p.endpoints[i-1].endpoint, p.endpoints[i].endpoint) >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // compareEndpoints orders endpoints of one service as their keys are ordered.
@@ -150,6 +170,7 @@ func (s *state) apply(ctx context.Context) (changed bool) {
 	if tooMany := len(s.history) - s.tree.Len(); tooMany > 0 {
 		s.history = s.history[tooMany:]
 	}
+	s.last = nil
 	if len(s.pending) > 64 {
 		s.pending = map[model.ServiceName]*pendingService{} // clearing costs as much as the map ever held
 	} else {
@@ -208,6 +229,9 @@ type splice struct {
 // merge returns the endpoints with the changes made to them, both sorted, and whether that made a difference. The list
 // may be in a snapshot, so a new one is made, with as little as possible done for each endpoint that stays.
 func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_ []*model.Endpoint, changed bool) {
+	if len(endpoints) == 0 {
+		return comingOf(changes)
+	}
 	clear(s.splices)
 	splices, size, at := s.splices[:0], len(endpoints), 0
 	for _, c := range changes {
@@ -244,6 +268,19 @@ func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_
 		}
 	}
 	return append(merged, endpoints[at:]...), true
+}
+
+// comingOf returns the endpoints that come, and whether there are any.
+func comingOf(changes []pendingEndpoint) (list []*model.Endpoint, any bool) {
+	for _, c := range changes {
+		if !c.goes {
+			if list == nil {
+				list = make([]*model.Endpoint, 0, len(changes))
+			}
+			list = append(list, c.endpoint)
+		}
+	}
+	return list, list != nil
 }
 
 // snapshot returns what has been applied.
