@@ -11,6 +11,11 @@ import (
 
 // combine brings effective up to date where the shared layer or an own part changed.
 func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[model.ServiceName]bool) {
+	before := v.effective.snapshot
+	if before.NumServices() == 0 {
+		v.begin(touched)
+		old = v.shared.snapshot
+	}
 	for c := range v.shared.snapshot.ChangesSince(old) {
 		if touched[c.Name] || c.New == nil || c.ServiceChanged() {
 			touched[c.Name] = true
@@ -28,13 +33,43 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 	for name := range touched {
 		v.combineService(name)
 	}
-	before := v.effective.sync(ctx)
+	v.effective.sync(ctx)
 	for c := range v.effective.snapshot.ChangesSince(before) {
 		v.note(c)
 	}
 	if !v.node.Equal(v.nodeGiven) {
 		v.pending.Node, v.pending.IPv4, v.pending.IPv6 = true, true, true
 	}
+}
+
+// begin makes effective the shared layer, which most of it is, and touches what is not the same on this node.
+func (v *view) begin(touched map[model.ServiceName]bool) {
+	v.effective = newLayer(v.shared.snapshot)
+	for e := range v.shared.snapshot.Services() {
+		if name := e.Service.Name; v.own[name] != nil || v.service(name) != e.Service || !v.takesAll(e) {
+			touched[name] = true
+		}
+	}
+}
+
+// takesAll tells whether this node has all endpoints of a service.
+func (v *view) takesAll(e *sink.ServiceEntry) bool {
+	var last *model.Endpoint // a port's are next to each other
+	for _, ep := range e.Endpoints {
+		if last == nil || ep.Port != last.Port || ep.Family() != last.Family() {
+			if !v.takes(e.Service, ep) {
+				return false
+			}
+		}
+		last = ep
+	}
+	return true
+}
+
+// takes tells whether this node has an endpoint of a service: with a port that the service has, of an enabled family.
+func (v *view) takes(service *model.Service, e *model.Endpoint) bool {
+	return service != nil && service.Port(e.Port.Port, e.Port.Protocol) != nil &&
+		slices.Contains(v.families, e.Family())
 }
 
 // service returns a service as it is for this node, or nil.
@@ -47,8 +82,7 @@ func (v *view) service(name model.ServiceName) *model.Service {
 }
 
 func (v *view) setEndpoint(service *model.Service, key model.EndpointKey, e *model.Endpoint) {
-	if e == nil || service == nil || service.Port(key.Port.Port, key.Port.Protocol) == nil ||
-		!slices.Contains(v.families, e.Family()) {
+	if e == nil || !v.takes(service, e) {
 		v.effective.full.DeleteEndpoint(key)
 		return
 	}
@@ -57,15 +91,6 @@ func (v *view) setEndpoint(service *model.Service, key model.EndpointKey, e *mod
 
 // combineService works a service out anew.
 func (v *view) combineService(name model.ServiceName) {
-	if v.own[name] == nil && v.effective.snapshot.Service(name) == nil { // most of a first state
-		if service := v.service(name); service != nil {
-			v.effective.full.SetService(service)
-			for _, e := range v.shared.snapshot.Service(name).Endpoints {
-				v.setEndpoint(service, e.Key(), e)
-			}
-		}
-		return
-	}
 	keys := map[model.EndpointKey]*model.Endpoint{}
 	if e := v.effective.snapshot.Service(name); e != nil {
 		for _, ep := range e.Endpoints {
@@ -95,7 +120,8 @@ func (v *view) combineService(name model.ServiceName) {
 	}
 }
 
-// narrow returns a service without the families that are not wanted, or nil if nothing is left of it.
+// narrow returns a service without the families that are not wanted: itself if it has no others, nil if nothing is left
+// of it.
 func narrow(s *model.Service, families []model.Family) *model.Service {
 	if len(families) == 2 || len(s.ClusterIPs) == 0 {
 		return s
@@ -129,6 +155,9 @@ func narrow(s *model.Service, families []model.Family) *model.Service {
 			check.LocalEndpointsIPv6 = 0
 		}
 		out.HealthCheck = &check
+	}
+	if out.Equal(s) {
+		return s
 	}
 	return &out
 }

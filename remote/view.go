@@ -18,9 +18,10 @@ type layer struct {
 	buckets  buckets
 }
 
-func newLayer() *layer {
-	l := &layer{snapshot: &sink.Snapshot{}}
-	l.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+// newLayer makes a layer that begins with a snapshot. Its digests do not.
+func newLayer(begin *sink.Snapshot) *layer {
+	l := &layer{snapshot: begin}
+	l.full = sink.NewFullStateFrom(begin, func(_ context.Context, s *sink.Snapshot) error {
 		l.snapshot = s
 		return nil
 	})
@@ -53,8 +54,8 @@ type view struct {
 func newView(opts localstate.Options) *view {
 	return &view{
 		class: localstate.Class{DrainingEndpoints: opts.DrainingEndpoints}, families: opts.EnabledFamilies(),
-		shared: newLayer(), own: map[model.ServiceName]*localstate.NodePart{},
-		effective: newLayer(), handed: &sink.Snapshot{}, noLocal: noLocal{},
+		shared: newLayer(&sink.Snapshot{}), own: map[model.ServiceName]*localstate.NodePart{},
+		effective: newLayer(&sink.Snapshot{}), handed: &sink.Snapshot{}, noLocal: noLocal{},
 	}
 }
 
@@ -70,7 +71,7 @@ func (v *view) take(ctx context.Context, kind remotev1.Kind, updates []*remotev1
 	}
 	before, touched, node := v.shared, map[model.ServiceName]bool{}, v.node
 	if kind == remotev1.Kind_RESET {
-		v.shared = newLayer()
+		v.shared = newLayer(&sink.Snapshot{})
 	}
 	v.takeOwn(batch, touched)
 	if batch.node != nil {

@@ -78,7 +78,6 @@ func contents(v *view) *sink.Recorder {
 
 // A newer server may say what this client does not know: fields are ignored, ports with unknown values left out.
 func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
-	v := view1(t)
 	newer := encodeService(&model.Service{Name: name("a"),
 		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}})
 	newer.Type = 99
@@ -95,13 +94,22 @@ func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
 	require.NoError(t, err)
 	var update remotev1.Update
 	require.NoError(t, proto.Unmarshal(b, &update))
+	check := func(v *view, endpoints int) {
+		rec := contents(v)
+		svc := rec.Services()[name("a")]
+		assert.Equal(t, model.ServiceTypeUnknown, svc.Type)
+		assert.Len(t, svc.Ports, 1)
+		assert.Len(t, rec.Endpoints(), endpoints)
+		assert.Empty(t, rec.Violations())
+	}
+	v := view1(t)
 	require.NoError(t, v.take(t.Context(), remotev1.Kind_DIFF, []*remotev1.Update{&update}))
-	rec := contents(v)
-	svc := rec.Services()[name("a")]
-	assert.Equal(t, model.ServiceTypeUnknown, svc.Type)
-	assert.Len(t, svc.Ports, 1)
-	assert.Len(t, rec.Endpoints(), 1)
-	assert.Empty(t, rec.Violations())
+	check(v, 1)
+
+	v = newView(stateN1)
+	update.Node, update.Services[0].Whole = &remotev1.Node{Name: "n1"}, true
+	require.NoError(t, v.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{&update}))
+	check(v, 0)
 }
 
 // A newer client may say what this server does not know.

@@ -67,6 +67,17 @@ func NewFullState(callback func(ctx context.Context, s *Snapshot) error) *FullSt
 	return f
 }
 
+// NewFullStateFrom is [NewFullState] with what a snapshot has to begin with. It shares that with the snapshot, so that it
+// costs the same for every size; what is set and deleted later is no concern of the snapshot.
+func NewFullStateFrom(s *Snapshot, callback func(ctx context.Context, s *Snapshot) error) *FullState {
+	f := NewFullState(callback)
+	if services := s.services; services.Len() > 0 {
+		f.tree, f.endpoints = services.Copy(), s.endpoints
+	}
+	f.node, f.appliedNode = s.node, s.node
+	return f
+}
+
 // ForceResync implements [Resyncer]: the next Sync calls back, with a snapshot that asks for a full resync.
 func (f *FullState) ForceResync() { f.resync = resync{true, true, true} }
 

@@ -127,6 +127,41 @@ func TestAConsumerThatFailsOftenMissesNothing(t *testing.T) {
 	require.Greater(t, succeeded, 100)
 }
 
+func TestAFullStateThatBeginsWithASnapshot(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var first, second []*sink.Snapshot
+		n := newNaive()
+		begin := sink.NewFullState(collect(&first))
+		for range r.IntN(30) { // none at all, too
+			randomCall(r, 8, begin, n)
+		}
+		require.NoError(t, begin.Sync(t.Context()))
+		before := contents(t, first[0])
+		n = newNaive()
+		for e := range first[0].Services() {
+			n.SetService(e.Service)
+			for _, ep := range e.Endpoints {
+				n.SetEndpoint(ep)
+			}
+		}
+		f := sink.NewFullStateFrom(first[0], collect(&second))
+		require.NoError(t, f.Sync(t.Context()))
+		require.Equal(t, before, contents(t, second[0]))
+		require.Equal(t, first[0].Node(), second[0].Node())
+		require.Empty(t, changes(t, second[0].ChangesSince(first[0])))
+		for range 1 + r.IntN(30) {
+			randomCall(r, 8, f, n)
+		}
+		f.ForceResync()
+		require.NoError(t, f.Sync(t.Context()))
+		last := second[len(second)-1]
+		require.Equal(t, n.contents(), contents(t, last))
+		require.Equal(t, difference(before, n.contents()), changes(t, last.ChangesSince(first[0])))
+		require.Equal(t, before, contents(t, first[0]), "the snapshot stays as it was")
+	}
+}
+
 func TestEndpointsWithoutAServiceAreHeldBackUntilItIsSet(t *testing.T) {
 	var kept []*sink.Snapshot
 	f := sink.NewFullState(collect(&kept))
