@@ -82,7 +82,7 @@ func (f *fleet) of(name string) fleetState {
 	got := fleetState{tracker.Node(shared.node.ServiceCIDRs), map[model.ServiceName]*model.Service{},
 		map[model.EndpointKey]*model.Endpoint{}}
 	for name2, svc := range shared.services {
-		parts := state.NodeParts(name2)
+		parts := state.NodeParts(name2, func(node string) bool { return node == name })
 		part := parts[name]
 		got.services[name2] = part.Service(svc, got.node)
 		keys := map[model.EndpointKey]bool{}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"unique"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -102,9 +103,9 @@ type nodePlaces struct {
 }
 
 // NodeParts returns what nodes have of their own in a service, by their names, according to the objects as they are
-// known now. s is one of [State.ForClass]. It looks at every endpoint of the service once, however many nodes there
-// are.
-func (s *State) NodeParts(name model.ServiceName) map[string]*NodePart {
+// known now. Nodes of which keep says no are left out. s is one of [State.ForClass]. It looks at every endpoint of the
+// service once, however many nodes there are.
+func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) map[string]*NodePart {
 	svc := s.services[name]
 	if svc == nil || svc.intake == nil {
 		return nil
@@ -126,7 +127,9 @@ func (s *State) NodeParts(name model.ServiceName) map[string]*NodePart {
 			for list := all.list; len(list) > 0; {
 				n := sameAddr(list)
 				for _, node := range all.servingNodes(list[:n]) {
-					part(node).LocalEndpoints[familyIndex(f)]++
+					if keep(node) {
+						part(node).LocalEndpoints[familyIndex(f)]++
+					}
 				}
 				list = list[n:]
 			}
@@ -134,7 +137,7 @@ func (s *State) NodeParts(name model.ServiceName) map[string]*NodePart {
 		for i := range svc.intake.fields.Ports {
 			port := &svc.intake.fields.Ports[i]
 			p := familyPort{State: s, svc: svc, port: port, name: svc.intake.fields.PortName(*port), family: f}
-			p.nodeParts(&all, part)
+			p.nodeParts(&all, keep, part)
 		}
 	}
 	for _, p := range parts {
@@ -144,8 +147,30 @@ func (s *State) NodeParts(name model.ServiceName) map[string]*NodePart {
 	return parts
 }
 
+// ServicesOn returns the names of the services that have endpoints on some nodes, or hints that name one of them, in no
+// order. It looks at every endpoint there is.
+func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
+	known := map[unique.Handle[place]]bool{}
+	on := func(handle unique.Handle[place]) bool {
+		is, ok := known[handle]
+		if !ok {
+			p := handle.Value()
+			is = p.node != "" && nodes(p.node) || slices.ContainsFunc(splitHints(p.nodeHints), nodes)
+			known[handle] = is
+		}
+		return is
+	}
+	var names []model.ServiceName
+	for name, svc := range s.services {
+		if slices.ContainsFunc(svc.slices, func(in *sliceIntake) bool { return slices.ContainsFunc(in.places, on) }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // nodeParts adds what nodes have of their own of one port in one family.
-func (p *familyPort) nodeParts(all *entries, part func(node string) *NodePart) {
+func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part func(node string) *NodePart) {
 	all.forPort(p.name.Port, p.name.Protocol)
 	candidates := all.candidates(nil, all.list)
 	var n counts
@@ -165,15 +190,17 @@ func (p *familyPort) nodeParts(all *entries, part func(node string) *NodePart) {
 			continue
 		}
 		ready := c.flags.has(flagReady)
-		if node := c.place().node; node != "" {
+		if node := c.place().node; node != "" && keep(node) {
 			at := places(node)
 			at.local = append(at.local, i)
 			at.anyReady = at.anyReady || ready
 		}
 		if ready && n.withoutNodeHint == 0 && !shared.headless {
 			for _, node := range slices.Compact(slices.Sorted(slices.Values(splitHints(c.place().nodeHints)))) {
-				at := places(node)
-				at.hinted = append(at.hinted, i)
+				if keep(node) {
+					at := places(node)
+					at.hinted = append(at.hinted, i)
+				}
 			}
 		}
 	}

@@ -56,10 +56,12 @@ func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, re
 	return next
 }
 
-// class is the nodes that have a state in common.
+// class is the nodes that have a state in common. What nodes have of their own it keeps for those of its zone: there
+// may be as many as endpoints in the cluster.
 type class struct {
-	key localstate.Class
-	id  string // of key, the same on all replicas
+	key    localstate.Class
+	id     string                   // of key, the same on all replicas
+	zoneOf func(node string) string // by the Node objects
 
 	// Guarded by the Server's work.
 	cluster  *localstate.State
@@ -72,7 +74,10 @@ type class struct {
 	// Written with the Server's work and mu held.
 	current *version // nil while the first state is worked out
 	own     map[string]*ownParts
-	empty   int // how often one of own was left without parts
+	empty   int                 // how often one of own was left without parts
+	foreign map[string]struct{} // nodes of other zones, of which nothing is kept: see Server.adopt
+
+	foreignLimit int // how many foreign may have before those that are gone are forgotten
 
 	// Guarded by the Server's mu, but for what is in batches.
 	recent   []*version // the older ones that a client may come back from, oldest first
@@ -81,10 +86,11 @@ type class struct {
 	batches  *batches  // of current
 }
 
-func newClass(key localstate.Class) *class {
+func newClass(key localstate.Class, zoneOf func(node string) string) *class {
 	id := sha256.Sum256(fmt.Appendf(nil, "%q", fmt.Sprint(key)))
 	c := &class{
-		key: key, id: hex.EncodeToString(id[:4]), own: map[string]*ownParts{}, owners: map[model.ServiceName][]string{},
+		key: key, id: hex.EncodeToString(id[:4]), zoneOf: zoneOf, own: map[string]*ownParts{},
+		owners: map[model.ServiceName][]string{}, foreign: map[string]struct{}{},
 		sessions: map[*session]struct{}{}, snapshot: &sink.Snapshot{}, idle: time.Now(),
 	}
 	c.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
@@ -115,9 +121,10 @@ func (c *class) catchUp() {
 type classUpdate struct {
 	version *version             // nil: what the nodes have in common is the same
 	own     map[string]*ownParts // of the nodes for which that changed
+	foreign []string             // nodes that have turned out to be so
 }
 
-func (u classUpdate) any() bool { return u.version != nil || len(u.own) > 0 }
+func (u classUpdate) any() bool { return u.version != nil || len(u.own) > 0 || len(u.foreign) > 0 }
 
 // workOut works out what is pending. install is to follow.
 func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (update classUpdate) {
@@ -128,7 +135,7 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 	r := &classReceiver{FullState: c.full, class: c}
 	changes := c.cluster.Flush(r)
 	_ = c.full.Sync(ctx) // it takes the snapshot: it cannot fail
-	update.own = c.updateOwn(names, revision)
+	update.own, update.foreign = c.updateOwn(names, revision)
 
 	before := c.current
 	if before == nil {
@@ -157,6 +164,9 @@ func (c *class) install(update classUpdate) {
 			c.empty++
 		}
 	}
+	for _, node := range update.foreign {
+		c.foreign[node] = struct{}{}
+	}
 	c.forgetNodes()
 	if update.version == nil {
 		return
@@ -167,14 +177,14 @@ func (c *class) install(update classUpdate) {
 	c.current, c.batches = update.version, newBatches()
 }
 
-// concerned are the sessions of the class that have to be sent something: all, or those of the nodes for which what
-// they have of their own changed. all are the Server's sessions, by node.
+// concerned are the sessions of the class that have to look for something to send: all, or those of the nodes for which
+// what they have of their own changed, or has to be worked out. all are the Server's sessions, by node.
 func (c *class) concerned(all map[string]map[*session]struct{}, update classUpdate) iter.Seq[*session] {
 	if update.version != nil {
 		return maps.Keys(c.sessions)
 	}
 	return func(yield func(*session) bool) {
-		for node := range update.own {
+		for _, node := range slices.AppendSeq(update.foreign, maps.Keys(update.own)) {
 			for s := range all[node] {
 				if s.class == c && !yield(s) {
 					return
@@ -185,11 +195,29 @@ func (c *class) concerned(all map[string]map[*session]struct{}, update classUpda
 }
 
 // updateOwn works out again what nodes have of their own in some services. It returns that of the nodes for which it
-// changed.
-func (c *class) updateOwn(names []model.ServiceName, revision uint64) map[string]*ownParts {
+// changed, and nodes that are foreign.
+func (c *class) updateOwn(names []model.ServiceName, revision uint64) (own map[string]*ownParts, foreign []string) {
+	kept := map[string]bool{} // a node's zone may change meanwhile
+	keep := func(node string) bool {
+		keeps, known := kept[node]
+		if !known {
+			_, isForeign := c.foreign[node]
+			keeps = c.own[node] != nil || !isForeign && c.zoneOf(node) == c.key.Zone
+			kept[node] = keeps
+			if !keeps && !isForeign {
+				foreign = append(foreign, node)
+			}
+		}
+		return keeps
+	}
+	return c.ownOf(names, keep, revision), foreign
+}
+
+// ownOf works out what nodes have of their own in some services, those that are kept.
+func (c *class) ownOf(names []model.ServiceName, keep func(node string) bool, revision uint64) map[string]*ownParts {
 	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
 	for _, name := range names {
-		parts := c.cluster.NodeParts(name)
+		parts := c.cluster.NodeParts(name, keep)
 		for _, node := range c.owners[name] {
 			if parts[node] == nil {
 				note(news, node, name, nil)
@@ -231,22 +259,6 @@ func (c *class) forget(before time.Time) {
 	if n > 0 {
 		c.recent = slices.Clone(c.recent[n:])
 	}
-}
-
-// maxEmpty is how many nodes are remembered that have nothing of their own any more.
-const maxEmpty = 1000
-
-// forgetNodes lets go of nodes that have nothing of their own any more, nor a client.
-func (c *class) forgetNodes() {
-	if c.empty <= maxEmpty {
-		return
-	}
-	connected := map[string]bool{}
-	for s := range c.sessions {
-		connected[s.node] = true
-	}
-	maps.DeleteFunc(c.own, func(node string, own *ownParts) bool { return len(own.parts) == 0 && !connected[node] })
-	c.empty = 0
 }
 
 // find returns the version that a client says it has: by its digest or, for a client without one, by its revision,

@@ -14,6 +14,11 @@ import (
 func (s *Server) publish(ctx context.Context) {
 	s.work.Lock()
 	defer s.work.Unlock()
+	s.publishPending(ctx)
+}
+
+// publishPending is publish for callers that hold work.
+func (s *Server) publishPending(ctx context.Context) {
 	now := time.Now()
 	classes, ok := s.classesInUse(now)
 	if !ok {
@@ -124,7 +129,7 @@ func (s *Server) addClass(key localstate.Class) (*class, error) {
 				len(s.classes))
 		}
 	}
-	c := newClass(key)
+	c := newClass(key, s.zoneOf)
 	s.classes[key] = c
 	return c, nil
 }

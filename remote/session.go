@@ -211,6 +211,14 @@ func (s *Server) leave(c *session) {
 	c.leaveClass()
 }
 
+func (c *session) joinClass(class *class) {
+	if class != c.class {
+		c.leaveClass()
+		c.class, c.value = class, nil
+		class.sessions[c] = struct{}{}
+	}
+}
+
 func (c *session) leaveClass() {
 	if c.class != nil {
 		delete(c.class.sessions, c)
@@ -228,15 +236,22 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	if c.tracker.AwaitsNodeCIDR() {
 		return nodeView{}, nil, false, nil
 	}
-	for key := c.tracker.Class(); c.class == nil || c.class.key != key; key = c.tracker.Class() {
-		if class := s.classes[key]; class != nil {
-			c.leaveClass()
-			c.class, c.value = class, nil
-			class.sessions[c] = struct{}{}
+	for {
+		key := c.tracker.Class()
+		class := s.classes[key]
+		if c.class != nil && c.class.key == key {
+			class = c.class
+		}
+		if class != nil && !class.isForeign(c.node) {
+			c.joinClass(class)
 			break
 		}
 		s.mu.Unlock()
-		err := s.makeClass(c.ctx, key)
+		if class == nil {
+			err = s.makeClass(c.ctx, key)
+		} else {
+			s.adopt(c.ctx, class, c.node)
+		}
 		s.mu.Lock()
 		if err != nil {
 			return nodeView{}, nil, false, status.Error(codes.ResourceExhausted, err.Error())
