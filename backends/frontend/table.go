@@ -195,12 +195,13 @@ func (t *Table) accept(f *family) {
 }
 
 // View calls show for each port of a service, family by family, as new, while no Sync changes them: for a backend that
-// is a [sink.Describer]. It may be called from any goroutine, but not from Apply.
+// is a [sink.Describer]. After CleanUp there is nothing to show. It may be called from any goroutine, but not from
+// Apply.
 func (t *Table) View(name model.ServiceName, show func(c *Changes, p *PortChange)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.services[name]
-	if s == nil {
+	if s == nil || !t.active {
 		return
 	}
 	ports := slices.SortedFunc(slices.Values(s.ports),

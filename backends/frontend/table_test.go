@@ -194,12 +194,19 @@ func TestAfterCleanUpEverythingIsNew(t *testing.T) {
 	r := newRig(t)
 	r.set(web().Build())
 	r.sync(t)
+	viewed := func() (n int) {
+		r.View(web().Build().Name, func(*Changes, *PortChange) { n++ })
+		return n
+	}
+	assert.Equal(t, 2, viewed(), "in both families")
 	require.NoError(t, r.CleanUp(t.Context(), func(context.Context) error {
 		r.v4.reset()
 		r.v6.reset()
 		return nil
 	}))
+	assert.Zero(t, viewed())
 	r.sync(t)
+	assert.Equal(t, 2, viewed())
 	assert.True(t, r.v4.full)
 	assert.Len(t, r.v4.ports, 1)
 }

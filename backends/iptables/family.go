@@ -130,12 +130,8 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 // answers on its addresses of both.
 func (f *family) planHealthChecks(c *frontend.Changes) {
 	changes, t := c.HealthChecks(), f.healthChecks
-	entryOf := func(h frontend.HealthCheck) *entry {
-		return &entry{frontend.Key{Port: h.NodePort, Protocol: model.TCP}, model.PortName{Service: h.Service},
-			target{rule: "-j ACCEPT"}}
-	}
 	for _, h := range changes.Removed {
-		e := entryOf(h)
+		e := healthCheckEntry(h)
 		t.remove(e.key, e.owner)
 	}
 	come := changes.Added
@@ -143,10 +139,15 @@ func (f *family) planHealthChecks(c *frontend.Changes) {
 		come = c.AllHealthChecks() // others may have the same port, by mistake
 	}
 	for _, h := range come {
-		if e := entryOf(h); t.top.find(e.key) == nil {
+		if e := healthCheckEntry(h); t.top.find(e.key) == nil {
 			t.set(e)
 		}
 	}
+}
+
+func healthCheckEntry(h frontend.HealthCheck) *entry {
+	return &entry{frontend.Key{Port: h.NodePort, Protocol: model.TCP}, model.PortName{Service: h.Service},
+		target{rule: "-j ACCEPT"}}
 }
 
 // tableIndex is the place of a table in what family.tables returns.

@@ -25,6 +25,9 @@ const minGroup = 8
 
 func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
 
+// jump returns the rule of the leaf that leads to the draw.
+func (g *group) jump() string { return "-j " + g.name() }
+
 func (g *group) slotName(i int) string { return g.name() + "/" + strconv.Itoa(i) }
 
 // rules implements content: the draw.
@@ -48,13 +51,18 @@ type slot struct {
 func (s slot) rules() []string {
 	rules := make([]string, 0, len(s.members))
 	for _, e := range s.members {
-		note := ""
-		if s.number == 0 {
-			note = comment(portComment(e.owner))
-		}
-		rules = append(rules, e.match(s.leaf.first < s.leaf.last)+note+dnat(e.to.endpoints[s.number]))
+		rules = append(rules, s.rule(e))
 	}
 	return rules
+}
+
+// rule returns the rule of one member.
+func (s slot) rule(e *entry) string {
+	note := ""
+	if s.number == 0 {
+		note = comment(portComment(e.owner))
+	}
+	return e.match(s.leaf.first < s.leaf.last) + note + dnat(e.to.endpoints[s.number])
 }
 
 func ownersOf(entries []*entry) iter.Seq[model.PortName] {

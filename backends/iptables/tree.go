@@ -281,22 +281,26 @@ func (n *node) rules() []string {
 		rules = e.rules(rules, n.first < n.last)
 	}
 	for _, g := range n.groups {
-		rules = append(rules, "-j "+g.name())
+		rules = append(rules, g.jump())
 	}
 	for _, c := range n.children {
-		if n.first < n.last {
-			ports := strconv.Itoa(int(c.first))
-			if c.first < c.last {
-				ports += ":" + strconv.Itoa(int(c.last))
-			}
-			rules = append(rules, portMatch(n.tree.protocol, ports)+"-g "+c.name)
-			continue
-		}
-		size := n.anyAddr().BitLen() / 8
-		value := bitsOfAddr(size, n.shift, c.digit)
-		rules = append(rules, "-d "+dp.Masked(value, bitsOfAddr(size, n.shift, 1<<addrBits-1))+" -g "+c.name)
+		rules = append(rules, n.jumpTo(c))
 	}
 	return rules
+}
+
+// jumpTo returns the rule for packets that belong to a child.
+func (n *node) jumpTo(c child) string {
+	if n.first < n.last {
+		ports := strconv.Itoa(int(c.first))
+		if c.first < c.last {
+			ports += ":" + strconv.Itoa(int(c.last))
+		}
+		return portMatch(n.tree.protocol, ports) + "-g " + c.name
+	}
+	size := n.anyAddr().BitLen() / 8
+	value := bitsOfAddr(size, n.shift, c.digit)
+	return "-d " + dp.Masked(value, bitsOfAddr(size, n.shift, 1<<addrBits-1)) + " -g " + c.name
 }
 
 // bitsOfAddr returns an address of which only the bits of one level are set.
