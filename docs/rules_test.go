@@ -116,13 +116,14 @@ func ipvsRules(t *testing.T) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		require.NoError(t, os.WriteFile(path, []byte("1\n"), 0o644))
 	}
-	fake, filter := ipvsdp.NewFake(), nftdp.NewFake()
-	b, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: fake, NFTables: filter, Host: host(),
+	b, err := ipvs.New(t.Context(), ipvs.Options{Dataplane: ipvsdp.NewFake(), NFTables: nftdp.NewFake(), Host: host(),
 		Families: []model.Family{model.IPv4}, NodePortAddresses: nodeaddr.Choice{Primary: true},
 		Sysctls: sysctl.Root(root)})
 	require.NoError(t, err)
 	apply(t, b)
-	return fake.Dump() + filter.Dump(nftdp.TableKey{Family: model.IPv4, Name: ipvs.DefaultTableName})
+	text, err := b.DescribeService(t.Context(), model.ServiceName{Namespace: "shop", Name: "web"})
+	require.NoError(t, err)
+	return text
 }
 
 func hnsRules(t *testing.T) string {

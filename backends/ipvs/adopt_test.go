@@ -32,7 +32,7 @@ func TestVirtualServersOfOthersAreLeftAlone(t *testing.T) {
 	b := k.start(t)
 	put(t, b, web()...)
 	require.NoError(t, b.CleanUp(t.Context()))
-	require.Equal(t, "server 172.16.0.1:80/TCP wrr (not ours)\n  to 10.244.1.5:8080 weight 1\n", k.ipvs.Dump())
+	require.Equal(t, "-A -t 172.16.0.1:80 -s wrr\n-a -t 172.16.0.1:80 -r 10.244.1.5:8080 -m -w 1\n", k.ipvs.Dump())
 }
 
 func TestVirtualServersOfUpstreamAreTakenOverWithTheirConnections(t *testing.T) {
@@ -42,10 +42,10 @@ func TestVirtualServersOfUpstreamAreTakenOverWithTheirConnections(t *testing.T) 
 	addServer(t, k, dp.Server{ServerKey: tcp, Scheduler: "rr"}, pod1, gone)
 	b := k.start(t)
 	put(t, b, web()...)
-	require.Contains(t, k.ipvs.Dump(), `server 10.96.0.10:80/TCP rr
-  to 10.244.1.5:8080 weight 1
-  to 10.244.2.5:8080 weight 1
-  to 10.244.3.5:8080 weight 0
+	require.Contains(t, k.ipvs.Dump(), `-A -t 10.96.0.10:80 -s rr -b flag-3
+-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1
+-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
+-a -t 10.96.0.10:80 -r 10.244.3.5:8080 -m -w 0
 `)
 	require.NotContains(t, k.ipvs.TakeCalls().Writes, "add destination 10.244.1.5:8080 to 10.96.0.10:80/TCP")
 }
@@ -71,8 +71,10 @@ func TestAServiceAtAnExcludedVirtualServerIsNotServedThereAndNamed(t *testing.T)
 	require.Len(t, sink.PortErrors(err), 1)
 	failed4, failed6 := sink.FailedFamilies(err)
 	require.False(t, failed4 || failed6)
-	require.Contains(t, k.ipvs.Dump(), "server 203.0.113.1:80/TCP rr (not ours)\n  to 10.244.1.5:8080 weight 1\n")
-	require.Contains(t, k.ipvs.Dump(), "server 10.96.0.10:80/TCP rr\n  to 10.244.2.5:8080 weight 1\n")
+	require.Contains(t, k.ipvs.Dump(), "-A -t 203.0.113.1:80 -s rr\n"+
+		"-a -t 203.0.113.1:80 -r 10.244.1.5:8080 -m -w 1\n")
+	require.Contains(t, k.ipvs.Dump(), "-A -t 10.96.0.10:80 -s rr -b flag-3\n"+
+		"-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1\n")
 }
 
 func TestWhatOthersChangedInIPVSIsRepairedAtAResync(t *testing.T) {
@@ -157,8 +159,8 @@ func TestAKernelWithoutSourceHashingServesWithoutAffinityByMark(t *testing.T) {
 	service := fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.1").Port("http", 80).
 		ExternalLocal().DetectsLocalPods().Affinity(time.Hour).Build()
 	put(t, b, backendtest.Node(), service, fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
-	require.Regexp(t, `(?m)^server IPv4 mark 0x[0-9a-f]+ rr$`, k.ipvs.Dump())
-	require.Contains(t, k.ipvs.Dump(), "server 198.51.100.1:80/TCP rr persistent 1h0m0s\n")
+	require.Regexp(t, `(?m)^-A -f \d+ -s rr -b flag-3$`, k.ipvs.Dump())
+	require.Contains(t, k.ipvs.Dump(), "-A -t 198.51.100.1:80 -s rr -p 3600 -b flag-3\n")
 }
 
 func TestAnExternalIPThatIsTheNodesOwnIsNotPutOnTheDummyInterface(t *testing.T) {
@@ -167,7 +169,7 @@ func TestAnExternalIPThatIsTheNodesOwnIsNotPutOnTheDummyInterface(t *testing.T) 
 	put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("192.0.2.10").Port("http", 80).Build(),
 		fm.Endpoint("default/web:http/TCP", pod1.String()).Build())
 	require.NotContains(t, k.ipvs.Dump(), "address 192.0.2.10")
-	require.Contains(t, k.ipvs.Dump(), "server 192.0.2.10:80/TCP")
+	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.10:80")
 	require.NotContains(t, k.table(model.IPv4), "192.0.2.10 }", "its other ports are the node's")
 }
 
@@ -214,7 +216,7 @@ func TestMaglevHashesThePort(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t, func(o *Options) { o.Scheduler = "mh" })
 	put(t, b, web()...)
-	require.Contains(t, k.ipvs.Dump(), "server 10.96.0.10:80/TCP mh flags 0x10\n")
+	require.Contains(t, k.ipvs.Dump(), "-A -t 10.96.0.10:80 -s mh -b mh-port,flag-3\n")
 }
 
 func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
@@ -232,8 +234,8 @@ func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
 	require.NoError(t, CleanUpUpstream(t.Context(), withLinks{k.ipvs, upstream},
 		[]netip.Prefix{netip.MustParsePrefix("10.96.7.0/24")}, []netip.Addr{netip.MustParseAddr("192.0.2.10")}))
 	dump := k.ipvs.Dump()
-	for _, stays := range []string{"10.96.0.10:80/TCP rr\n", "192.0.2.10:80/TCP", "172.16.0.1:80/TCP",
-		"10.96.7.7:80/TCP"} {
+	for _, stays := range []string{"-t 10.96.0.10:80 -s rr -b flag-3\n", "-t 192.0.2.10:80", "-t 172.16.0.1:80",
+		"-t 10.96.7.7:80"} {
 		require.Contains(t, dump, stays)
 	}
 	require.NotContains(t, dump, "10.96.0.99")
@@ -265,7 +267,8 @@ func TestANodePortOfAServiceThatHasGoneDoesNotGuardTheNodesOwnAddress(t *testing
 	}
 	b := k.start(t)
 	put(t, b, web()...)
-	require.Contains(t, k.ipvs.Dump(), "server 192.0.2.10:30080/TCP rr\n  to 10.244.1.5:8080 weight 0\n")
+	require.Contains(t, k.ipvs.Dump(), "-A -t 192.0.2.10:30080 -s rr -b flag-3\n"+
+		"-a -t 192.0.2.10:30080 -r 10.244.1.5:8080 -m -w 0\n")
 	require.NotContains(t, k.table(model.IPv4), "192.0.2.10 }")
 	require.NotContains(t, k.table(model.IPv4), "192.0.2.10,")
 }
@@ -328,10 +331,10 @@ func TestAChangeOfWhatSomebodyElseFlushedIsRepairedByTheNextSync(t *testing.T) {
 	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", pod3.String()).Build())
 	require.ErrorIs(t, b.Sync(t.Context()), syscall.ESRCH)
 	put(t, b)
-	require.Contains(t, k.ipvs.Dump(), `server 10.96.0.10:80/TCP rr
-  to 10.244.1.5:8080 weight 1
-  to 10.244.2.5:8080 weight 1
-  to 10.244.3.5:8080 weight 1
+	require.Contains(t, k.ipvs.Dump(), `-A -t 10.96.0.10:80 -s rr -b flag-3
+-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1
+-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
+-a -t 10.96.0.10:80 -r 10.244.3.5:8080 -m -w 1
 `)
 }
 
@@ -344,7 +347,7 @@ func TestAServiceThatGoesIsNoLongerNamedForTheVirtualServerOfSomebodyElse(t *tes
 	require.Len(t, sink.PortErrors(b.Sync(t.Context())), 1, "for as long as it is so")
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	put(t, b)
-	require.Equal(t, "server 10.96.0.10:80/TCP rr (not ours)\n  to 10.244.1.5:8080 weight 1\n", k.ipvs.Dump())
+	require.Equal(t, "-A -t 10.96.0.10:80 -s rr\n-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1\n", k.ipvs.Dump())
 }
 
 func TestARestartAdoptsPersistence(t *testing.T) {
@@ -354,7 +357,7 @@ func TestARestartAdoptsPersistence(t *testing.T) {
 	}
 	ep := fm.Endpoint("default/web:http/TCP", pod1.String()).Build()
 	put(t, k.start(t), service(time.Hour), ep)
-	require.Contains(t, k.ipvs.Dump(), "persistent 1h0m0s")
+	require.Contains(t, k.ipvs.Dump(), "-s rr -p 3600 -b flag-3")
 
 	b := k.start(t)
 	put(t, b, service(time.Hour), ep)
@@ -362,5 +365,5 @@ func TestARestartAdoptsPersistence(t *testing.T) {
 	// Another timeout keeps the connections, and who is where.
 	put(t, b, service(90*time.Minute))
 	require.Equal(t, []string{"update server 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
-	require.Contains(t, k.ipvs.Dump(), "persistent 1h30m0s")
+	require.Contains(t, k.ipvs.Dump(), "-s rr -p 5400 -b flag-3")
 }

@@ -50,7 +50,7 @@ func Example() {
 	fmt.Print(kernel.Dump())
 	// Output:
 	// address 10.96.0.10
-	// server 10.96.0.10:80/TCP rr
-	//   to 10.244.1.5:8080 weight 1
-	//   to 10.244.2.5:8080 weight 1
+	// -A -t 10.96.0.10:80 -s rr -b flag-3
+	// -a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1
+	// -a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
 }

@@ -44,17 +44,17 @@ func TestAnEndpointThatGoesKeepsItsTCPConnectionsAndNoOthers(t *testing.T) {
 	put(t, b, web()...)
 	deletePod1(t, b)
 	require.Equal(t, `address 10.96.0.10
-server 10.96.0.10:80/TCP rr
-  to 10.244.1.5:8080 weight 0
-  to 10.244.2.5:8080 weight 1
-server 10.96.0.10:80/UDP rr
-  to 10.244.2.5:8080 weight 1
+-A -t 10.96.0.10:80 -s rr -b flag-3
+-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 0
+-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
+-A -u 10.96.0.10:80 -s rr -b flag-3
+-a -u 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
 `, k.ipvs.Dump())
 
 	tcp := key("10.96.0.10:80", model.TCP)
 	k.ipvs.SetConnections(tcp, pod1, 0, 1)
 	b.drain(t, model.IPv4, time.Now())
-	require.Contains(t, k.ipvs.Dump(), "to 10.244.1.5:8080 weight 0", "it still has a connection that closes")
+	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0", "it still has a connection that closes")
 	k.ipvs.SetConnections(tcp, pod1, 0, 0)
 	b.drain(t, model.IPv4, time.Now())
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
@@ -71,7 +71,7 @@ func TestDrainingEndsWhenItsTimeIsOver(t *testing.T) {
 	deletePod1(t, b)
 	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 3, 0)
 	b.drain(t, model.IPv4, time.Now().Add(DefaultDrainTimeout-time.Minute))
-	require.Contains(t, k.ipvs.Dump(), "to 10.244.1.5:8080 weight 0")
+	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
 	b.drain(t, model.IPv4, time.Now().Add(DefaultDrainTimeout+time.Minute))
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 }
@@ -96,12 +96,12 @@ func TestADrainingEndpointThatServesKeepsAllItsConnectionsForAsLongAsItTakes(t *
 		fm.Endpoint("default/web:http/TCP", pod1.String()).Sets(0).Build())
 	b.drain(t, model.IPv4, time.Now().Add(time.Hour))
 	require.Equal(t, `address 10.96.0.10
-server 10.96.0.10:80/TCP rr
-  to 10.244.1.5:8080 weight 0
-  to 10.244.2.5:8080 weight 1
-server 10.96.0.10:80/UDP rr
-  to 10.244.1.5:8080 weight 0
-  to 10.244.2.5:8080 weight 1
+-A -t 10.96.0.10:80 -s rr -b flag-3
+-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 0
+-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
+-A -u 10.96.0.10:80 -s rr -b flag-3
+-a -u 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 0
+-a -u 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1
 `, k.ipvs.Dump())
 	deletePod1(t, b)
 	b.drain(t, model.IPv4, time.Now())
@@ -120,7 +120,7 @@ func TestARestartGoesOnDraining(t *testing.T) {
 	put(t, b, now[0], now[2], now[4])
 	require.Empty(t, k.ipvs.TakeCalls().Writes)
 	b.drain(t, model.IPv4, time.Now())
-	require.Contains(t, k.ipvs.Dump(), "to 10.244.1.5:8080 weight 0")
+	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
 	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 0, 0)
 	b.drain(t, model.IPv4, time.Now())
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
@@ -135,9 +135,9 @@ func TestAServiceThatGoesKeepsItsEstablishedConnectionsAndRefusesNewOnes(t *test
 	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
 	require.NoError(t, b.Sync(t.Context()))
 	require.Equal(t, `address 10.96.0.10
-server 10.96.0.10:80/TCP rr
-  to 10.244.1.5:8080 weight 0
-  to 10.244.2.5:8080 weight 0
+-A -t 10.96.0.10:80 -s rr -b flag-3
+-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 0
+-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 0
 `, k.ipvs.Dump())
 	require.NotContains(t, k.table(model.IPv4), "10.96.0.10 . tcp . 80")
 	require.Contains(t, k.table(model.IPv4), "elements = { 10.96.0.10 }", "the address is still guarded")

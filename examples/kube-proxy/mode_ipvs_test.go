@@ -25,7 +25,7 @@ func TestModeIPVSServesAndSetsParameters(t *testing.T) {
 	require.Eventually(t, func() bool { return r.ipvs.HasLink() }, 10*time.Second, time.Millisecond)
 	require.NoError(t, stop())
 	assert.Contains(t, r.machine.ipvs.(*ipvsdataplane.Fake).Dump(),
-		"server 10.96.0.10:80/TCP wrr\n  to 10.244.1.5:8080 weight 1\n")
+		"-A -t 10.96.0.10:80 -s wrr -b flag-3\n-a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1\n")
 	assert.Equal(t, ipvsdataplane.Timeouts{UDP: time.Minute}, r.ipvs.Timeouts())
 	assert.Equal(t, "1", r.file(t, "proc/sys/net/ipv4/vs/conntrack"))
 	assert.Equal(t, "2", r.file(t, "proc/sys/net/ipv4/conf/all/arp_announce"))

@@ -187,17 +187,17 @@ func (f *Fake) Dump() string {
 	defer f.mu.Unlock()
 	var endpoints, balancers []string
 	for _, e := range f.endpoints {
-		endpoints = append(endpoints, e.text())
-	}
-	address := func(id string) string {
-		if e := f.endpoints[id]; e != nil {
-			return joinAddrs(e.IPs)
-		}
-		return "(gone)"
+		endpoints = append(endpoints, e.Text())
 	}
 	list := slices.SortedFunc(maps.Values(f.balancers), func(a, b *LoadBalancer) int { return a.Key.Compare(b.Key) })
+	lookUp := func(id string) *Endpoint {
+		if e := f.endpoints[id]; e != nil {
+			return &e.Endpoint
+		}
+		return nil
+	}
 	for _, lb := range list {
-		balancers = append(balancers, lb.text(address))
+		balancers = append(balancers, lb.Text(lookUp))
 	}
 	slices.Sort(endpoints)
 	return strings.Join(endpoints, "") + strings.Join(balancers, "")

@@ -94,8 +94,9 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// text returns a load balancer on one line, with the addresses of its endpoints.
-func (lb *LoadBalancer) text(address func(id string) string) string {
+// Text returns a load balancer on one line. lookUp returns an endpoint by its ID; one that it does not know, nil, is
+// printed by its ID.
+func (lb *LoadBalancer) Text(lookUp func(id string) *Endpoint) string {
 	var parts []string
 	flag := func(set bool, name string) {
 		if set {
@@ -112,7 +113,11 @@ func (lb *LoadBalancer) text(address func(id string) string) string {
 	flag(lb.SourceVIP.IsValid(), "source "+lb.SourceVIP.String())
 	var endpoints []string
 	for _, id := range lb.Endpoints {
-		endpoints = append(endpoints, address(id))
+		if e := lookUp(id); e != nil {
+			endpoints = append(endpoints, joinAddrs(e.IPs))
+		} else {
+			endpoints = append(endpoints, "endpoint "+id)
+		}
 	}
 	slices.Sort(endpoints)
 	line := fmt.Sprintf("load balancer %v -> %d of %s", lb.Key, lb.TargetPort, strings.Join(endpoints, ", "))
@@ -122,8 +127,8 @@ func (lb *LoadBalancer) text(address func(id string) string) string {
 	return line + "\n"
 }
 
-// text returns an endpoint on one line.
-func (e *Endpoint) text() string {
+// Text returns an endpoint on one line.
+func (e *Endpoint) Text() string {
 	kind := "local"
 	if e.Remote {
 		kind = "remote"

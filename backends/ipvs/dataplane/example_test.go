@@ -31,7 +31,7 @@ func Example() {
 	fmt.Print(dataplane.Text(server, list))
 	fmt.Println(errors.Is(kernel.AddServer(ctx, server), syscall.EEXIST))
 	// Output:
-	// server 10.96.0.10:80/TCP rr
-	//   to 10.244.1.5:8080 weight 1
+	// -A -t 10.96.0.10:80 -s rr -b flag-3
+	// -a -t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1
 	// true
 }

@@ -106,24 +106,50 @@ type Destination struct {
 	Active, Inactive int
 }
 
-// Text returns a virtual server and its real servers as text, a line for each.
+// Text returns a virtual server and its real servers as "ipvsadm -Sn" prints them, a line for each.
 func Text(s Server, list []Destination) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "server %v %s", s.ServerKey, s.Scheduler)
+	fmt.Fprintf(&b, "-A %s -s %s", s.option(), s.Scheduler)
 	if s.Flags&Persistent != 0 {
-		fmt.Fprintf(&b, " persistent %v", s.Persistence)
+		fmt.Fprintf(&b, " -p %d", s.Persistence/time.Second)
 	}
-	if other := s.Flags &^ (Persistent | Owned); other != 0 {
-		fmt.Fprintf(&b, " flags %#x", uint32(other))
-	}
-	if s.Flags&Owned == 0 {
-		b.WriteString(" (not ours)")
+	if flags := s.schedulerFlags(); len(flags) > 0 {
+		fmt.Fprintf(&b, " -b %s", strings.Join(flags, ","))
 	}
 	b.WriteString("\n")
 	for _, d := range list {
-		fmt.Fprintf(&b, "  to %v weight %d\n", d.Target, d.Weight)
+		fmt.Fprintf(&b, "-a %s -r %v -m -w %d\n", s.option(), d.Target, d.Weight)
 	}
 	return b.String()
+}
+
+// option is how a virtual server is named on the command line of ipvsadm.
+func (k ServerKey) option() string {
+	switch {
+	case k.Mark != 0 && k.Family == model.IPv6:
+		return fmt.Sprintf("-f %d -6", k.Mark)
+	case k.Mark != 0:
+		return fmt.Sprintf("-f %d", k.Mark)
+	}
+	option := map[model.Protocol]string{model.TCP: "-t", model.UDP: "-u", model.SCTP: "--sctp-service"}[k.Protocol]
+	return fmt.Sprintf("%s %v", option, netip.AddrPortFrom(k.Addr, k.Port))
+}
+
+// schedulerFlags returns the names of the scheduler's flags. What the first two mean depends on the scheduler.
+func (s *Server) schedulerFlags() (names []string) {
+	first, second := "flag-1", "flag-2"
+	if s.Scheduler == "sh" || s.Scheduler == "mh" {
+		first, second = s.Scheduler+"-fallback", s.Scheduler+"-port"
+	}
+	for _, f := range []struct {
+		flag Flags
+		name string
+	}{{SourceHashFallback, first}, {MaglevPort, second}, {Owned, "flag-3"}} {
+		if s.Flags&f.flag != 0 {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // Timeouts of connections.

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,6 +46,39 @@ func newKernel(t *testing.T) (*Kernel, *testns.Namespace) {
 func TestTheKernelIsLikeTheFake(t *testing.T) {
 	k, _ := newKernel(t)
 	testInterface(t, k)
+}
+
+// Text is what the program prints: whoever reads one can read the other.
+func TestTextIsWhatIpvsadmPrints(t *testing.T) {
+	k, ns := newKernel(t)
+	ipvsadm := need.Program(t, "ipvsadm")
+	ownUDP := serverAt("10.96.0.2:53", model.UDP)
+	ownUDP.Flags, ownUDP.Persistence = Owned|Persistent, 3*time.Hour
+	sctp6 := serverAt("[fd00:96::1]:80", model.SCTP)
+	sctp6.Scheduler, sctp6.Flags = "mh", Owned|MaglevPort
+	foreign := serverAt("10.96.0.3:80", model.TCP)
+	foreign.Flags, foreign.Scheduler = 0, "wrr"
+	want := ""
+	for _, s := range []Server{serverAt("10.96.0.1:80", model.TCP), ownUDP, sctp6, foreign,
+		byMark(model.IPv4, 0x42ba40c9), byMark(model.IPv6, 0x12)} {
+		list := []Destination{{Target: netip.MustParseAddrPort("10.244.0.1:8080"), Weight: 1},
+			{Target: netip.MustParseAddrPort("10.244.0.2:8080")}}
+		if s.Family == model.IPv6 {
+			list = []Destination{{Target: netip.MustParseAddrPort("[fd00:244::1]:8080"), Weight: 1}}
+		}
+		require.NoError(t, k.AddServer(t.Context(), s))
+		for _, d := range list {
+			require.NoError(t, k.AddDestination(t.Context(), s.ServerKey, d))
+		}
+		want += Text(s, list)
+	}
+	var printed []byte
+	ns.Do(func() (err error) {
+		printed, err = exec.CommandContext(t.Context(), ipvsadm, "-Sn").Output()
+		return err
+	})
+	lines := func(text string) []string { return slices.Sorted(strings.Lines(text)) }
+	require.Equal(t, lines(want), lines(string(printed)))
 }
 
 // A reply to one request must not be taken for that to another.

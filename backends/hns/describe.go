@@ -1,0 +1,67 @@
+package hns
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+var _ sink.Describer = (*Backend)(nil)
+
+// DescribeService implements [sink.Describer]. For each family it returns the HNS endpoints that a service uses and its
+// load balancers, as HNS was last known to have them. It waits for a Sync that is under way.
+func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	texts := map[model.Family]*description{}
+	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
+		d := texts[c.Family()]
+		if d == nil {
+			d = &description{endpoints: map[string]bool{}, balancers: map[string]bool{}}
+			texts[c.Family()] = d
+		}
+		d.add(b.families[c.Family()], pc.After.Name)
+	})
+	var text strings.Builder
+	for _, f := range b.order {
+		d := texts[f]
+		if d == nil || len(d.balancers) == 0 {
+			continue
+		}
+		fmt.Fprintf(&text, "# %v\n", f)
+		for _, lines := range []map[string]bool{d.endpoints, d.balancers} {
+			for _, line := range slices.Sorted(maps.Keys(lines)) {
+				text.WriteString(line)
+			}
+		}
+	}
+	return text.String(), nil
+}
+
+// description is the lines about a service in one family.
+type description struct{ endpoints, balancers map[string]bool }
+
+// add adds what HNS has of a service port.
+func (d *description) add(f *family, name model.PortName) {
+	lookUp := func(id string) *dp.Endpoint {
+		e := f.endpoints.byID[id]
+		if e != nil { // the node's own endpoint is in another network
+			d.endpoints[e.Text()] = true
+		}
+		return e
+	}
+	for _, key := range f.ports[name] {
+		b := f.balancers[key]
+		if b == nil || b.have == nil {
+			continue
+		}
+		if owner, _ := b.want(); owner == name {
+			d.balancers[b.have.Text(lookUp)] = true
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+var _ sink.Describer = (*Backend)(nil)
+
+// DescribeService implements [sink.Describer]. For each family it returns the virtual servers of a service with their
+// real servers, as "ipvsadm -Sn" prints them, and what the packet filter has of it, as commands for nft: its elements,
+// and the chains that they point at, which it may share with others. The virtual servers are as the kernel was last
+// known to have them; real servers of weight 0 take no new connections. It waits for a Sync that is under way.
+func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	var list []*description
+	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
+		f := b.families[c.Family()]
+		if n := len(list); n == 0 || list[n-1].family != f {
+			list = append(list, &description{family: f, elements: map[element]string{}, chains: map[string]chain{}})
+		}
+		list[len(list)-1].add(pc)
+	})
+	var text strings.Builder
+	for _, d := range list {
+		d.write(&text)
+	}
+	return text.String(), nil
+}
+
+// description is what the kernel has of a service in one family. Everything in it is copied: it is used when the family
+// may change again.
+type description struct {
+	family   *family
+	servers  []serverText
+	elements map[element]string
+	chains   map[string]chain
+}
+
+// serverText is a virtual server as text.
+type serverText struct {
+	key  dp.ServerKey
+	text string
+}
+
+// add adds a service port.
+func (d *description) add(c *frontend.PortChange) {
+	f := d.family
+	p := f.ports[c.After.Name]
+	if p == nil {
+		return
+	}
+	for s := range p.servers {
+		if !s.exists || f.owner[s] != p {
+			continue
+		}
+		d.servers = append(d.servers, serverText{s.key, s.text()})
+		if s.key.Mark == 0 {
+			d.addElement(element{boundSet, addrKey(s.key.Addr)})
+			d.addElement(element{boundSources, addrKey(s.key.Addr) + addrKey(s.key.Addr)})
+		}
+	}
+	for e := range p.elements {
+		if f.elementOwner[e] == p {
+			d.addElement(e)
+		}
+	}
+	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
+		for _, ep := range c.Endpoints(set) {
+			d.addElement(hairpin(ep.Target.Addr()))
+		}
+	}
+}
+
+// addElement adds an element, if the filter is to have it, and the chains that it points at.
+func (d *description) addElement(e element) {
+	value, wanted := d.family.filter.want[e]
+	if !wanted {
+		return
+	}
+	d.elements[e] = value
+	if value != "" {
+		d.addChain(value)
+	}
+}
+
+func (d *description) addChain(name string) {
+	c, wanted := d.family.filter.chains[name]
+	if _, added := d.chains[name]; added || !wanted {
+		return
+	}
+	d.chains[name] = c
+	for i := range c.rules {
+		for _, s := range c.rules[i].Statements {
+			switch s := s.(type) {
+			case nft.Goto:
+				d.addChain(s.Chain)
+			case nft.Jump:
+				d.addChain(s.Chain)
+			}
+		}
+	}
+}
+
+// write writes the virtual servers, and then the commands for nft.
+func (d *description) write(b *strings.Builder) {
+	if len(d.servers)+len(d.elements) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "# %v\n", d.family.key)
+	slices.SortFunc(d.servers, func(x, y serverText) int { return x.key.Compare(y.key) })
+	for _, s := range d.servers {
+		if s.key.Mark != 0 { // which chains have in hexadecimal, and ipvsadm has not
+			fmt.Fprintf(b, "# mark 0x%08x\n", s.key.Mark)
+		}
+		b.WriteString(s.text)
+	}
+	tx := nft.NewTransaction(d.family.filter.key)
+	names := slices.Sorted(maps.Keys(d.chains))
+	for _, name := range names {
+		c := d.chains[name]
+		tx.AddChain(&c.Chain)
+	}
+	for _, name := range names {
+		c := d.chains[name]
+		for i := range c.rules {
+			tx.AddRule(name, &c.rules[i])
+		}
+	}
+	elements := slices.SortedFunc(maps.Keys(d.elements), func(x, y element) int { return compareText(x.key, y.key) })
+	for i := range d.family.filter.sets {
+		set := &d.family.filter.sets[i]
+		for _, e := range elements {
+			if e.set == set.Name {
+				tx.AddElements(set, nft.Element{Key: e.key, Value: d.elements[e]})
+			}
+		}
+	}
+	b.WriteString(tx.Text())
+}
+
+// text returns the virtual server with its real servers, as the kernel was last known to have them.
+func (s *server) text() string {
+	var list []dp.Destination
+	for _, target := range slices.SortedFunc(maps.Keys(s.destinations), model.CompareTargets) {
+		if x := s.destinations[target]; x.weight != absent {
+			list = append(list, dp.Destination{Target: target, Weight: x.weight})
+		}
+	}
+	return dp.Text(s.actual, list)
+}
