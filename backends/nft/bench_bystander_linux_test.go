@@ -16,8 +16,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// bareRules have the kernel track connections, and ask nobody about them.
+// bareRules have the kernel track connections, and ask nobody about them. Chains for NAT alone do not make it track:
+// there has to be a rule that can use what it tracks, though no packet meets it.
 const bareRules = `table ip bare {
+	chain unused { ct state new accept; }
 	chain prerouting { type nat hook prerouting priority dstnat; }
 	chain output { type nat hook output priority -100; }
 	chain postrouting { type nat hook postrouting priority srcnat; }
