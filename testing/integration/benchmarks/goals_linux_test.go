@@ -33,6 +33,9 @@ func ratio(value func(*result) float64) func(theirs, own means) float64 {
 }
 
 func (c comparison) goals() []goal {
+	if c.brief {
+		return nil
+	}
 	changeCPU := func(r *result) float64 { return ms(r.changeCPU) }
 	// Ticks of 10 ms do not tell nothing from little: what has been counted before may make the next one full.
 	idle := goal{"processor time at rest, % of a processor", func(_, own means) float64 {
