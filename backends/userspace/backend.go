@@ -45,6 +45,7 @@ var (
 	_ sink.NodeSetter      = (*Backend)(nil)
 	_ sink.Resyncer        = (*Backend)(nil)
 	_ sink.FailureResyncer = (*Backend)(nil)
+	_ sink.Describer       = (*Backend)(nil)
 )
 
 // New returns a backend. Nothing is served before the first Sync. In the background, until Close, it follows the host's

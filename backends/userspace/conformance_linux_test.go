@@ -197,7 +197,7 @@ func TestConformanceKeepingTheSource(t *testing.T) {
 	conformance.Test(t, factory(true))
 }
 
-func needWayBack(t *testing.T) {
+func needWayBack(t testing.TB) {
 	need.Program(t, "nft")
 	need.Program(t, "ip")
 }

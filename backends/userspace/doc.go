@@ -44,8 +44,12 @@
 //     on one bridge.
 //   - The node delivers it to this process. examples/userspace/keep-source, a script to be run in the network namespace,
 //     sees to that: nftables puts a mark on the connections of transparent sockets and on the answers to them, and an
-//     "ip rule" for the mark looks them up in a routing table whose one route says "local default dev lo". Connections
-//     that clients make to endpoints themselves are not touched. The backend itself changes neither nftables nor rules.
+//     "ip rule" for the mark looks them up in a routing table whose one route says "local default dev lo". The backend
+//     itself changes neither nftables nor rules.
+//
+// What clients send to endpoints themselves is not touched, unless a client does so from the very port that the backend
+// has taken in its name for a connection to that endpoint, while it lasts. The kernel takes these ports from the node's
+// ephemeral ones.
 //
 // New fails where the process may not open transparent sockets, which takes Linux and CAP_NET_ADMIN. Without the second
 // part connections to endpoints time out.

@@ -69,6 +69,12 @@ func serve(t testing.TB, handle func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	acceptAll(t, l, handle)
+	return l.Addr().String()
+}
+
+// acceptAll hands each connection to a listener to handle, until the test ends.
+func acceptAll(t testing.TB, l net.Listener, handle func(*net.TCPConn)) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -86,7 +92,6 @@ func serve(t testing.TB, handle func(*net.TCPConn)) string {
 		_ = l.Close()
 		<-ended
 	})
-	return l.Addr().String()
 }
 
 // named serves connections with a name, and then ends them.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -20,6 +21,8 @@ type port struct {
 	sets     [3][]netip.AddrPort
 	members  map[netip.AddrPort]*[3]int
 	contacts map[netip.Addr]contact
+
+	connections atomic.Int64 // TCP connections at present
 
 	keys  map[frontend.Key]frontend.Frontend // what it is reached by; the family's, not for connections
 	round uint64                             // of the last full description

@@ -94,6 +94,8 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 		}
 		stop := context.AfterFunc(b.ctx, func() { reset(server) })
 		defer stop()
+		t.port.connections.Add(1)
+		defer t.port.connections.Add(-1)
 		relay(client, server)
 		return
 	}

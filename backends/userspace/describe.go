@@ -1,0 +1,89 @@
+package userspace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// DescribeService implements [sink.Describer]: it returns where the ports of a service are served, their endpoints, and
+// the connections and flows that there are. It waits for a Sync that is under way.
+func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	var text strings.Builder
+	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f := b.families[c.Family()]
+		if p := f.ports[pc.After.Name]; p != nil {
+			fmt.Fprintf(&text, "%v, %v\n", pc.After.Name, f.family)
+			f.describe(&text, p)
+		}
+	})
+	return text.String(), nil
+}
+
+// describe writes what is known of a port.
+func (f *family) describe(text *strings.Builder, p *port) {
+	line := func(format string, args ...any) { fmt.Fprintf(text, "    "+format+"\n", args...) }
+	var udp []*udpListener
+	for _, k := range slices.SortedFunc(maps.Keys(p.keys), frontend.Key.Compare) {
+		addresses := []netip.Addr{k.Addr}
+		if k.IsNodePort() {
+			addresses = f.nodePorts
+		}
+		for _, a := range addresses {
+			at := k
+			at.Addr = a
+			switch l := f.listeners[at]; {
+			case l != nil:
+				line("%v: listens on %v", at, l.addr())
+				if u, ok := l.(*udpListener); ok {
+					udp = append(udp, u)
+				}
+			case f.failed[k] != nil:
+				line("%v: not served: %v", at, f.failed[k])
+			case p.refuses(p.keys[k].Kind):
+				line("%v: refuses, there is no endpoint", at)
+			default:
+				line("%v: not served", at)
+			}
+		}
+	}
+	p.mu.Lock()
+	for i, set := range []string{"cluster set", "local set", "draining"} {
+		if endpoints := slices.Clone(p.sets[i]); len(endpoints) > 0 {
+			slices.SortFunc(endpoints, netip.AddrPort.Compare)
+			line("%s: %s", set, strings.Trim(fmt.Sprint(endpoints), "[]"))
+		}
+	}
+	if p.spec.AffinityTimeout > 0 {
+		line("clients stay with their endpoints for %v: %d are remembered", p.spec.AffinityTimeout, len(p.contacts))
+	}
+	p.mu.Unlock()
+	if n := p.connections.Load(); n > 0 {
+		line("connections: %d", n)
+	}
+	for _, l := range udp {
+		for _, flow := range l.describeFlows() {
+			line("flow %s", flow)
+		}
+	}
+}
+
+// describeFlows returns a text for each flow, sorted.
+func (l *udpListener) describeFlows() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var list []string
+	for _, fl := range l.flows {
+		list = append(list, fmt.Sprintf("%v -> %v -> %v", fl.client, l.addr(), fl.endpoint))
+	}
+	slices.Sort(list)
+	return list
+}
