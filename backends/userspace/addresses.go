@@ -9,18 +9,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Addresses is how traffic to service addresses gets to this process. Its methods are called from one goroutine at a
-// time. If it has a method Control, as net.ListenConfig has it, that is called for each listening socket.
+// Addresses makes traffic to service addresses reach this process. Its methods are called from one goroutine at a time.
+// An optional method Control, with the signature of net.ListenConfig.Control, is called for each listening socket.
 type Addresses interface {
-	// ListenOn returns where to listen for the traffic to a frontend: the first of these that is free; none means that
-	// the frontend is not served. A node port is asked for with each of its addresses. Port 0 is any free port.
+	// ListenOn returns the addresses to listen on for a frontend; the first that is free is used. Without any, the
+	// frontend is not served. It is called for each address of a node port. Port 0 is any free port.
 	ListenOn(fr frontend.Frontend) []netip.AddrPort
-	// Update makes packets to the addresses in add reach this process, and those to the ones in remove no longer. It
-	// may be told the same again. With full, add has all addresses, and any that an earlier process left has to go.
+	// Update makes packets to the addresses in add reach this process, and packets to those in remove no longer. It has
+	// to be idempotent. If full is set, add has all addresses, and those left by an earlier process have to be removed.
 	Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error
 }
 
-// Given is for service addresses that the host has anyhow. A frontend on another address is a [sink.PortError].
+// Given is for service addresses that the host already has. A frontend with another address is a [sink.PortError].
 type Given struct{}
 
 // ListenOn implements [Addresses].
@@ -35,12 +35,12 @@ func own(fr frontend.Frontend) []netip.AddrPort {
 	return []netip.AddrPort{netip.AddrPortFrom(fr.Addr, fr.Port)}
 }
 
-// Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number follows from the cluster IP,
-// port and protocol, so that it is the same after a restart, unless another program has it. External IPs and VIPs are
-// not served. Node ports keep their number, on loopback addresses alone: see [Options.LocalhostNodePorts].
+// Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number is derived from the cluster IP,
+// port and protocol, so it is the same after a restart, unless another program uses it. External IPs and VIPs are not
+// served. Node ports keep their number, and are served on loopback addresses only: see [Options.LocalhostNodePorts].
 type Localhost struct{}
 
-// The numbers that ports are mapped to lie below the ephemeral ones of every common system, and below node ports.
+// Ports are mapped to numbers below the ephemeral ports of every common system, and below node ports.
 const firstMapped, numMapped = 20000, 10000
 
 // ListenOn implements [Addresses].

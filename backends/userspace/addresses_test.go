@@ -59,9 +59,9 @@ func TestKeepingTheSourceIsAnErrorWhereItCannotBeDone(t *testing.T) {
 	}
 	_, err := userspace.New(t.Context(), userspace.Options{KeepSource: true})
 	require.ErrorContains(t, err, "userspace: keepSource: ")
-	want := "takes Linux"
+	want := "needs Linux"
 	if runtime.GOOS == "linux" {
-		want = "takes CAP_NET_ADMIN"
+		want = "needs CAP_NET_ADMIN"
 	}
 	require.ErrorContains(t, err, want)
 }

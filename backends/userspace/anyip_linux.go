@@ -15,18 +15,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// AnyIP makes service addresses the node's own by routes of type local. It needs CAP_NET_ADMIN. The routes have
-// a protocol number of their own, by which they are found again after a restart; other routes are left alone.
+// AnyIP makes service addresses local to the node by routes of type local. It needs CAP_NET_ADMIN. Its routes have a
+// protocol number of their own, by which it finds them again after a restart. It does not touch other routes.
 type AnyIP struct {
 	handle *netlink.Handle
 	link   int
 }
 
-// The protocol and the metric of the routes. A metric of their own keeps them apart from the route that the kernel
-// makes for an address of the host.
+// The protocol and the metric of the routes. The metric keeps them apart from the route that the kernel adds for an
+// address of the host.
 const routeProtocol, routeMetric = 75, 75
 
-// NewAnyIP returns addresses for the network namespace of the calling thread. Close it after the backend.
+// NewAnyIP returns an AnyIP for the network namespace of the calling thread. Close it after the backend.
 func NewAnyIP() (*AnyIP, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -40,10 +40,10 @@ func NewAnyIP() (*AnyIP, error) {
 	return &AnyIP{handle: handle, link: lo.Attrs().Index}, nil
 }
 
-// Close releases what AnyIP holds. Routes stay.
+// Close releases the netlink socket. Routes stay.
 func (a *AnyIP) Close() { a.handle.Close() }
 
-// Control lets a socket listen on an address that no interface has. IPv6 needs that in spite of the route.
+// Control lets a socket listen on an address that no interface has. IPv6 needs that despite the route.
 func (a *AnyIP) Control(_, _ string, c syscall.RawConn) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {
@@ -99,9 +99,9 @@ func (a *AnyIP) route(addr netip.Addr) *netlink.Route {
 	return r
 }
 
-// touch makes sockets of this node look for a new route to an IPv6 address. The kernel lets them keep the one that they
-// know until something on the way to it changes in the same table (seen on 6.18), which is the main table as a rule;
-// and nothing is looked for there while the address has a local route.
+// touch makes sockets of this node look up the route to an IPv6 address again. They keep a cached route until a route
+// to that address changes in the same table (seen on Linux 6.18), usually the main table, though the new local route is
+// in another one. So touch adds a route there and deletes it. No packet takes it, because the local table comes first.
 func (a *AnyIP) touch(addr netip.Addr) error {
 	r := a.route(addr)
 	r.Table, r.Type = unix.RT_TABLE_MAIN, unix.RTN_UNREACHABLE
@@ -111,7 +111,7 @@ func (a *AnyIP) touch(addr netip.Addr) error {
 	return a.handle.RouteDel(r)
 }
 
-// list returns the addresses that there are routes for.
+// list returns the addresses that have a route.
 func (a *AnyIP) list(f model.Family) (map[netip.Addr]bool, error) {
 	family := netlink.FAMILY_V4
 	if f == model.IPv6 {

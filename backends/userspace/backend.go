@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Backend is a [sink.Sink] that serves connections itself. Its methods are called from one goroutine at a time, as
-// those of every sink, except those of its own, which may be called from any.
+// Backend is a [sink.Sink] that serves connections itself. As with every sink, the methods of that interface are called
+// from one goroutine at a time. All others may be called from any goroutine.
 type Backend struct {
 	*frontend.Table
 
@@ -25,15 +25,15 @@ type Backend struct {
 	nodePorts *nodeaddr.Tracker
 	wake      chan struct{}
 
-	ctx         context.Context // of connections and flows
+	ctx         context.Context // ends connections and flows
 	stop        context.CancelFunc
-	wg          sync.WaitGroup // of what runs until Close
-	traffic     sync.WaitGroup // of connections, and of what accepts them
-	connections chan struct{}  // has one for each
+	wg          sync.WaitGroup // goroutines that run until Close
+	traffic     sync.WaitGroup // connections, and the goroutines that accept them
+	connections chan struct{}  // holds one element for each
 	buffers     sync.Pool
 
 	flowsMu sync.Mutex
-	flows   map[*flow]bool // of UDP
+	flows   map[*flow]bool // UDP
 
 	mu        sync.Mutex // guards the rest, and the families' listeners
 	inherited map[socketKey]socket
@@ -48,8 +48,8 @@ var (
 	_ sink.Describer       = (*Backend)(nil)
 )
 
-// New returns a backend. Nothing is served before the first Sync. In the background, until Close, it follows the host's
-// addresses; it logs with ctx's logger. ctx bounds neither calls of Sync nor connections.
+// New returns a backend, which serves nothing before the first Sync. Until Close it follows the host's addresses in the
+// background. It logs with the logger of ctx; the end of ctx ends neither Sync nor connections.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("userspace: %w", err)
@@ -100,19 +100,19 @@ func (b *Backend) SetNode(n *model.Node) {
 	b.nodePorts.SetNode(n)
 }
 
-// follow serves node ports on other addresses when those of the host change.
+// follow moves node ports to other addresses when the host's addresses change.
 func (b *Backend) follow() {
 	look := func(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 		err := b.apply(ctx, c)
 		if v4, v6 := sink.FailedFamilies(err); !v4 && !v6 {
-			err = nil // the next Sync tells which ports are not served
+			err = nil // the next Sync reports the ports that are not served
 		}
 		return frontend.Look{}, err
 	}
 	b.Repair(b.ctx, frontend.RepairOptions{Wake: b.wake, Look: look})
 }
 
-// apply takes the changes of a family over, and opens and closes what they ask for.
+// apply takes over the changes of a family, and opens and closes listeners accordingly.
 func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	f := b.families[c.Family()]
 	b.mu.Lock()
@@ -135,18 +135,18 @@ func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	return errors.Join(f.errors()...)
 }
 
-// source tells who a client of a frontend is.
+// source classifies a client of a frontend.
 func (f *family) source(addr netip.Addr, fr frontend.Frontend) source {
 	contains := func(p netip.Prefix) bool { return p.Contains(addr) }
 	return source{
 		addr:  addr,
 		isPod: slices.ContainsFunc(*f.localPods.Load(), contains),
-		// A process of the node that connects to a local address has that one as its own.
+		// A process of the node that connects to a local address uses the same address as its source.
 		isNode: addr.IsLoopback() || addr == fr.Addr || slices.Contains(f.backend.hosts.Addresses().IPs, addr),
 	}
 }
 
-// CleanUp ends everything, and takes back what Addresses did. A later Sync serves again.
+// CleanUp closes all listeners and undoes what Addresses did. A later Sync serves again.
 func (b *Backend) CleanUp(ctx context.Context) error {
 	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
 		b.mu.Lock()
@@ -164,8 +164,8 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 	})
 }
 
-// Drain accepts no more connections and datagrams, and returns when all connections have ended, or with ctx. Then call
-// Close. A socket that another process has as well stays open there.
+// Drain stops accepting connections and datagrams, and returns when all connections have ended or ctx is done. Call
+// Close afterwards. Sockets that another process shares stay open there.
 func (b *Backend) Drain(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
@@ -186,7 +186,7 @@ func (b *Backend) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends all connections and flows, and everything else that the backend runs. Addresses stay as they are.
+// Close ends all connections and flows, and every goroutine of the backend. It leaves Addresses as they are.
 func (b *Backend) Close() error {
 	b.stop()
 	_ = b.Drain(context.Background())

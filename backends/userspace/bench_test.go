@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// BenchmarkConnection is one new connection with one byte each way, beside one without a proxy.
+// BenchmarkConnection is a new connection with one byte each way, with the proxy and without.
 func BenchmarkConnection(b *testing.B) {
 	bothWays(b, func(c *net.TCPConn) { _, _ = io.Copy(c, c); _ = c.Close() }, func(b *testing.B, dial func() net.Conn) {
 		buffer := make([]byte, 1)
@@ -29,7 +29,7 @@ func BenchmarkConnection(b *testing.B) {
 	})
 }
 
-// BenchmarkThroughput is one connection that carries a megabyte per operation.
+// BenchmarkThroughput sends a megabyte per operation over one connection.
 func BenchmarkThroughput(b *testing.B) {
 	bothWays(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); _ = c.Close() },
 		func(b *testing.B, dial func() net.Conn) {
@@ -44,7 +44,7 @@ func BenchmarkThroughput(b *testing.B) {
 		})
 }
 
-// bothWays runs a benchmark with a server, reached directly and by the backend.
+// bothWays runs a benchmark with a server, directly and through the backend.
 func bothWays(b *testing.B, server func(*net.TCPConn), run func(*testing.B, func() net.Conn)) {
 	target := serve(b, server)
 	l := newLaptop(b, userspace.Options{})
@@ -61,8 +61,7 @@ func bothWays(b *testing.B, server func(*net.TCPConn), run func(*testing.B, func
 	}
 }
 
-// BenchmarkEndpoint is a Sync after one endpoint was replaced, in clusters of several sizes with a listener for each
-// service.
+// BenchmarkEndpoint is a Sync that replaces one endpoint, in clusters of several sizes. Each service has a listener.
 func BenchmarkEndpoint(b *testing.B) {
 	for _, services := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {

@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// parent holds the listening sockets while no backend runs, as the parent of two processes does, and the backends whose
-// connections have not ended.
+// parent plays the parent process: it holds the listening sockets while no backend runs, and the backends that are
+// still draining.
 type parent struct {
 	mu       sync.Mutex
 	sockets  []*os.File
@@ -36,14 +36,14 @@ type parent struct {
 	keepSource bool
 }
 
-// running is a backend whose Close is the end of a process that hands its sockets over.
+// running is a backend whose Close does what a process does that hands over its sockets and ends.
 type running struct {
 	*userspace.Backend
 	addresses *userspace.AnyIP
 	parent    *parent
 }
 
-// Sync fails midway while the parent says so: what is described is taken over, and not applied.
+// Sync fails midway if the parent's failing is set: it takes over the changes, but does not apply them.
 func (r *running) Sync(ctx context.Context) error {
 	if r.parent.failing.Load() {
 		var cancel context.CancelFunc
@@ -119,7 +119,7 @@ func (p *parent) stop(context.Context, conformance.Env) error {
 	return errors.Join(errs...)
 }
 
-// wayBack runs the script that leads answers back to connections from addresses of clients.
+// wayBack runs the script that routes endpoints' answers to the backend's transparent sockets.
 func wayBack(upOrDown string) error {
 	out, err := exec.Command("../../examples/userspace/keep-source", upOrDown).CombinedOutput()
 	if err != nil {
@@ -191,7 +191,7 @@ func localRoutes() ([]netlink.Route, error) {
 
 func TestConformance(t *testing.T) { conformance.Test(t, factory(false)) }
 
-// Endpoints see the clients' addresses wherever they should.
+// Endpoints see the client's address wherever the rules say so.
 func TestConformanceKeepingTheSource(t *testing.T) {
 	needWayBack(t)
 	conformance.Test(t, factory(true))
@@ -202,8 +202,8 @@ func needWayBack(t testing.TB) {
 	need.Program(t, "ip")
 }
 
-// TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
-// a longer one.
+// TestRandomClusters compares the backend with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS select
+// another seed and number of runs.
 func TestRandomClusters(t *testing.T) { random(t, false, 40) }
 
 func TestRandomClustersKeepingTheSource(t *testing.T) {
@@ -216,7 +216,7 @@ func random(t *testing.T, keepSource bool, runs int) {
 		backendtest.Number(t, "KPL_RUNS", runs))
 }
 
-// BenchmarkScale is for one family: a restart takes two file descriptors for each frontend.
+// BenchmarkScale uses only one family, because a restart takes two file descriptors for each frontend.
 func BenchmarkScale(b *testing.B) {
 	f := factory(false)
 	f.Lacks = append(f.Lacks, conformance.IPv6)

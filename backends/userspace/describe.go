@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DescribeService implements [sink.Describer]: it returns where the ports of a service are served, their endpoints, and
-// the connections and flows that there are. It waits for a Sync that is under way.
+// DescribeService implements [sink.Describer]: it returns the listeners, endpoints, connections and flows of a service.
+// It waits for a Sync in progress.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
@@ -28,7 +28,7 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 	return text.String(), nil
 }
 
-// describe writes what is known of a port.
+// describe writes what a port has.
 func (f *family) describe(text *strings.Builder, p *port) {
 	line := func(format string, args ...any) { fmt.Fprintf(text, "    "+format+"\n", args...) }
 	var udp []*udpListener
@@ -49,7 +49,7 @@ func (f *family) describe(text *strings.Builder, p *port) {
 			case f.failed[k] != nil:
 				line("%v: not served: %v", at, f.failed[k])
 			case p.refuses(p.keys[k].Kind):
-				line("%v: refuses, there is no endpoint", at)
+				line("%v: refuses connections, no endpoint", at)
 			default:
 				line("%v: not served", at)
 			}

@@ -44,7 +44,7 @@ default/web:http/TCP, IPv4
     connections: 1
 `, l.addr(t, "dns"), dns, client.LocalAddr(), l.addr(t, "http"), endpoint), describe("web"))
 	assert.Equal(t, `default/idle:http/TCP, IPv4
-    10.96.0.11:80/TCP: refuses, there is no endpoint
+    10.96.0.11:80/TCP: refuses connections, no endpoint
 `, describe("idle"))
 	assert.Empty(t, describe("unknown"))
 }
@@ -55,7 +55,8 @@ func TestADescriptionSaysWhyAPortIsNotServed(t *testing.T) {
 	defer taken.Close()
 	port := uint16(taken.Addr().(*net.TCPAddr).Port)
 	l := newLaptop(t, userspace.Options{Addresses: userspace.Given{}})
-	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", port).Build(), tcpEndpoint("127.0.0.1:1"))
+	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", port).Build(),
+		tcpEndpoint("127.0.0.1:1"))
 	require.Error(t, l.TrySync())
 	text, err := l.b.DescribeService(t.Context(), model.ServiceName{Namespace: "default", Name: "web"})
 	require.NoError(t, err)

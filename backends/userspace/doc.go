@@ -1,74 +1,83 @@
-// Package userspace is a backend without a kernel: a proxy of connections and datagrams in user space. It needs no
-// netfilter and no privileges beyond those that its addresses take, and runs wherever Go has sockets: in gVisor, in
-// containers without CAP_NET_ADMIN, on macOS and Windows for development. It is also what the author of an L4 proxy can
-// start from.
+// Package userspace is a backend that needs no kernel support: it proxies TCP connections and UDP datagrams in user
+// space. It uses no netfilter, needs no privileges but those for its addresses, and runs wherever Go has sockets: in
+// gVisor, in containers without CAP_NET_ADMIN, and on macOS and Windows for development. Authors of L4 proxies can
+// start from it.
 //
 //	client ──► frontend (a listener or a socket) ──► decide: route, endpoint ──► connection to the endpoint
 //
 // # How traffic gets here
 //
-// That is the part that differs from platform to platform, and so it is an interface, [Addresses]:
+// This differs between platforms, so it is an interface, [Addresses], with three implementations:
 //
-//   - [AnyIP] makes service addresses local ones in the routing table (Linux, CAP_NET_ADMIN in the network namespace).
-//   - [Given] is for addresses that are there already, aliases on the loopback interface for example.
-//   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners] has
-//     the table of ports, and examples/userspace prints it.
+//   - [AnyIP] makes service addresses local in the routing table (Linux, CAP_NET_ADMIN in the network namespace).
+//   - [Given] is for addresses that the host already has, aliases on the loopback interface for example.
+//   - [Localhost] serves cluster IPs on ports of 127.0.0.1 and ::1, for a developer's laptop. [Backend.Listeners]
+//     returns the table of ports, and examples/userspace prints it.
 //
 // # What it does
 //
-//   - TCP in both directions with half-close, and with splice(2) on Linux. A connection that one side resets is reset
-//     on the other. UDP in flows with a timeout; a flow whose endpoint no longer serves moves to another one (S40,
-//     S41).
-//   - Traffic policies, session affinity over all addresses of a port (S32), source ranges (S26), node ports (S35,
-//     S36).
-//   - A frontend without endpoints has no listener, so that the kernel refuses its connections (S25). What is to be
-//     dropped is accepted and never answered: a user-space proxy cannot do better.
-//   - Connections that stand go on when their endpoint or their service goes.
-//   - Bounds: [Options.MaxConnections] and [Options.MaxFlows]. Beyond the first one new connections wait in the
-//     listener's queue, beyond the second a flow that was silent for long makes room.
-//   - One changed endpoint is one slot, in a service of 50,000 endpoints as well; no traffic waits for a Sync.
+//   - It proxies TCP in both directions, with half-close, and with splice(2) on Linux. If one side resets its
+//     connection, so does the other.
+//   - It proxies UDP in flows that end after a timeout. A flow whose endpoint no longer serves moves to another one
+//     (S40, S41).
+//   - It follows traffic policies, session affinity across all addresses of a port (S32), source ranges (S26) and node
+//     ports (S35, S36).
+//   - A frontend without endpoints has no listener, so the kernel refuses connections (S25). Connections that are to be
+//     dropped are accepted and never answered: a user-space proxy cannot do better.
+//   - Established connections continue when their endpoint or their service is deleted.
+//   - Resources are bounded by [Options.MaxConnections] and [Options.MaxFlows]. Beyond the first limit new connections
+//     wait in the listener's queue; beyond the second a new flow replaces one that has been idle for long.
+//   - A changed endpoint costs one slot, even in a service of 50,000 endpoints, and traffic never waits for a Sync.
 //
 // # Keeping the source
 //
 // With [Options.KeepSource] the backend connects from the client's address wherever the route does not masquerade. That
-// is where a proxy in the kernel would keep it, hairpins aside (S27, S28, S29). The port is another one.
+// is where a proxy in the kernel keeps it (S27, S28); hairpins are masqueraded (S29). The port is another one.
 //
 //	client C ──► 192.0.2.1:80 [ accept, decide, connect from C ] ──► endpoint E
 //	client C ◄── 192.0.2.1:80 [ transparent socket ◄── policy route ] ◄── E answers C
 //
-// The endpoint answers C, an address that is not this node's, so two things are needed:
+// The endpoint answers to C, which is not an address of this node. So two things are needed:
 //
-//   - The answer passes this node. The routes see to that: external traffic is masqueraded or goes to endpoints of this
-//     node, and the answers to its own pods come back anyway. As with kube-proxy there are exceptions: clients elsewhere
-//     that use cluster IPs while no detector for local pods is configured, and pods that reach each other past the node,
-//     on one bridge.
-//   - The node delivers it to this process. examples/userspace/keep-source, a script to be run in the network namespace,
-//     sees to that: nftables puts a mark on the connections of transparent sockets and on the answers to them, and an
-//     "ip rule" for the mark looks them up in a routing table whose one route says "local default dev lo". The backend
-//     itself changes neither nftables nor rules.
+//   - The answer passes through this node. The routes ensure that: external traffic is either masqueraded or goes to
+//     endpoints on this node, and answers to pods of this node come back anyway. There are two exceptions: clients on
+//     other hosts that use cluster IPs while no detector for local pods is configured, as with kube-proxy; and pods on
+//     one bridge that reach each other without the node.
+//   - The node delivers the answer to this process. The script examples/userspace/keep-source, run in the network
+//     namespace, sets that up: nftables marks the connections of transparent sockets and the answers to them, and an
+//     "ip rule" for the mark looks up a routing table that contains only "local default dev lo". The backend itself
+//     changes neither nftables nor rules.
 //
-// What clients send to endpoints themselves is not touched, unless a client does so from the very port that the backend
-// has taken in its name for a connection to that endpoint, while it lasts. The kernel takes these ports from the node's
+// Traffic that a client sends to an endpoint directly is not affected, with one exception: while the backend has a
+// connection to that endpoint from the same port of the same client. The kernel chooses these ports among the node's
 // ephemeral ones.
 //
-// New fails where the process may not open transparent sockets, which takes Linux and CAP_NET_ADMIN. Without the second
-// part connections to endpoints time out.
+// New fails if the process may not open transparent sockets, which takes Linux and CAP_NET_ADMIN. Without the script,
+// connections to endpoints time out.
 //
 // # What it cannot do
 //
-//   - Show endpoints the client's address on other systems than Linux, or without [Options.KeepSource]: every
+//   - Show endpoints the client's address on systems other than Linux, or without [Options.KeepSource]: every
 //     connection is masqueraded.
-//   - SCTP.
-//   - Detecting local pods by interface (S30): a socket does not tell the interface. CIDRs work.
-//   - Dropping traffic to unallocated addresses of the service CIDRs (S33).
-//   - With AnyIP a process of the node that listens on 0.0.0.0 answers on the service addresses, too, at ports that no
-//     service has; and other ports of external IPs are refused, because the address is the node's now.
+//   - Proxy SCTP.
+//   - Detect local pods by interface (S30): a socket does not know the interface. CIDRs work.
+//   - Drop traffic to unallocated addresses of the service CIDRs (S33).
+//   - With AnyIP, leave other ports of external IPs alone: they are refused, because the address is now the node's. A
+//     process of the node that listens on 0.0.0.0 answers on service addresses, at ports that no service has.
+//   - Serve UDP under Wine 8, which lacks a request that Go makes for every UDP socket.
+//
+// # Figures
+//
+// docs/benchmarks.md compares throughput, latency, processor time and memory with the nft backend.
 //
 // # Restart
 //
-// Connections and flows live in the process and end with it. Without loss it goes like this: [Backend.Sockets] returns
-// the listening sockets, which the next process gets as [Options.Sockets], by inheritance or from a parent that holds
-// them (systemd's LISTEN_FDS and file-descriptor store); new connections wait in their queues meanwhile. The old
-// process calls [Backend.Drain], which accepts no more and returns when its connections have ended. Routes of AnyIP
-// stay until [Backend.CleanUp].
+// Connections and flows live in the process and end with it. To restart without losing any:
+//
+//   - The next process gets the listening sockets that [Backend.Sockets] returns, as its [Options.Sockets]. It inherits
+//     them, or gets them from a parent that holds them, such as systemd (LISTEN_FDS and the file-descriptor store).
+//     Meanwhile new connections wait in the sockets' queues.
+//   - The old process calls [Backend.Drain], which stops accepting and returns when all connections have ended.
+//
+// Routes of AnyIP stay until [Backend.CleanUp].
 package userspace

@@ -13,27 +13,27 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// family is what is served in one IP family, and what of it has not been applied yet.
+// family is what is served in one IP family, and which changes are still to be applied.
 type family struct {
 	backend *Backend
 	family  model.Family
 
 	localPods atomic.Pointer[[]netip.Prefix]
 	ports     map[model.PortName]*port
-	// frontends are as described. A node port is one here, and has a listener on each address of nodePorts.
+	// frontends is the desired state. A node port is one frontend, with a listener on each address of nodePorts.
 	frontends map[frontend.Key]target
 	nodePorts []netip.Addr
-	listeners map[frontend.Key]listener // by key with an address
-	addresses map[netip.Addr]int        // how many frontends have each
+	listeners map[frontend.Key]listener // node ports have an address in the key
+	addresses map[netip.Addr]int        // number of frontends of each
 	round     uint64
 
-	full           bool // Addresses is to be told everything
+	full           bool // the next Update of Addresses is a full one
 	dirtyAddresses map[netip.Addr]bool
 	dirty          map[frontend.Key]bool // frontends
 	failed         map[frontend.Key]error
 }
 
-// target is where the connections to a frontend go.
+// target is the service port that connections to a frontend belong to.
 type target struct {
 	frontend frontend.Frontend
 	port     *port
@@ -50,7 +50,7 @@ func newFamily(b *Backend, f model.Family) *family {
 	return fam
 }
 
-// absorb takes over what is described. It cannot fail: what is still to be done for it is noted.
+// absorb takes over changes. It cannot fail: it only notes what apply has to do.
 func (f *family) absorb(c *frontend.Changes) {
 	if node := c.Node(); node != nil && !slices.Equal(*f.localPods.Load(), node.LocalPods.CIDRs) {
 		f.localPods.Store(&node.LocalPods.CIDRs)
@@ -130,7 +130,7 @@ func (f *family) removePort(name model.PortName) {
 	delete(f.ports, name)
 }
 
-// setFrontend gives a frontend to a port, which may take it over from another one.
+// setFrontend assigns a frontend to a port, which may take it over from another port.
 func (f *family) setFrontend(p *port, fr frontend.Frontend) {
 	old, had := f.frontends[fr.Key]
 	if had && old == (target{fr, p}) {
@@ -148,7 +148,7 @@ func (f *family) setFrontend(p *port, fr frontend.Frontend) {
 
 func (f *family) removeFrontend(p *port, k frontend.Key) {
 	if _, ok := p.keys[k]; !ok {
-		return // another port has it meanwhile
+		return // another port has taken it over
 	}
 	delete(p.keys, k)
 	delete(f.frontends, k)
@@ -169,7 +169,7 @@ func (f *family) countAddress(a netip.Addr, by int) {
 	}
 }
 
-// apply does what has been noted. What fails is noted still.
+// apply makes the noted changes. Those that fail stay noted.
 func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	if f.full {
 		add = slices.Collect(maps.Keys(f.addresses))
 	}
-	// Addresses come before their listeners and go after them.
+	// Addresses are added before their listeners are opened, and removed after they are closed.
 	update := f.backend.options.Addresses.Update
 	if f.full || len(add) > 0 {
 		if err := update(ctx, f.family, f.full, add, nil); err != nil {
@@ -209,7 +209,8 @@ func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	return nil
 }
 
-// moveNodePorts notes that node ports are served on other addresses, and closes what listens on those that went.
+// moveNodePorts changes the addresses that serve node ports: it closes listeners on addresses that are gone, and notes
+// that the others are to be opened.
 func (f *family) moveNodePorts(addresses []netip.Addr) {
 	for k, l := range f.listeners {
 		if l.target().frontend.Kind == frontend.NodePort && !slices.Contains(addresses, k.Addr) {
@@ -224,13 +225,13 @@ func (f *family) moveNodePorts(addresses []netip.Addr) {
 	}
 }
 
-// listen makes the listeners of a frontend what they should be.
+// listen opens, updates or closes the listeners of a frontend.
 func (f *family) listen(ctx context.Context, k frontend.Key) {
 	delete(f.failed, k)
 	t, wanted := f.frontends[k]
 	wanted = wanted && t.frontend.Protocol != model.SCTP && !t.port.refuses(t.frontend.Kind)
 	if t.frontend.Protocol == model.SCTP {
-		f.failed[k] = fmt.Errorf("%v: a user-space proxy does not carry SCTP", k)
+		f.failed[k] = fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k)
 	}
 	addresses := []netip.Addr{k.Addr}
 	if k.IsNodePort() {

@@ -26,8 +26,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// BenchmarkBesideNFT compares with the nft backend, and with connections straight to the endpoint, on one rig. It needs
-// root.
+// BenchmarkBesideNFT compares the backend with nft, and with connections made directly to the endpoint. It needs root.
 func BenchmarkBesideNFT(b *testing.B) {
 	for _, way := range []string{"direct", "nft", "userspace", "userspace-keepSource"} {
 		b.Run("way="+way, func(b *testing.B) {
@@ -38,11 +37,11 @@ func BenchmarkBesideNFT(b *testing.B) {
 	}
 }
 
-// way is a rig with a way from the client to the server.
+// way is a rig with one of the ways from the client to the server.
 type way struct {
 	*rig
 	to        netip.AddrPort
-	processes []int // whose processor time counts
+	processes []int // their processor time is measured
 }
 
 func newWay(b *testing.B, name string) *way {
@@ -71,7 +70,8 @@ func newWay(b *testing.B, name string) *way {
 	return w
 }
 
-// cpu is the processor time that the processes have had. What the kernel does for them elsewhere does not count.
+// cpu returns the processor time of client, server and proxy. It includes the kernel's work in their context, but not
+// that of its own threads.
 func (w *way) cpu() (total time.Duration) {
 	for _, pid := range w.processes {
 		var t unix.Timespec
@@ -109,12 +109,12 @@ func (w *way) throughput(b *testing.B) {
 	b.ReportMetric((w.cpu()-before).Seconds()/(float64(sent)/1e9), "cpu-s/GB")
 }
 
-// latency makes one connection after the other. It counts until the first byte is back.
+// latency makes one connection at a time, and measures each until the first byte is back.
 func (w *way) latency(b *testing.B) {
 	w.serve(oneByte)
 	var times []time.Duration
 	w.client.Do(func() error {
-		if err := connectOnce(w.to); err != nil { // neighbours are looked up
+		if err := connectOnce(w.to); err != nil { // which resolves the neighbours' addresses
 			return err
 		}
 		for b.Loop() {
@@ -134,7 +134,7 @@ func (w *way) latency(b *testing.B) {
 	}
 }
 
-// connections makes a thousand connections per operation, from eight clients.
+// connections makes a thousand connections per operation, eight at a time.
 func (w *way) connections(b *testing.B) {
 	const each, clients = 1000, 8
 	w.serve(oneByte)
@@ -164,7 +164,7 @@ func (w *way) connections(b *testing.B) {
 	b.ReportMetric(float64((w.cpu()-before).Microseconds())/made, "cpu-us/conn")
 }
 
-// oneByte answers a byte with a byte.
+// oneByte answers the first byte with a byte, and closes the connection after the client.
 func oneByte(c *net.TCPConn) {
 	buffer := make([]byte, 1)
 	if _, err := io.ReadFull(c, buffer); err == nil {
@@ -174,8 +174,8 @@ func oneByte(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// connectOnce connects from the thread's namespace, has a byte sent back, and resets the connection, so that no port
-// stays in TIME_WAIT.
+// connectOnce connects from the thread's namespace, exchanges a byte, and resets the connection, so that no port stays
+// in TIME_WAIT.
 func connectOnce(to netip.AddrPort) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -197,8 +197,8 @@ func connectOnce(to netip.AddrPort) error {
 	return nil
 }
 
-// BenchmarkTenThousandServices is the first Sync with so many services, each with one endpoint: as many listeners, or
-// elements of maps.
+// BenchmarkTenThousandServices is the first Sync with 10,000 services of one endpoint: 10,000 listeners, or elements of
+// nftables maps.
 func BenchmarkTenThousandServices(b *testing.B) {
 	size := backendtest.ClusterSize{Services: 10000, Endpoints: 1}
 	families := []model.Family{model.IPv4}
@@ -241,7 +241,7 @@ func BenchmarkTenThousandServices(b *testing.B) {
 	})
 }
 
-// resident is the memory of the process in MiB, after what is free was given back.
+// resident returns the resident memory of the process in MiB, after a garbage collection.
 func resident(b *testing.B) float64 {
 	debug.FreeOSMemory()
 	status, err := os.ReadFile("/proc/self/status")

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// laptop is a backend that serves cluster IPs on ports of 127.0.0.1, with what feeds it.
+// laptop is a backend that serves cluster IPs on ports of 127.0.0.1, and the driver that tells it of services.
 type laptop struct {
 	*fakemodel.Driver
 	b *userspace.Backend
@@ -43,7 +43,7 @@ func web() *fakemodel.ServiceBuilder {
 	return fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).UDPPort("dns", 53)
 }
 
-// addr is where a port of default/web is served.
+// addr returns the address at which a port of default/web is served.
 func (l *laptop) addr(t testing.TB, port string) netip.AddrPort {
 	t.Helper()
 	for _, s := range l.b.Listeners() {
@@ -64,7 +64,7 @@ func (l *laptop) dial(t testing.TB, port string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// serve runs a TCP server that hands each connection to handle, and returns its address.
+// serve runs a TCP server that passes each connection to handle, and returns its address.
 func serve(t testing.TB, handle func(*net.TCPConn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func serve(t testing.TB, handle func(*net.TCPConn)) string {
 	return l.Addr().String()
 }
 
-// acceptAll hands each connection to a listener to handle, until the test ends.
+// acceptAll passes each connection of a listener to handle, until the test ends.
 func acceptAll(t testing.TB, l net.Listener, handle func(*net.TCPConn)) {
 	ended := make(chan struct{})
 	go func() {
@@ -94,7 +94,7 @@ func acceptAll(t testing.TB, l net.Listener, handle func(*net.TCPConn)) {
 	})
 }
 
-// named serves connections with a name, and then ends them.
+// named runs a server that writes its name on each connection and closes it.
 func named(t testing.TB, name string) string {
 	return serve(t, func(c *net.TCPConn) {
 		_, _ = io.WriteString(c, name)
@@ -102,7 +102,7 @@ func named(t testing.TB, name string) string {
 	})
 }
 
-// mirror sends back on each connection what it receives there.
+// mirror runs a server that sends back what it receives.
 func mirror(t testing.TB) string {
 	return serve(t, func(c *net.TCPConn) {
 		_, _ = io.Copy(c, c)
@@ -110,7 +110,7 @@ func mirror(t testing.TB) string {
 	})
 }
 
-// exchange sends text to a mirror and returns what comes back.
+// exchange sends text to a mirror and returns the answer.
 func exchange(t testing.TB, c net.Conn, text string) string {
 	t.Helper()
 	_, err := io.WriteString(c, text)
@@ -122,7 +122,7 @@ func exchange(t testing.TB, c net.Conn, text string) string {
 	return string(back)
 }
 
-// who reads the name of who serves a new connection.
+// who makes a connection and returns the name of the server.
 func (l *laptop) who(t testing.TB) string {
 	t.Helper()
 	name, err := io.ReadAll(l.dial(t, "http"))
@@ -166,20 +166,20 @@ func udpEndpoint(target string) *model.Endpoint {
 	return fakemodel.Endpoint("default/web:dns/UDP", target).Build()
 }
 
-// dialer dials, and tells when a connection is closed.
+// dialer returns a Dial function for connections that call closed when they are closed.
 func dialer(closed func()) func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
 	return func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, to.String())
-		return &told{c, closed}, err
+		return &closeNotifier{c, closed}, err
 	}
 }
 
-type told struct {
+type closeNotifier struct {
 	net.Conn
 	closed func()
 }
 
-func (c *told) Close() error {
+func (c *closeNotifier) Close() error {
 	c.closed()
 	return c.Conn.Close()
 }

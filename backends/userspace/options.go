@@ -24,42 +24,43 @@ const (
 	DefaultDialTimeout = 5 * time.Second
 )
 
-// Options configure a [Backend]. The zero value serves the addresses that the host has.
+// Options configure a [Backend]. The zero value serves service addresses that the host already has.
 type Options struct {
-	// Addresses is how traffic to service addresses gets to this process. Default: Given, nothing is done for it.
+	// Addresses makes traffic to service addresses reach this process. Default: Given, which does nothing.
 	Addresses Addresses
 	// Families are the families to serve. Nil means both.
 	Families []model.Family
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35). Default, the zero Choice: all.
+	// NodePortAddresses selects the host's addresses that serve node ports (S35). Default, the zero Choice: all.
 	NodePortAddresses nodeaddr.Choice
-	// LocalhostNodePorts serves node ports on IPv4 loopback addresses, too, where NodePortAddresses allows it (S36).
+	// LocalhostNodePorts also serves node ports on IPv4 loopback addresses, if NodePortAddresses allows it (S36).
 	LocalhostNodePorts bool
-	// Host is where the host's addresses come from. Default: this host.
+	// Host is the source of the host's addresses. Default: this host.
 	Host nodeaddr.Host
-	// KeepSource shows endpoints the client's address wherever the route does not masquerade (S27, S28), though another
-	// port. It takes Linux, CAP_NET_ADMIN, and a way back for the answers of the endpoints: see the package's
-	// documentation. Without it endpoints see an address of the node.
+	// KeepSource shows endpoints the client's address, but not its port, wherever the route does not masquerade (S27,
+	// S28). It needs Linux, CAP_NET_ADMIN, and a route back for the endpoints' answers: see the package documentation.
+	// Without it endpoints see an address of the node.
 	KeepSource bool
-	// Dial connects to an endpoint with a dialer, which knows the address to connect from; network is "tcp" or "udp".
-	// Default: d.DialContext is called.
+	// Dial connects to an endpoint with a dialer that knows the source address; network is "tcp" or "udp". Default: it
+	// calls d.DialContext.
 	Dial func(ctx context.Context, d *net.Dialer, network string, endpoint netip.AddrPort) (net.Conn, error)
-	// Listen calls a function that opens a socket, and returns its error. A program that serves another network
-	// namespace than its own calls it on a thread in that namespace, and sets Dial as well. Default: it is just called.
+	// Listen calls a function that opens a socket, and returns its error. To serve a network namespace other than the
+	// process's own, call the function on a thread in that namespace, and set Dial as well. Default: it just calls it.
 	Listen func(open func() error) error
 	// DialTimeout bounds each attempt to connect to an endpoint. Default: DefaultDialTimeout.
 	DialTimeout time.Duration
-	// MaxConnections is how many TCP connections are served at a time. Each takes two file descriptors. Default:
+	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors. Default:
 	// DefaultMaxConnections.
 	MaxConnections int
-	// MaxFlows is how many UDP flows there are at a time, each with a file descriptor; for one more, one that was
-	// silent for long ends. Default: DefaultMaxFlows.
+	// MaxFlows limits the UDP flows at a time. Each takes a file descriptor. At the limit, a new flow replaces one that
+	// has been idle for long. Default: DefaultMaxFlows.
 	MaxFlows int
-	// UDPTimeout ends a flow that was silent in both directions. Default: DefaultUDPTimeout.
+	// UDPTimeout ends a flow that has been idle in both directions for so long. Default: DefaultUDPTimeout.
 	UDPTimeout time.Duration
-	// Sockets are listening sockets of an earlier process, as [Backend.Sockets] returned them there. The backend owns
-	// them; what the first Sync does not need is closed by it.
+	// Sockets are the listening sockets of an earlier process, as its [Backend.Sockets] returned them. The backend owns
+	// them, and its first Sync closes those that it does not need.
 	Sockets []*os.File
-	// OnProblem is told what is not served and why, once, from within Sync. It is logged in any case.
+	// OnProblem is called from within Sync, once for everything that is not served, with the reason. Each is also
+	// logged.
 	OnProblem func(ctx context.Context, p frontend.Problem)
 }
 
@@ -90,7 +91,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// withDefaults returns the options with nothing left open.
+// withDefaults returns the options with every field set.
 func (o Options) withDefaults() Options {
 	if o.Addresses == nil {
 		o.Addresses = Given{}

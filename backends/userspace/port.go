@@ -12,20 +12,21 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// port is a service port in one family, as connections find it.
+// port is a service port in one family, as new connections see it.
 type port struct {
 	mu   sync.Mutex
 	spec frontend.Port
-	// sets are the cluster set, the local set, and the draining endpoints; members counts in which of them each
-	// endpoint is.
+	// sets are the cluster set, the local set, and the draining endpoints; members counts each endpoint's occurrences
+	// in them.
 	sets     [3][]netip.AddrPort
 	members  map[netip.AddrPort]*[3]int
 	contacts map[netip.Addr]contact
 
 	connections atomic.Int64 // TCP connections at present
 
-	keys  map[frontend.Key]frontend.Frontend // what it is reached by; the family's, not for connections
-	round uint64                             // of the last full description
+	// These two belong to the family; connections do not use them.
+	keys  map[frontend.Key]frontend.Frontend
+	round uint64 // of the last full state that has this port
 }
 
 // contact is the endpoint that a client with session affinity stays with.
@@ -34,7 +35,7 @@ type contact struct {
 	at       time.Time
 }
 
-// maxContacts bounds the clients of a port that are remembered.
+// maxContacts limits the clients with affinity that a port remembers.
 const maxContacts = 1 << 16
 
 func newPort() *port {
@@ -42,7 +43,7 @@ func newPort() *port {
 		keys: map[frontend.Key]frontend.Frontend{}}
 }
 
-// setIndex is the place of a set in port.sets.
+// setIndex is the index of a set in port.sets.
 func setIndex(set model.EndpointSets) int {
 	switch set {
 	case model.ClusterSet:
@@ -53,7 +54,7 @@ func setIndex(set model.EndpointSets) int {
 	return 2
 }
 
-// update takes over a change.
+// update applies a change.
 func (p *port) update(c *frontend.PortChange) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,14 +101,14 @@ func (p *port) name() model.PortName {
 	return p.spec.Name
 }
 
-// serves tells whether an endpoint still serves, for traffic of whatever kind.
+// serves reports whether an endpoint still serves any traffic of the port.
 func (p *port) serves(target netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.members[target] != nil
 }
 
-// refuses tells whether connections of every source are to be refused at a kind of frontend.
+// refuses reports whether a kind of frontend refuses connections from every source.
 func (p *port) refuses(k frontend.Kind) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +121,7 @@ func (p *port) refuses(k frontend.Kind) bool {
 	return true
 }
 
-// source says who a client is, for the route (S27).
+// source is what the choice of a route depends on (S27).
 type source struct {
 	addr          netip.Addr
 	isPod, isNode bool
@@ -130,11 +131,11 @@ type source struct {
 type decision struct {
 	endpoint netip.AddrPort
 	verdict  model.Verdict // without an endpoint
-	// source is the address that the endpoint is to see; the zero Addr stands for any of the node's.
+	// source is the address that the endpoint has to see. The zero Addr means any address of the node.
 	source netip.Addr
 }
 
-// decide says what happens to a new connection to a frontend.
+// decide returns what happens to a new connection to a frontend.
 func (p *port) decide(fr frontend.Frontend, from source) decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,12 +163,12 @@ func (p *port) decide(fr frontend.Frontend, from source) decision {
 	return d
 }
 
-// isMasqueraded tells whether an endpoint is to see an address of the node instead of the client's (S27, S28).
+// isMasqueraded reports whether an endpoint sees an address of the node instead of the client's (S27, S28).
 func (s source) isMasqueraded(route model.Route, fr frontend.Frontend, endpoint netip.AddrPort) bool {
 	switch {
 	case s.addr == endpoint.Addr(): // S29
 		return true
-	case s.addr == fr.Addr, s.addr.IsLoopback(): // a process of the node; the endpoint could not answer these
+	case s.addr == fr.Addr, s.addr.IsLoopback(): // a process of the node, by an address that nobody can answer to
 		return true
 	case route.Masquerade == model.MasqueradeUnlessLocalPod:
 		return !s.isPod
@@ -175,7 +176,7 @@ func (s source) isMasqueraded(route model.Route, fr frontend.Frontend, endpoint 
 	return route.Masquerade == model.MasqueradeAlways
 }
 
-// choose returns the endpoint for a client. p.mu is held.
+// choose returns an endpoint for a client. p.mu is held.
 func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) netip.AddrPort {
 	if p.spec.AffinityTimeout == 0 {
 		return endpoints[rand.IntN(len(endpoints))]
@@ -191,7 +192,7 @@ func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) ne
 	return c.endpoint
 }
 
-// makeRoom forgets clients when there are too many: first those whose time is over.
+// makeRoom forgets clients if there are too many, first those whose affinity has expired.
 func (p *port) makeRoom(now time.Time) {
 	if len(p.contacts) < maxContacts {
 		return

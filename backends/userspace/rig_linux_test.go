@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// rig is a client, a node and a server, each in a network namespace. The node routes between the other two, and a proxy
-// on it serves 10.96.0.10:80, TCP and UDP, with the server as its only endpoint. Nothing is masqueraded by the model.
+// rig is a client, a node and a server, each in a network namespace. The node routes between the other two. A proxy on
+// it serves 10.96.0.10:80, TCP and UDP, with the server as the only endpoint; the routes do not masquerade.
 //
 //	client 10.2.0.2 ── 10.2.0.1 node 10.1.0.1 ── 10.1.0.2 server
 type rig struct {
@@ -69,7 +69,7 @@ func (r *rig) wire(name string, to *testns.Namespace, nodeAddr, addr string) {
 	r.node.Do(func() error { return configure("lo", "") })
 }
 
-// configure gives an interface an address, and switches it on.
+// configure sets an interface up, with an address unless that is empty.
 func configure(link, addr string) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -87,7 +87,7 @@ func configure(link, addr string) error {
 	return netlink.LinkSetUp(l)
 }
 
-// describe tells a backend of the rig's service.
+// describe passes the rig's service to a backend.
 func describe(s sink.Sink) {
 	s.SetService(fakemodel.Service("default/web").ClusterIP(rigService.Addr().String()).
 		Port("http", rigService.Port()).UDPPort("dns", rigService.Port()).Build())
@@ -109,7 +109,7 @@ func (r *rig) serve(handle func(*net.TCPConn)) {
 // proxyVariable in the environment makes TestProxyProcess a proxy: "plain" or "keepSource".
 const proxyVariable = "KPL_USERSPACE_PROXY"
 
-// start starts the backend as a process on the node, until stop is called or the test ends.
+// start runs the backend as a process on the node until stop is called or the test ends.
 func (r *rig) start(how string) (pid int, stop func()) {
 	r.t.Helper()
 	if how == "keepSource" {
@@ -135,11 +135,11 @@ func (r *rig) start(how string) (pid int, stop func()) {
 	return cmd.Process.Pid, stop
 }
 
-// TestProxyProcess is no test: it is the proxy that rig.start runs as a process of its own.
+// TestProxyProcess is not a test but the process that rig.start runs.
 func TestProxyProcess(t *testing.T) {
 	how := os.Getenv(proxyVariable)
 	if how == "" {
-		t.Skip("only other tests run it")
+		t.Skip("it is run by other tests")
 	}
 	anyIP, err := userspace.NewAnyIP()
 	require.NoError(t, err)
@@ -154,9 +154,8 @@ func TestProxyProcess(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// When a flow has ended its client may itself use the address and port that the proxy had used for it: answers then go
-// to the client.
-func TestAddressesThatTheProxyUsedAreTheClientsAgain(t *testing.T) {
+// After the end of a flow the client may itself use the source port that the proxy had for it, and gets the answers.
+func TestClientsMayUsePortsThatTheProxyHadInTheirName(t *testing.T) {
 	r := newRig(t)
 	_, stop := r.start("keepSource")
 	var server, first, own *net.UDPConn

@@ -20,7 +20,7 @@ type socket interface {
 	Close() error
 }
 
-// socketKey is what a listening socket is bound to.
+// socketKey is the protocol and local address of a listening socket.
 type socketKey struct {
 	protocol model.Protocol
 	addr     netip.AddrPort
@@ -28,16 +28,16 @@ type socketKey struct {
 
 // listener serves a frontend at one address.
 type listener interface {
-	// point gives it another target for new connections.
+	// point sets another target for new connections.
 	point(target)
 	target() target
 	socket() socket
 	addr() netip.AddrPort
-	// close ends it. TCP connections go on, UDP flows do not.
+	// close stops listening. TCP connections continue, UDP flows end.
 	close()
 }
 
-// open starts to serve a frontend. It returns nil if Addresses says that it is not served.
+// open starts to serve a frontend. It returns nil if Addresses has nothing to listen on for it.
 func (f *family) open(ctx context.Context, t target) (listener, error) {
 	var errs []error
 	for _, at := range f.backend.options.Addresses.ListenOn(t.frontend) {
@@ -85,7 +85,7 @@ func (b *Backend) bind(ctx context.Context, key socketKey) (socket, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// inherit takes over the sockets of an earlier process.
+// inherit takes over sockets of an earlier process.
 func inherit(files []*os.File) (map[socketKey]socket, error) {
 	sockets := map[socketKey]socket{}
 	var errs []error
@@ -126,7 +126,7 @@ func fromFile(file *os.File) (socketKey, socket, error) {
 	return socketKey{model.UDP, addrPort(conn.LocalAddr())}, conn, nil
 }
 
-// closeInherited closes the inherited sockets of a family that nobody needed.
+// closeInherited closes the inherited sockets of a family that were not needed.
 func (b *Backend) closeInherited(f model.Family) {
 	for key, s := range b.inherited {
 		if model.FamilyOf(key.addr.Addr()) == f {
@@ -136,7 +136,7 @@ func (b *Backend) closeInherited(f model.Family) {
 	}
 }
 
-// addrPort is the address of a TCP or UDP socket.
+// addrPort converts the address of a TCP or UDP socket.
 func addrPort(a net.Addr) netip.AddrPort {
 	var ap netip.AddrPort
 	switch a := a.(type) {
@@ -148,14 +148,14 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// Listener is where a frontend is served.
+// Listener is an address at which a frontend is served.
 type Listener struct {
 	Port     model.PortName
-	Frontend frontend.Frontend // a node port has one of its addresses
+	Frontend frontend.Frontend // of a node port, with one of its addresses
 	Addr     netip.AddrPort
 }
 
-// Listeners returns what is served at present and where, by service port.
+// Listeners returns what is served at present, sorted by service port.
 func (b *Backend) Listeners() []Listener {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,8 +175,8 @@ func (b *Backend) Listeners() []Listener {
 	return list
 }
 
-// Sockets returns duplicates of all listening sockets, for [Options.Sockets] of the next process. The caller closes
-// them. Windows cannot do this.
+// Sockets returns duplicates of all listening sockets, for [Options.Sockets] of the next process. The caller has to
+// close them. It fails on Windows.
 func (b *Backend) Sockets() ([]*os.File, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

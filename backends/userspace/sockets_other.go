@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// awaitDatagram waits until a datagram can be read from a socket, where the system can tell.
+// awaitDatagram waits until a datagram can be read from a socket, if the system supports that.
 func awaitDatagram(c syscall.RawConn) error {
 	asked := false
 	return c.Read(func(uintptr) bool {
@@ -17,5 +17,5 @@ func awaitDatagram(c syscall.RawConn) error {
 	})
 }
 
-// cannotSend would tell whether a connection was reset. Here reads and writes are both told so themselves.
+// cannotSend returns false: on these systems a reset is reported to reads as well as to writes.
 func cannotSend(net.Conn) bool { return false }

@@ -12,14 +12,14 @@ import (
 // awaitDatagram waits until a datagram can be read from a socket.
 func awaitDatagram(c syscall.RawConn) error {
 	return c.Read(func(fd uintptr) bool {
-		// The poller tells of changes alone, so ask first.
+		// The poller reports only changes, so look first.
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return n != 0 || err != nil && err != unix.EINTR
 	})
 }
 
-// cannotSend tells whether no more can be sent on a connection: it was reset, or this side has ended its half or closed
-// it.
+// cannotSend reports whether nothing can be sent on a connection any more, because it was reset, or because this side
+// has closed it or its own half.
 func cannotSend(c net.Conn) bool {
 	conn, ok := c.(syscall.Conn)
 	if !ok {

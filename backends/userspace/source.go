@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// dial connects to the endpoint of a decision, from the address of the client if that is to be kept.
+// dial connects to the endpoint of a decision, from the client's address if that is to be kept.
 func (b *Backend) dial(network string, d decision) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, b.options.DialTimeout)
 	defer cancel()

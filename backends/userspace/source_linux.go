@@ -17,16 +17,16 @@ func transparent(_, _ string, c syscall.RawConn) error {
 
 func setTransparent(fd int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1); err != nil { // of IPv6 sockets as well
-		return fmt.Errorf("IP_TRANSPARENT, which takes CAP_NET_ADMIN: %w", err)
+		return fmt.Errorf("set IP_TRANSPARENT, which needs CAP_NET_ADMIN: %w", err)
 	}
-	// The port is chosen when the endpoint is known: clients of several endpoints may have the same one.
+	// Choose the port in connect(2), not in bind(2): connections to different endpoints can then share one.
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
-		return fmt.Errorf("IP_BIND_ADDRESS_NO_PORT: %w", err)
+		return fmt.Errorf("set IP_BIND_ADDRESS_NO_PORT: %w", err)
 	}
 	return nil
 }
 
-// canKeepSource returns why this process cannot connect from addresses of clients, or nil.
+// canKeepSource returns the reason why this process cannot connect from clients' addresses, or nil.
 func canKeepSource() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-var errNoTransparency = errors.New("connecting from addresses of clients takes Linux")
+var errNoTransparency = errors.New("connecting from clients' addresses needs Linux")
 
 func transparent(string, string, syscall.RawConn) error { return errNoTransparency }
 

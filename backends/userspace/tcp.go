@@ -35,7 +35,7 @@ func (l *tcpListener) socket() socket       { return l.TCPListener }
 func (l *tcpListener) addr() netip.AddrPort { return addrPort(l.Addr()) }
 func (l *tcpListener) close()               { _ = l.Close() }
 
-// acceptPause is for how long nothing is accepted after that has failed, for want of file descriptors as a rule.
+// acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
 
 func (l *tcpListener) accept() {
@@ -65,7 +65,7 @@ func (l *tcpListener) accept() {
 	}
 }
 
-// dialAttempts is how many endpoints are tried for a connection.
+// dialAttempts is the number of endpoints that are tried for a connection.
 const dialAttempts = 3
 
 // serve serves one connection until it ends.
@@ -102,23 +102,23 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 	reset(client)
 }
 
-// holdTime is for how long a connection that is to be dropped is left without an answer.
+// holdTime is how long a connection that is to be dropped stays open without an answer.
 const holdTime = time.Minute
 
-// hold answers nothing until the client gives up, or holdTime is over.
+// hold does not answer until the client gives up or holdTime has passed.
 func hold(client *net.TCPConn) {
 	_ = client.SetDeadline(time.Now().Add(holdTime))
 	_, _ = io.Copy(io.Discard, client)
 	reset(client)
 }
 
-// relay copies in both directions until both have ended. The end of one direction is passed on, and so is a reset.
+// relay copies in both directions until both have ended. It passes on the end of each direction, and resets.
 //
-// Of a reset the kernel tells only one of two calls that are under way, a read and a write; if that is the write, the
-// read looks as if the other side had ended in order. Nothing may be passed on as whole then that is not.
+// If a connection is reset while a read and a write are in progress, the kernel reports that to only one of them. If it
+// is the write, the read returns as at a regular end. That end must not be passed on, because data is missing.
 func relay(client, server net.Conn) {
 	var wg sync.WaitGroup
-	var toServer, toClient atomic.Bool // that direction has ended in order
+	var toServer, toClient atomic.Bool // this direction has ended regularly
 	copyTo := func(to, from net.Conn, ended, opposite *atomic.Bool) {
 		_, err := io.Copy(to, from) // splice on Linux
 		gone := err == nil && cannotSend(from) && !opposite.Load()
@@ -136,7 +136,7 @@ func relay(client, server net.Conn) {
 	_ = server.Close()
 }
 
-// reset ends a connection so that the other side is told.
+// reset closes a connection with a TCP reset.
 func reset(c net.Conn) {
 	if l, ok := c.(interface{ SetLinger(int) error }); ok {
 		_ = l.SetLinger(0)

@@ -22,7 +22,7 @@ import (
 )
 
 // Megabytes both ways; the server speaks only after the client has ended its half.
-func TestConnectionsAreCarriedWholeAndByHalves(t *testing.T) {
+func TestConnectionsAreCompleteAndEndByHalves(t *testing.T) {
 	l := newLaptop(t, userspace.Options{})
 	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
 		all, err := io.ReadAll(c)
@@ -62,10 +62,11 @@ func TestAResetIsPassedOn(t *testing.T) {
 	assert.Error(t, <-seen, "the server sees a reset, not the end")
 }
 
-// A server that resets while it is still sent to has not ended in order, whichever side of the relay is told so.
+// A server that resets while it is still receiving has not ended regularly, whether the relay's read or its write is
+// told.
 func TestAResetInTheMiddleOfATransferIsPassedOn(t *testing.T) {
 	if os.Getenv("KPL_FAKE_HNS") == "1" { // testing/wine
-		t.Skip("under Wine the kernel is Linux, which tells one of a read and a write of a reset, and cannot be asked")
+		t.Skip("under Wine the kernel is Linux, which reports a reset to a read or a write, and nobody can ask it")
 	}
 	l := newLaptop(t, userspace.Options{})
 	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
@@ -85,7 +86,7 @@ func TestAResetInTheMiddleOfATransferIsPassedOn(t *testing.T) {
 	}
 }
 
-// A server that ends its half while it is sent to has ended in order: the other half goes on.
+// A server that closes its half while it is still receiving has ended regularly: the other half goes on.
 func TestAHalfThatEndsWhileTheOtherIsBusyIsNoReset(t *testing.T) {
 	l := newLaptop(t, userspace.Options{})
 	received := make(chan int64, 1)
@@ -111,7 +112,7 @@ func TestAHalfThatEndsWhileTheOtherIsBusyIsNoReset(t *testing.T) {
 	}
 }
 
-func TestNewConnectionsFollowTheEndpointsAndOldOnesStay(t *testing.T) {
+func TestNewConnectionsFollowTheEndpointsAndEstablishedOnesStay(t *testing.T) {
 	l := newLaptop(t, userspace.Options{})
 	l.Set(web().NoEndpoints().Build())
 	l.Sync()
@@ -120,15 +121,15 @@ func TestNewConnectionsFollowTheEndpointsAndOldOnesStay(t *testing.T) {
 	first := tcpEndpoint(mirror(t))
 	l.Set(web().Build(), first)
 	l.Sync()
-	stands := l.dial(t, "http")
-	// A connection has an endpoint only once the backend has accepted it, which is after the kernel has.
-	require.Equal(t, "first", exchange(t, stands, "first"))
+	established := l.dial(t, "http")
+	// The backend chooses the endpoint when it accepts the connection, which is after Dial has returned.
+	require.Equal(t, "first", exchange(t, established, "first"))
 
 	l.Delete(first)
 	l.Set(tcpEndpoint(named(t, "second")))
 	l.Sync()
 	assert.Equal(t, "second", l.who(t))
-	assert.Equal(t, "first again", exchange(t, stands, "first again"))
+	assert.Equal(t, "first again", exchange(t, established, "first again"))
 
 	l.Delete(web().Build())
 	l.Sync()
@@ -155,13 +156,13 @@ func TestAClientWithAffinityStaysAndOthersAreSpread(t *testing.T) {
 	l.Set(web().Build(), one, two)
 	l.Sync()
 	seen := map[string]bool{}
-	for range 64 { // once in 2^63 not
+	for range 64 { // fails once in 2^63 runs
 		seen[l.who(t)] = true
 	}
 	assert.Len(t, seen, 2)
 }
 
-// An endpoint that refuses does not cost a connection while there are others.
+// No connection fails because one endpoint refuses, while there are others.
 func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
 	var refusing bool
 	dial := func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
@@ -201,7 +202,8 @@ func TestAPortThatIsTakenConcernsItAloneAndIsTriedAgain(t *testing.T) {
 	assert.Equal(t, "one", l.who(t))
 }
 
-// The next process gets the sockets: new connections wait for it, and those that stand are carried to their end.
+// The next process gets the sockets: new connections wait for it, and the old process serves the established ones to
+// their end.
 func TestARestartWithSocketsLosesNothing(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows cannot hand sockets over")
@@ -210,26 +212,26 @@ func TestARestartWithSocketsLosesNothing(t *testing.T) {
 	before := newLaptop(t, userspace.Options{})
 	before.Set(web().Build(), endpoint)
 	before.Sync()
-	stands := before.dial(t, "http")
-	require.Equal(t, "before", exchange(t, stands, "before"))
+	established := before.dial(t, "http")
+	require.Equal(t, "before", exchange(t, established, "before"))
 	at := before.addr(t, "http")
 	sockets, err := before.b.Sockets()
 	require.NoError(t, err)
 	drained := make(chan error, 1)
-	accepted, err := net.Dial("tcp", at.String()) // it may go to either
+	accepted, err := net.Dial("tcp", at.String()) // either process may accept it
 	require.NoError(t, err)
 	go func() { drained <- before.b.Drain(context.Background()) }()
 	for len(before.b.Listeners()) > 0 {
 		runtime.Gosched()
 	}
 	waits, err := net.Dial("tcp", at.String())
-	require.NoError(t, err, "the listener's queue is there while nobody accepts")
+	require.NoError(t, err, "the listener's queue exists while nobody accepts")
 
 	after := newLaptop(t, userspace.Options{Sockets: sockets})
 	after.Set(web().Build(), endpoint)
 	after.Sync()
 	assert.Equal(t, at, after.addr(t, "http"))
-	for _, c := range []net.Conn{stands, accepted, waits} {
+	for _, c := range []net.Conn{established, accepted, waits} {
 		assert.Equal(t, "after", exchange(t, c, "after"))
 		require.NoError(t, c.Close())
 	}

@@ -13,10 +13,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxDatagram is the size of the largest datagram.
+// maxDatagram is at least the size of the largest datagram.
 const maxDatagram = 1 << 16
 
-// udpListener forwards the datagrams to a frontend, flow by flow: a flow is a client's socket, and has an endpoint.
+// udpListener forwards datagrams of a frontend. All datagrams from one client address and port are a flow, which has
+// one endpoint.
 type udpListener struct {
 	*net.UDPConn
 	family *family
@@ -31,7 +32,7 @@ type flow struct {
 	client   netip.AddrPort
 	endpoint netip.AddrPort
 	server   net.Conn
-	used     atomic.Int64 // when, in nanoseconds
+	used     atomic.Int64 // last use, in Unix nanoseconds
 }
 
 func (f *family) serveUDP(conn *net.UDPConn, t target) *udpListener {
@@ -69,11 +70,11 @@ func (l *udpListener) read() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		// Anything else is an ICMP error about an earlier answer.
+		// Any other error is an ICMP error about an earlier answer.
 	}
 }
 
-// receive waits until there is a datagram, and lends read a buffer. Nobody holds a buffer while waiting.
+// receive waits for a datagram, and then calls read with a buffer, so that no buffer is held while waiting.
 func (b *Backend) receive(conn net.Conn, read func([]byte) error) error {
 	if c, ok := conn.(syscall.Conn); ok {
 		raw, err := c.SyscallConn()
@@ -89,7 +90,7 @@ func (b *Backend) receive(conn net.Conn, read func([]byte) error) error {
 	return read(buffer[:])
 }
 
-// forward sends a client's datagram on, by its flow or by a new one.
+// forward sends a client's datagram to the endpoint of its flow, which may be a new one.
 func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
 	t := l.target()
 	l.mu.Lock()
@@ -98,7 +99,7 @@ func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
 	if fl != nil && t.port.serves(fl.endpoint) {
 		fl.used.Store(time.Now().UnixNano())
 		if _, err := fl.server.Write(datagram); !errors.Is(err, net.ErrClosed) {
-			return // any other error is one about an earlier datagram
+			return // any other error is about an earlier datagram
 		}
 	}
 	if fl != nil {
@@ -109,7 +110,7 @@ func (l *udpListener) forward(client netip.AddrPort, datagram []byte) {
 	}
 }
 
-// begin makes a flow, or returns nil if the datagram is to be dropped.
+// begin starts a flow, or returns nil if the datagram is to be dropped. l.mu is held.
 func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	b := l.family.backend
 	d := t.port.decide(t.frontend, l.family.source(client.Addr(), t.frontend))
@@ -130,7 +131,7 @@ func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	return fl
 }
 
-// end ends a flow. That it has ended is no error. l.mu is held.
+// end ends a flow, if it has not ended already. l.mu is held.
 func (l *udpListener) end(fl *flow) {
 	if l.flows[fl.client] == fl {
 		delete(l.flows, fl.client)
@@ -139,10 +140,10 @@ func (l *udpListener) end(fl *flow) {
 	l.family.backend.removeFlow(fl)
 }
 
-// evictFrom is among how many flows the longest silent one is looked for when there are too many.
+// evictFrom is the number of flows from which the one idle for longest is chosen when there are too many.
 const evictFrom = 16
 
-// addFlow counts a flow. If there are too many, one that was silent for long ends.
+// addFlow adds a flow. At the limit it first ends one that has been idle for long.
 func (b *Backend) addFlow(fl *flow) {
 	b.flowsMu.Lock()
 	defer b.flowsMu.Unlock()
@@ -157,7 +158,7 @@ func (b *Backend) addFlow(fl *flow) {
 				break
 			}
 		}
-		_ = victim.server.Close() // its listener finds that out
+		_ = victim.server.Close() // its answer goroutine then ends it
 		delete(b.flows, victim)
 	}
 	b.flows[fl] = true
@@ -169,7 +170,7 @@ func (b *Backend) removeFlow(fl *flow) {
 	delete(b.flows, fl)
 }
 
-// answer sends the endpoint's datagrams back until the flow ends, or was silent for too long.
+// answer sends the endpoint's datagrams back until the flow ends or has been idle for too long.
 func (l *udpListener) answer(fl *flow) {
 	b := l.family.backend
 	defer func() {
@@ -178,8 +179,8 @@ func (l *udpListener) answer(fl *flow) {
 		l.end(fl)
 	}()
 	for {
-		silentUntil := time.Unix(0, fl.used.Load()).Add(b.options.UDPTimeout)
-		_ = fl.server.SetReadDeadline(silentUntil)
+		idleUntil := time.Unix(0, fl.used.Load()).Add(b.options.UDPTimeout)
+		_ = fl.server.SetReadDeadline(idleUntil)
 		err := b.receive(fl.server, func(buffer []byte) error {
 			n, err := fl.server.Read(buffer)
 			if err == nil {
@@ -194,6 +195,6 @@ func (l *udpListener) answer(fl *flow) {
 		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, fl.used.Load())) >= b.options.UDPTimeout:
 			return
 		}
-		// Anything else is an ICMP error about an earlier datagram, or the flow was used meanwhile.
+		// Any other error is an ICMP error about an earlier datagram, or the flow has been used in the meantime.
 	}
 }

@@ -37,18 +37,18 @@ func (c udpClient) ask(text string) string {
 	return string(b[:n])
 }
 
-func TestDatagramsOfEverySizeAreCarried(t *testing.T) {
+func TestDatagramsOfEverySizeAreForwarded(t *testing.T) {
 	l := newLaptop(t, userspace.Options{})
 	l.Set(web().Build(), udpEndpoint(echo(t, "one ")))
 	l.Sync()
 	c := l.udp(t)
-	for _, size := range []int{0, 1, 512, 1472, 9000} { // macOS sends no more without being told
+	for _, size := range []int{0, 1, 512, 1472, 9000} { // the default limit of macOS is little above
 		text := strings.Repeat("x", size)
 		assert.Equal(t, "one "+text, c.ask(text))
 	}
 }
 
-func TestAFlowStaysUntilItsEndpointServesNoMore(t *testing.T) {
+func TestAFlowKeepsItsEndpointWhileThatServes(t *testing.T) {
 	l := newLaptop(t, userspace.Options{})
 	one, two := udpEndpoint(echo(t, "one ")), udpEndpoint(echo(t, "two "))
 	l.Set(web().Build(), one)
@@ -65,7 +65,7 @@ func TestAFlowStaysUntilItsEndpointServesNoMore(t *testing.T) {
 	assert.Equal(t, "two hello", c.ask("hello"))
 }
 
-// With room for two flows, a third one ends one of them, whose client gets a new one with its next datagram.
+// With a limit of two flows, a third one ends one of them. Its client gets a new flow with its next datagram.
 func TestFlowsAreBounded(t *testing.T) {
 	l := newLaptop(t, userspace.Options{MaxFlows: 2})
 	l.Set(web().Build(), udpEndpoint(echo(t, "")))
@@ -78,7 +78,7 @@ func TestFlowsAreBounded(t *testing.T) {
 	}
 }
 
-func TestAFlowThatWasSilentEnds(t *testing.T) {
+func TestAnIdleFlowEnds(t *testing.T) {
 	ended := make(chan struct{}, 1)
 	l := newLaptop(t, userspace.Options{UDPTimeout: time.Millisecond, Dial: dialer(func() {
 		select {

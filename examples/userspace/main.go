@@ -1,19 +1,20 @@
-// Command userspace serves the services of a cluster in user space, without a kernel's packet filter:
+// Command userspace proxies the services of a cluster in user space, without a packet filter:
 //
 //	userspace --kubeconfig FILE --listen localhost
 //
-// gives each port of a service a port on 127.0.0.1 or ::1 and prints the table of them, whenever it changes: the whole
-// cluster's services on a laptop. The endpoints themselves have to be reachable, by a VPN or from within a local
-// cluster's network. With
+// serves each port of a cluster IP on a port of 127.0.0.1 or ::1, and prints the table of these ports whenever it
+// changes: all services of a cluster on a laptop. The endpoints themselves have to be reachable, through a VPN or from
+// within a local cluster's network. With
 //
 //	ip netns exec NAME userspace --kubeconfig FILE --node-name NODE --listen anyip
 //
-// it serves the service addresses themselves, in the network namespace that it runs in (Linux, CAP_NET_ADMIN), until it
-// is run with --cleanup. --listen given serves those addresses that the host has already. With --keep-source endpoints
-// see the addresses of clients as Kubernetes wants it; run the script keep-source in the same namespace before.
+// it serves the service addresses themselves, in the network namespace that it runs in (Linux, CAP_NET_ADMIN). They
+// stay local until it is run with --cleanup. --listen given serves only addresses that the host already has. With
+// --keep-source endpoints see clients' addresses where Kubernetes wants that; first run the script keep-source, which
+// is beside this file, in the same namespace.
 //
-// It takes listening sockets from systemd (LISTEN_FDS), so that a restart refuses nobody. On SIGTERM it accepts no more
-// and ends with its last connection, or after --drain.
+// It takes over listening sockets from systemd (LISTEN_FDS), so that no connection is refused during a restart. On
+// SIGTERM it stops accepting, and ends with its last connection, or after --drain.
 package main
 
 import (
@@ -50,10 +51,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	set := flag.NewFlagSet("userspace", flag.ContinueOnError)
 	var from source.Flags
 	from.Register(set, "")
-	listen := set.String("listen", "localhost", "`where` services are served: localhost, anyip or given")
-	keepSource := set.Bool("keep-source", false, "connect to endpoints from the addresses of clients")
-	drain := set.Duration("drain", 30*time.Second, "`how long` connections may go on after SIGTERM")
-	cleanup := set.Bool("cleanup", false, "take back what --listen anyip has left, and end")
+	listen := set.String("listen", "localhost", "`where` to serve services: localhost, anyip or given")
+	keepSource := set.Bool("keep-source", false, "connect to endpoints from the client's address")
+	drain := set.Duration("drain", 30*time.Second, "`how long` connections may continue after SIGTERM")
+	cleanup := set.Bool("cleanup", false, "undo what --listen anyip has done, and exit")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	switch *listen {
 	case "localhost":
 		if *keepSource {
-			return errors.New("--keep-source: with --listen localhost every client has the address 127.0.0.1 or ::1")
+			return errors.New("--keep-source: not with --listen localhost, where clients have the address 127.0.0.1 or ::1")
 		}
 		options.Addresses, options.LocalhostNodePorts = userspace.Localhost{}, true
 	case "given":
@@ -76,7 +77,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		defer anyIP.Close()
 		options.Addresses = anyIP
 	default:
-		return fmt.Errorf("--listen %q is none of localhost, anyip and given", *listen)
+		return fmt.Errorf("--listen %q: must be localhost, anyip or given", *listen)
 	}
 	backend, err := userspace.New(ctx, options)
 	if err != nil {
@@ -100,11 +101,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	})
 	wait, cancel := context.WithTimeout(context.Background(), *drain)
 	defer cancel()
-	_ = backend.Drain(wait) // what has not ended by then is cut
+	_ = backend.Drain(wait) // connections that last longer are reset
 	return err
 }
 
-// inherited returns the sockets that systemd hands over, see sd_listen_fds(3).
+// inherited returns the sockets passed by systemd, see sd_listen_fds(3).
 func inherited() []*os.File {
 	const first = 3
 	n, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
@@ -135,7 +136,7 @@ func (p *printer) Sync(ctx context.Context) error {
 	return err
 }
 
-// table is a line for each port that is served.
+// table returns a line for each listener.
 func table(list []userspace.Listener) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

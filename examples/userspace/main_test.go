@@ -78,8 +78,8 @@ func TestWrongFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--listen", "everywhere"}, `--listen "everywhere" is none of localhost, anyip and given`},
-		{[]string{"--keep-source"}, "every client has the address 127.0.0.1"},
+		{[]string{"--listen", "everywhere"}, `--listen "everywhere": must be localhost, anyip or given`},
+		{[]string{"--keep-source"}, "clients have the address 127.0.0.1"},
 		{[]string{"x"}, `unexpected argument "x"`},
 		{nil, "one of --file and --kubeconfig is needed"},
 	} {
