@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -24,8 +25,8 @@ import (
 //
 // The time of an operation is that of a wave with one endpoint. Beside it are the full state and the restart, once
 // each, and the processor time of a wave, that of the programs that it starts included. The verdict goes by processor
-// times, since they depend on what else the machine does less than others; see [Factory] for what is called. No packet
-// is sent, and nothing fails for being slow.
+// times, since they depend less on what else the machine does, of some waves before those that are timed: it does not
+// depend on -benchtime. See [Factory] for what is called. No packet is sent, and nothing fails for being slow.
 func Scale(b *testing.B, f Factory) {
 	b.Helper()
 	if _, err := machineFamilies(); err != nil {
@@ -37,7 +38,8 @@ func Scale(b *testing.B, f Factory) {
 		var run *scaleRun
 		b.Run(fmt.Sprintf("%d-services", services), func(b *testing.B) {
 			ctx := context.Background() // the backend lives longer than one call of this function
-			if run == nil {
+			first := run == nil // of the calls with growing b.N
+			if first {
 				var err error
 				if run, err = startScale(ctx, f, services); err != nil {
 					b.Fatal(err)
@@ -52,7 +54,7 @@ func Scale(b *testing.B, f Factory) {
 			b.ReportMetric(run.cost.wave.Seconds()*1e3, "cpu-ms/op")
 			b.ReportMetric(run.cost.full.Seconds()*1e3, "full-ms")
 			b.ReportMetric(run.cost.restart.Seconds()*1e3, "restart-ms")
-			if i == len(sizes)-1 && len(costs) > 1 {
+			if i == len(sizes)-1 && first && len(costs) > 1 {
 				b.Log(scaleVerdict(costs))
 			}
 		})
@@ -72,8 +74,11 @@ type scaleCost struct {
 	wave          time.Duration // the least processor time of one with one endpoint
 }
 
-// leastWaves is how many waves the verdict rests on at least.
-const leastWaves = 5
+// The verdict rests on as many waves as take measureFor, within these bounds.
+const (
+	leastWaves, mostWaves = 5, 200
+	measureFor            = time.Second
+)
 
 // scaleVerdict compares one endpoint at the smallest and at the largest size.
 func scaleVerdict(costs []scaleCost) string {
@@ -135,12 +140,14 @@ func (r *scaleRun) begin(ctx context.Context) error {
 		}
 		*took = time.Since(began)
 	}
-	return r.measure(ctx, leastWaves)
+	return r.measure(ctx)
 }
 
 // measure has the backend take waves with one endpoint, and notes the least processor time.
-func (r *scaleRun) measure(ctx context.Context, waves int) error {
-	for range waves {
+func (r *scaleRun) measure(ctx context.Context) error {
+	runtime.GC() // what building the state has left is not to be collected while one wave is measured
+	began := time.Now()
+	for i := 0; i < leastWaves || i < mostWaves && time.Since(began) < measureFor; i++ {
 		before := processorTime()
 		if err := r.waves(ctx, 1); err != nil {
 			return err
