@@ -21,7 +21,7 @@ import (
 const caseTimeout = 10 * time.Minute
 
 // Test runs the suite against a backend, each case as a subtest. Cases that need what the backend lacks are skipped,
-// and named once more at the end.
+// and named once more at the end, before the result in numbers; "go test -v" shows both.
 //
 // It needs Linux, and the right to make network namespaces: root, or "unshare -rn go test ...". Where that is missing
 // the test is skipped, or fails with KPL_REQUIRE=1 in the environment. Nothing outside the namespaces that it makes is
@@ -52,8 +52,10 @@ func portSeed(t *testing.T) uint64 {
 func (s *session) runCases(t *testing.T, list []testCase) {
 	t.Helper()
 	var notRun []string
+	chosen, failed := 0, 0
 	for _, c := range bySetup(list) {
-		t.Run(c.name, func(t *testing.T) {
+		passed := t.Run(c.name, func(t *testing.T) {
+			chosen++ // -test.run may leave the others out
 			if why := c.missing(s.factory); why != "" {
 				notRun = append(notRun, fmt.Sprintf("%s: %s", c.name, why))
 				t.Skipf("not run: %s", why)
@@ -62,11 +64,24 @@ func (s *session) runCases(t *testing.T, list []testCase) {
 				t.Errorf("%s (%s)\n\n%v%s", c.name, c.rules, err, s.seedText())
 			}
 		})
+		if !passed {
+			failed++
+		}
 	}
 	if len(notRun) > 0 {
 		t.Logf("NOT RUN, %d of %d cases:\n  %s", len(notRun), len(list), strings.Join(notRun, "\n  "))
 	}
 	s.logWaived(t)
+	t.Log(resultText(len(list), chosen, failed, len(notRun)))
+}
+
+// resultText counts what became of the cases. Those that -test.run leaves out are not chosen.
+func resultText(all, chosen, failed, notRun int) string {
+	text := fmt.Sprintf("RESULT: %d passed, %d failed, %d not run", chosen-failed-notRun, failed, notRun)
+	if chosen < all {
+		text += fmt.Sprintf(", %d not chosen", all-chosen)
+	}
+	return text
 }
 
 // seedText says how to give the clients the same source ports once more; "" in a simulation.

@@ -62,7 +62,7 @@ type Env struct {
 	LocalhostNodePorts bool
 }
 
-// Feature is something that not every backend does.
+// Feature is something that not every backend does. Its value is the name of the constant, which is how results name it.
 type Feature string
 
 const (
@@ -70,75 +70,75 @@ const (
 	IPv6 Feature = "IPv6"
 	SCTP Feature = "SCTP"
 	// SessionAffinity is S32, and AffinityTimeout that it ends when the client was away for long enough.
-	SessionAffinity Feature = "session affinity"
-	AffinityTimeout Feature = "the affinity timeout"
+	SessionAffinity Feature = "SessionAffinity"
+	AffinityTimeout Feature = "AffinityTimeout"
 	// SharedAffinity is that a client stays with one endpoint of a port at all of the port's addresses; without it, it
 	// has one at each.
-	SharedAffinity Feature = "session affinity over all addresses of a port"
+	SharedAffinity Feature = "SharedAffinity"
 	// SourceRanges are S26.
-	SourceRanges Feature = "load-balancer source ranges"
+	SourceRanges Feature = "SourceRanges"
 	// Refusal is that connections are refused where the route says so; without it, dropping them will do (S25).
-	Refusal Feature = "refusal"
+	Refusal Feature = "Refusal"
 	// EarlyRefusal is that a connection is refused before it is accepted. Without it a reset that comes later will do
 	// and, where there is no connection, silence.
-	EarlyRefusal Feature = "refusal before a connection is accepted"
+	EarlyRefusal Feature = "EarlyRefusal"
 	// SourcePreservation is that endpoints see the client's address where the route does not masquerade (S27, S28).
 	// Without it they may see an address of the node.
-	SourcePreservation Feature = "preservation of the client's address"
+	SourcePreservation Feature = "SourcePreservation"
 	// InterfaceDetectors are the ways to detect local pods by a bridge or an interface prefix (S30).
-	InterfaceDetectors Feature = "local-traffic detectors by interface"
+	InterfaceDetectors Feature = "InterfaceDetectors"
 	// NodePortAddresses is S35; without it, node ports are served on all addresses.
-	NodePortAddresses Feature = "node-port addresses"
+	NodePortAddresses Feature = "NodePortAddresses"
 	// LocalhostNodePorts is S36.
-	LocalhostNodePorts Feature = "node ports on 127.0.0.1"
+	LocalhostNodePorts Feature = "LocalhostNodePorts"
 	// UnknownPorts is that other ports of a cluster IP are refused, and UnallocatedAddresses that addresses of the
 	// service CIDRs that no service has are dropped (S33).
-	UnknownPorts         Feature = "refusal of unknown ports"
-	UnallocatedAddresses Feature = "guard over the service CIDRs"
+	UnknownPorts         Feature = "UnknownPorts"
+	UnallocatedAddresses Feature = "UnallocatedAddresses"
 	// ExternalPorts is that ports of external IPs and VIPs that no service has are left alone; without it they may be
 	// refused, because the backend makes these addresses the node's own.
-	ExternalPorts Feature = "other ports of external addresses are left alone"
+	ExternalPorts Feature = "ExternalPorts"
 	// WildcardListeners is that a process of the node that listens on all addresses gets nothing that is for a service:
 	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer in the
 	// place of a service, because the backend makes the service's addresses the node's own.
-	WildcardListeners Feature = "service addresses that processes listening on all addresses do not get"
+	WildcardListeners Feature = "WildcardListeners"
 	// HostAddressChanges is that node ports are served on addresses that the node gets later, and no more on those that
 	// it loses (S35). It may take a resync.
-	HostAddressChanges Feature = "changes of the host's addresses"
+	HostAddressChanges Feature = "HostAddressChanges"
 	// LastingOwners is who has an address that several services list (S59): the one that had it; of newcomers the
 	// oldest one, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any
 	// time.
-	LastingOwners Feature = "lasting owners of contested addresses"
+	LastingOwners Feature = "LastingOwners"
 	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package
 	// conntrack does it, as a sink around another one.
-	StaleFlows Feature = "clean-up of stale UDP flows"
+	StaleFlows Feature = "StaleFlows"
 	// PathErrors is that ICMP errors of what is behind a service reach the sender: that the way is too narrow, or that
 	// nobody listens. A proxy that ends connections itself, and begins others, has nobody to pass them to.
-	PathErrors Feature = "ICMP errors of the way to an endpoint"
+	PathErrors Feature = "PathErrors"
 	// NodeDatagrams is that processes of the node itself can send datagrams to services that are larger than the MTU.
-	NodeDatagrams Feature = "datagrams of the node itself beyond the MTU"
+	NodeDatagrams Feature = "NodeDatagrams"
 	// DrainedConnections is that connections that stand stay with an endpoint that takes no new ones.
-	DrainedConnections Feature = "connections to endpoints that have gone"
+	DrainedConnections Feature = "DrainedConnections"
 	// StandingOverRestart is that connections that stand survive a restart of the backend, and NewOverRestart that new
 	// ones are served at every moment of it, also while no backend runs (S44).
-	StandingOverRestart Feature = "connections that stand, over a restart"
-	NewOverRestart      Feature = "new connections while the backend restarts"
+	StandingOverRestart Feature = "StandingOverRestart"
+	NewOverRestart      Feature = "NewOverRestart"
 )
 
 // What only a backend in a simulation may lack, see Simulate.
 const (
 	// SourceRoutes is that pods of the node, and the node itself, reach all endpoints at external addresses of a
 	// service with policy Local (S27). Without it they get what comes from outside gets.
-	SourceRoutes Feature = "routes that depend on the source"
+	SourceRoutes Feature = "SourceRoutes"
 	// Hairpins is that a pod that reaches itself is masqueraded, whatever the route says (S29).
-	Hairpins Feature = "masquerading of pods that reach themselves"
+	Hairpins Feature = "Hairpins"
 	// EmptySets is S25. Without it flows to addresses without endpoints may be left alone.
-	EmptySets Feature = "refusing and dropping where there is no endpoint"
+	EmptySets Feature = "EmptySets"
 	// TargetPorts is that the endpoints of a service port may have different ports. Without it those with the most
 	// frequent one, the lowest of several, get all the traffic.
-	TargetPorts Feature = "a target port of each endpoint"
+	TargetPorts Feature = "TargetPorts"
 	// HostEndpoints is that processes of the node itself are endpoints. Without it they get no traffic.
-	HostEndpoints Feature = "endpoints in the network of the node"
+	HostEndpoints Feature = "HostEndpoints"
 )
 
 // lacks tells whether the backend does not do something.

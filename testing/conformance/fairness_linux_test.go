@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -28,7 +30,7 @@ func TestWaivedDeviationsAreListed(t *testing.T) {
 	for _, name := range []string{"TestChildLacksFeatures", "TestChildRandomlyLacksFeatures"} {
 		out, err := child(t.Context(), name).CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		assert.Regexp(t, `WAIVED, what is wrong but for what the backend lacks:\n +refusal: \d+ times`, string(out))
+		assert.Regexp(t, `WAIVED, what is wrong but for what the backend lacks:\n +Refusal: \d+ times`, string(out))
 	}
 }
 
@@ -81,6 +83,52 @@ func TestWhatTheBackendDoesIsSeen(t *testing.T) {
 		})
 	}
 	assert.ErrorContains(t, classify(brokenError{errors.New("no port left")}, 0).broken, "no port left")
+}
+
+// blackholes is a backend that drops what is for unallocated addresses with routes of type blackhole.
+type blackholes struct{ *simple }
+
+func (b *blackholes) SetNode(n *model.Node) {
+	for _, cidr := range n.ServiceCIDRs {
+		b.add(&netlink.Route{Type: unix.RTN_BLACKHOLE}, cidr)
+	}
+	b.simple.SetNode(n)
+}
+
+func (b *blackholes) SetService(svc *model.Service) {
+	bridge, err := netlink.LinkByName(bridgeName)
+	if err != nil {
+		panic(err)
+	}
+	for _, ip := range svc.ClusterIPs {
+		b.add(&netlink.Route{LinkIndex: bridge.Attrs().Index}, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	b.simple.SetService(svc)
+}
+
+func (b *blackholes) add(r *netlink.Route, to netip.Prefix) {
+	r.Dst = ipNet(to)
+	if err := netlink.RouteAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
+		panic(err)
+	}
+}
+
+// A blackhole route is one way to drop. That the node's own processes cannot even begin a flow there is not a fault.
+func TestABackendMayDropWithBlackholeRoutes(t *testing.T) {
+	need.Program(t, "nft")
+	f := simpleFactory("")
+	simplest := f.New
+	f.New = func(ctx context.Context, env Env) (sink.Sink, error) {
+		b, err := simplest(ctx, env)
+		return &blackholes{b.(*simple)}, err
+	}
+	s := testSession(t, f, 1)
+	for _, name := range []string{
+		"UDP flows that began before the service are served",
+		"addresses of the service CIDRs that no service has are dropped",
+	} {
+		require.NoError(t, s.runCase(t.Context(), caseNamed(t, name)), name)
+	}
 }
 
 // An ID tells tests apart, and what a backend leaves running is stopped when no sink is alive.

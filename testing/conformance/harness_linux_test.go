@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +48,7 @@ func TestWhatIsNotRunIsListed(t *testing.T) {
 	lines := string(out)
 	for _, want := range []string{
 		"--- SKIP: TestChildLacksFeatures/source_ranges_guard_the_VIP_alone",
-		"not run: the backend lacks load-balancer source ranges",
+		"not run: the backend lacks SourceRanges",
 		"not run: the factory has no Break",
 		"NOT RUN, ",
 		"  single-stack services leave the other family alone: the backend lacks IPv6",
@@ -53,6 +57,33 @@ func TestWhatIsNotRunIsListed(t *testing.T) {
 	} {
 		assert.Contains(t, lines, want)
 	}
+	assert.Regexp(t, `RESULT: \d+ passed, 0 failed, \d+ not run\n`, lines)
+}
+
+func TestTheResultIsCounted(t *testing.T) {
+	assert.Equal(t, "RESULT: 87 passed, 2 failed, 9 not run", resultText(98, 98, 2, 9))
+	assert.Equal(t, "RESULT: 0 passed, 1 failed, 1 not run, 96 not chosen", resultText(98, 2, 1, 1))
+}
+
+// What a result names is what an author takes out of Lacks.
+func TestFeaturesAreNamedAsTheirConstants(t *testing.T) {
+	source, err := parser.ParseFile(token.NewFileSet(), "factory.go", nil, 0)
+	require.NoError(t, err)
+	features := 0
+	for _, d := range source.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range g.Specs {
+			v := spec.(*ast.ValueSpec)
+			if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Feature" {
+				features++
+				assert.Equal(t, strconv.Quote(v.Names[0].Name), v.Values[0].(*ast.BasicLit).Value)
+			}
+		}
+	}
+	assert.Greater(t, features, 20)
 }
 
 // A backend that does little, and says so, passes: nothing that it lacks is asked of it.
