@@ -3,14 +3,22 @@ package conformance_test
 import (
 	"context"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 )
 
-// newBackend stands for the backend under test.
-func newBackend(context.Context, conformance.Env) (sink.Sink, error) { return new(sink.Recorder), nil }
+// backend stands for the backend under test.
+type backend struct{ sink.Recorder }
+
+func newBackend(context.Context, conformance.Env, *atomic.Bool) (*backend, error) {
+	return new(backend), nil
+}
+
+func (b *backend) serveNodePortsOn(nodeaddr.Addresses) {}
 
 // run starts a program in the node's namespace: all functions of a Factory are called there.
 func run(ctx context.Context, name string, args ...string) (string, error) {
@@ -19,10 +27,13 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 }
 
 func ExampleTest() {
-	var t *testing.T // in a test: func TestConformance(t *testing.T)
+	var t *testing.T        // in a test: func TestConformance(t *testing.T)
+	var failing atomic.Bool // newBackend's dataplane asks it before it writes
 
 	conformance.Test(t, conformance.Factory{
-		New: newBackend,
+		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
+			return newBackend(ctx, env, &failing)
+		},
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
 			_, err := run(ctx, "nft", "destroy", "table", "inet", "mybackend")
 			return err
@@ -34,6 +45,33 @@ func ExampleTest() {
 			_, err := run(ctx, "nft", "flush", "chain", "inet", "mybackend", "services")
 			return err
 		},
+		Fail: func(context.Context, conformance.Env) (repair func() error, err error) {
+			failing.Store(true)
+			return func() error { failing.Store(false); return nil }, nil
+		},
 		Lacks: []conformance.Feature{conformance.SCTP, conformance.StaleFlows},
 	})
+}
+
+// A backend that serves node ports on the addresses that the node has now, and on those that it gets later.
+func ExampleEnv() {
+	var failing atomic.Bool
+	start := func(ctx context.Context, env conformance.Env) (sink.Sink, error) { // Factory.New
+		b, err := newBackend(ctx, env, &failing)
+		if err != nil {
+			return nil, err
+		}
+		tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
+			Choice:  nodeaddr.Choice{CIDRs: env.NodePortCIDRs},
+			Host:    &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
+			Changed: b.serveNodePortsOn, // called by Run and SetNode: it needs a lock
+		})
+		if err != nil {
+			return nil, err
+		}
+		go tracker.Run(ctx)
+		b.serveNodePortsOn(tracker.Addresses())
+		return b, nil
+	}
+	_ = conformance.Factory{New: start}
 }

@@ -62,7 +62,7 @@ type Env struct {
 	LocalhostNodePorts bool
 }
 
-// Feature is something that not every backend does. Its value is the name of the constant, which is how results name it.
+// Feature is something that not every backend does. Its value is the name of the constant, by which results call it.
 type Feature string
 
 const (

@@ -38,7 +38,7 @@ func Scale(b *testing.B, f Factory) {
 		var run *scaleRun
 		b.Run(fmt.Sprintf("%d-services", services), func(b *testing.B) {
 			ctx := context.Background() // the backend lives longer than one call of this function
-			first := run == nil // of the calls with growing b.N
+			first := run == nil         // of the calls with growing b.N
 			if first {
 				var err error
 				if run, err = startScale(ctx, f, services); err != nil {

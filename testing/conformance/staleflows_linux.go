@@ -30,8 +30,8 @@ func staleFlowCases() []testCase {
 
 var udpOnly = []servicePort{{protocol: model.UDP}}
 
-// udpFlows opens a UDP flow from everywhere to all addresses of a service, and sends nothing yet. Where there is no such
-// service yet, a backend may have a blackhole route (S33), which lets the node's own processes connect no socket: those
+// udpFlows opens a UDP flow from everywhere to all addresses of a service, and sends nothing yet. While there is no such
+// service a backend may have a blackhole route there (S33), and the node's own processes cannot connect a socket: such
 // flows are left out.
 func (s *session) udpFlows(svc service) ([]*connection, func(), error) {
 	svc = svc.withDefaults(0)

@@ -15,7 +15,7 @@ func TestThePageQuotesRealCode(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/write-a-backend.md"))
 	require.NoError(t, err)
 	var sources string
-	for _, pattern := range []string{"*.go", filepath.Join(root, "examples/mock/*.go"),
+	for _, pattern := range []string{"*.go", "../../example_test.go", filepath.Join(root, "examples/mock/*.go"),
 		filepath.Join(root, "examples/internal/source/*.go")} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
