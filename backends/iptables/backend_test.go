@@ -26,8 +26,8 @@ import (
 
 func TestTheRulesReadWell(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	fm.Golden(t, "testdata/every-feature-ipv4.save", r.dump(model.IPv4))
 	fm.Golden(t, "testdata/every-feature-ipv6.save", r.dump(model.IPv6))
 }
@@ -36,9 +36,9 @@ func TestTheRulesFollowTheNodeAndTheOptions(t *testing.T) {
 	r := newRig(t, iptables.Options{MasqueradeMark: 1 << 20, LocalhostNodePorts: false,
 		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
 			netip.MustParsePrefix("198.51.100.7/32")}}})
-	r.set(backendtest.EveryFeature()...)
-	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
+	r.Sync()
 	fm.Golden(t, "testdata/options-ipv4.save", r.dump(model.IPv4))
 }
 
@@ -60,34 +60,34 @@ func manyServices(n, endpoints int) []any {
 
 func TestManyServicesAreATreeOfChains(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(manyServices(100, 1)...)
-	r.sync()
+	r.Set(manyServices(100, 1)...)
+	r.Sync()
 	fm.Golden(t, "testdata/tree-ipv4.save", r.dump(model.IPv4))
 }
 
 func TestServicesWithTheSameNumberOfEndpointsAreAGroup(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(manyServices(10, 3)...)
-	r.sync()
+	r.Set(manyServices(10, 3)...)
+	r.Sync()
 	fm.Golden(t, "testdata/group-ipv4.save", r.dump(model.IPv4))
 }
 
 func TestAChangeRewritesOneChain(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(manyServices(300, 10)...)
-	r.sync()
-	r.model.DeleteEndpoint(fm.Endpoint("many/s7:http/TCP", "10.244.4.7:8080").Build().Key())
-	r.set(fm.Endpoint("many/s7:http/TCP", "10.244.99.9:8080").Build())
-	r.sync()
+	r.Set(manyServices(300, 10)...)
+	r.Sync()
+	r.Delete(fm.Endpoint("many/s7:http/TCP", "10.244.4.7:8080").Build())
+	r.Set(fm.Endpoint("many/s7:http/TCP", "10.244.99.9:8080").Build())
+	r.Sync()
 	fm.Golden(t, "testdata/one-endpoint-batch.txt", r.batches(model.IPv4))
 	assert.Empty(t, r.batches(model.IPv6))
 }
 
 func TestASyncWithoutNewsDoesNothing(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
+	r.Sync()
 	assert.Empty(t, r.batches(model.IPv4))
 	for _, v := range backendtest.EveryFeature() { // told again, past the model that would not
 		switch v := v.(type) {
@@ -97,23 +97,23 @@ func TestASyncWithoutNewsDoesNothing(t *testing.T) {
 			r.backend.SetEndpoint(v)
 		}
 	}
-	r.sync()
+	r.Sync()
 	assert.Empty(t, r.batches(model.IPv4))
 }
 
 func TestARestartChangesNothingThatIsRight(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
-	r.restart()
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
+	r.Restart()
+	r.Sync()
 	assert.Empty(t, r.batches(model.IPv4)+r.batches(model.IPv6))
 }
 
 func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	require.NoError(t, r.fakes[model.IPv4].RestoreAsSomebodyElse(
 		&dataplane.Batch{Tables: []dataplane.TableBatch{{Table: dataplane.NAT,
 			Chains: []dataplane.Chain{{Name: "KPL-P-UDP"}, {Name: "KPL-OLD", Rules: []string{"-j RETURN"}},
@@ -122,9 +122,9 @@ func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 				Rule: `-m comment --comment "kube-proxy-lib: services" -j KPL-SERVICES`}},
 			Insert: []dataplane.BuiltinRule{{Chain: "OUTPUT", Rule: "-j KPL-OLD"},
 				{Chain: "OUTPUT", Rule: "-j OTHERS"}}}}}))
-	r.restart()
-	r.model.DeleteService(model.ServiceName{Namespace: "voip", Name: "sip"})
-	r.sync()
+	r.Restart()
+	r.Delete(model.ServiceName{Namespace: "voip", Name: "sip"})
+	r.Sync()
 	fm.Golden(t, "testdata/restart-batch.txt", r.batches(model.IPv4))
 	assert.Contains(t, r.dump(model.IPv4), "-A OUTPUT -j OTHERS")
 }
@@ -132,11 +132,11 @@ func TestARestartCorrectsWhatIsWrongAndNothingElse(t *testing.T) {
 func TestTheFirstEndpointComesBeforeTheRefusalGoes(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	svc := fm.Service("default/gone").DetectsLocalPods().ClusterIP("10.96.0.11").Port("http", 80)
-	r.set(backendtest.Node(), svc.NoEndpoints().Build())
-	r.sync()
+	r.Set(backendtest.Node(), svc.NoEndpoints().Build())
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4), "-j REJECT")
-	r.set(fm.Endpoint("default/gone:http/TCP", "10.244.1.5:8080").Local().Build())
-	r.sync()
+	r.Set(fm.Endpoint("default/gone:http/TCP", "10.244.1.5:8080").Local().Build())
+	r.Sync()
 	batch := r.batches(model.IPv4)
 	assert.Less(t, strings.Index(batch, "*nat"), strings.Index(batch, "*filter"))
 	assert.Contains(t, batch, "-j DNAT --to-destination 10.244.1.5:8080")
@@ -148,8 +148,8 @@ func TestCleanUpLeavesTheRulesOfOthers(t *testing.T) {
 	others := "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" +
 		":CNI-HOSTPORT - [0:0]\n-A PREROUTING -j CNI-HOSTPORT\n-A CNI-HOSTPORT -p tcp -j RETURN\nCOMMIT\n"
 	require.NoError(t, r.fakes[model.IPv4].Load(others))
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	require.NotEqual(t, others, r.dump(model.IPv4))
 	require.NoError(t, r.backend.CleanUp(t.Context()))
 	assert.Equal(t, others, r.dump(model.IPv4))
@@ -168,10 +168,10 @@ func TestNamesAreBoundedAndDoNoHarm(t *testing.T) {
 			SessionAffinityTimeout: timeout,
 			Ports: []model.ServicePort{{Name: "x\ny", Protocol: model.TCP, Port: 80,
 				RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true})}}}
-		r.set(s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet,
+		r.Set(s, &model.Endpoint{Port: s.PortName(s.Ports[0]), Sets: model.ClusterSet,
 			Target: netip.MustParseAddrPort("10.244.1.1:80")})
 	}
-	r.sync() // the fake refuses what iptables-save would not print so
+	r.Sync() // the fake refuses what iptables-save would not print so
 	assert.Equal(t, 3, strings.Count(r.dump(model.IPv4), "--to-destination 10.244.1.1:80"))
 }
 
@@ -231,9 +231,9 @@ func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {
 		require.NoError(t, err)
 		return string(b)
 	}
-	r.set(backendtest.EveryFeature()...)
+	r.Set(backendtest.EveryFeature()...)
 	assert.Equal(t, "0\n", read(), "nothing changes before Sync")
-	r.sync()
+	r.Sync()
 	assert.Equal(t, "1\n", read())
 	assert.Contains(t, r.dump(model.IPv4), "-A KPL-LOCALNET ! -s 127.0.0.0/8 -d 127.0.0.0/8")
 	for _, chain := range []string{"INPUT", "OUTPUT"} {
@@ -254,10 +254,8 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 	var log strings.Builder
 	ctx := klog.NewContext(t.Context(),
 		funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
-	r.set(backendtest.EveryFeature()...)
-	_, err := r.model.Flush(r.backend)
-	require.NoError(t, err)
-	require.NoError(t, r.backend.Sync(ctx), "so that nobody tries again and again, and the node stays healthy")
+	r.Set(backendtest.EveryFeature()...)
+	require.NoError(t, r.Wave(ctx), "so that nobody tries again and again, and the node stays healthy")
 	dump := r.dump(model.IPv4)
 	assert.Contains(t, dump, "10.96.0.10")
 	assert.Contains(t, dump, "-A KPL-SERVICES -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
@@ -275,10 +273,10 @@ func TestWithoutRouteLocalnetEverythingElseIsServed(t *testing.T) {
 
 	// Somebody else sets it.
 	require.NoError(t, os.WriteFile(file, []byte("1\n"), 0o444))
-	r.sync()
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4), leftAlone, "nobody looks before the next resync")
 	r.backend.ForceResync()
-	r.sync()
+	r.Sync()
 	assert.NotContains(t, r.dump(model.IPv4), leftAlone)
 	assert.Contains(t, r.dump(model.IPv4),
 		"-A INPUT -m comment --comment \"kube-proxy-lib: node ports on loopback addresses\" -j KPL-LOCALNET")
@@ -305,8 +303,8 @@ func TestRouteLocalnetIsLeftAloneWhereItIsNotNeeded(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, []byte("0\n"), 0o644))
 			o.Sysctls = sysctl.Root(root)
 			r := newRig(t, o)
-			r.set(backendtest.EveryFeature()...)
-			r.sync()
+			r.Set(backendtest.EveryFeature()...)
+			r.Sync()
 			value, err := os.ReadFile(file)
 			require.NoError(t, err)
 			assert.Equal(t, "0\n", string(value))
@@ -322,20 +320,20 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 		require.NoError(t, os.WriteFile(file, []byte(value), 0o644))
 		r := newRig(t, iptables.Options{Sysctls: sysctl.Root(root)})
-		r.set(backendtest.Node())
-		r.sync()
+		r.Set(backendtest.Node())
+		r.Sync()
 		assert.Equal(t, drops, strings.Contains(r.dump(model.IPv4), "--ctstate INVALID -j DROP"), "liberal: %s", value)
 	}
 }
 
 func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{Primary: true}})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4),
 		"-A KPL-SERVICES -d 192.0.2.10/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
-	r.set(fm.Node("n1").IP("192.0.2.11").Build())
-	r.sync()
+	r.Set(fm.Node("n1").IP("192.0.2.11").Build())
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4),
 		"-A KPL-SERVICES -d 192.0.2.11/32 -m addrtype --dst-type LOCAL -j KPL-NODEPORTS")
 	assert.NotContains(t, r.dump(model.IPv4), "192.0.2.10")
@@ -345,7 +343,7 @@ func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 	for _, protocol := range []model.Protocol{model.TCP, model.SCTP} {
 		r := newRig(t, iptables.Options{})
-		r.set(backendtest.Node())
+		r.Set(backendtest.Node())
 		for i := range 200 {
 			b := fm.Service(fmt.Sprint("default/n", i)).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.3.",
 				i)).InternalLocal()
@@ -354,13 +352,13 @@ func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 			} else {
 				b.SCTPPort("p", 80)
 			}
-			r.set(b.NodePort(uint16(30304 + i)).Build())
+			r.Set(b.NodePort(uint16(30304 + i)).Build())
 			for j := range 10 {
-				r.set(fm.Endpoint(fmt.Sprintf("default/n%d:p/%v", i, protocol),
+				r.Set(fm.Endpoint(fmt.Sprintf("default/n%d:p/%v", i, protocol),
 					fmt.Sprintf("10.244.%d.%d:8080", 2+j, i)).Build())
 			}
 		}
-		r.sync()
+		r.Sync()
 		assert.Contains(t, r.dump(model.IPv4), "--to-destination 10.244.11.199:8080")
 	}
 }
@@ -374,14 +372,14 @@ func TestUnusualDetectorsOfLocalPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, iptables.Options{})
-			r.set(backendtest.EveryFeature()...)
+			r.Set(backendtest.EveryFeature()...)
 			node := backendtest.Node()
 			node.LocalPods = pods
-			r.set(node)
-			r.sync()
+			r.Set(node)
+			r.Sync()
 			assert.Contains(t, r.dump(model.IPv4), "shop/local")
-			r.restart()
-			r.sync()
+			r.Restart()
+			r.Sync()
 			assert.Empty(t, r.batches(model.IPv4), "what is active reads as it was written")
 		})
 	}

@@ -26,8 +26,8 @@ import (
 // A family that fails costs the other nothing, and is not compared as a whole with every change.
 func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	attempts := 0
 	fail := func(*dataplane.Batch) error {
 		attempts++
@@ -37,13 +37,11 @@ func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
 	changes := 0
 	change := func() error {
 		changes++
-		r.set(fm.Service(fmt.Sprintf("default/more-%d", changes)).ClusterIP(fmt.Sprintf("10.96.77.%d", changes),
+		r.Set(fm.Service(fmt.Sprintf("default/more-%d", changes)).ClusterIP(fmt.Sprintf("10.96.77.%d", changes),
 			fmt.Sprintf("fd00:96::77:%d", changes)).Port("http", 80).Build())
-		_, err := r.model.Flush(r.backend)
-		require.NoError(t, err)
 		r.fakes[model.IPv4].ResetBatches()
 		attempts = 0
-		return r.backend.Sync(t.Context())
+		return r.Wave(t.Context())
 	}
 	first := change()
 	require.ErrorContains(t, first, "made to fail")
@@ -69,8 +67,8 @@ func TestAFailedFamilyIsLeftAloneUntilItsRetry(t *testing.T) {
 func TestAFailureInOneFamilyLeavesTheOtherInForce(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	r.fakes[model.IPv6].FailRestore = func(*dataplane.Batch) error { return errors.New("made to fail") }
-	r.set(backendtest.EveryFeature()...)
-	err := r.trySync()
+	r.Set(backendtest.EveryFeature()...)
+	err := r.TrySync()
 	require.ErrorContains(t, err, "made to fail")
 	v4, v6 := sink.FailedFamilies(err)
 	assert.False(t, v4)
@@ -78,24 +76,24 @@ func TestAFailureInOneFamilyLeavesTheOtherInForce(t *testing.T) {
 	assert.Contains(t, r.dump(model.IPv4), "10.96.0.10")
 
 	r.fakes[model.IPv6].FailRestore = nil
-	r.sync() // nothing is described anew
+	r.Sync() // nothing is described anew
 	assert.Contains(t, r.dump(model.IPv6), "fd00:96::10")
 	assert.Empty(t, r.batches(model.IPv4))
 }
 
 func TestAfterAFailedRestoreEverythingIsCompared(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	fake := r.fakes[model.IPv4]
 	fake.FailRestore = func(*dataplane.Batch) error { return errors.New("made to fail") }
-	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
-	require.ErrorContains(t, r.trySync(), "made to fail")
+	r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+	require.ErrorContains(t, r.TrySync(), "made to fail")
 	fake.FailRestore = nil
 	// Something is active that nobody asked for.
 	require.NoError(t, fake.Load(strings.ReplaceAll(fake.Dump(), "--to-destination 10.244.2.20:5060",
 		"--to-destination 10.244.2.99:1")))
-	r.sync()
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 	assert.Contains(t, r.dump(model.IPv4), "10.244.2.20:5060")
 }
@@ -127,8 +125,8 @@ func TestAServiceThatIsRefusedHoldsUpNoOther(t *testing.T) {
 					return nil
 				}
 			}
-			r.set(backendtest.EveryFeature()...)
-			err := r.trySync()
+			r.Set(backendtest.EveryFeature()...)
+			err := r.TrySync()
 			var refused *sink.PortError
 			require.ErrorAs(t, err, &refused)
 			require.ErrorContains(t, err, "voip/sip:sip/SCTP")
@@ -142,7 +140,7 @@ func TestAServiceThatIsRefusedHoldsUpNoOther(t *testing.T) {
 			assert.NotContains(t, dump, "PROBE")
 
 			fake.FailRule, fake.FailRestore = nil, nil
-			r.sync()
+			r.Sync()
 			assert.Contains(t, r.dump(model.IPv4), "voip/sip")
 		})
 	}
@@ -163,8 +161,8 @@ func TestWhatHoldsUpASearchIsNobodysFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, iptables.Options{})
 			fake := r.fakes[model.IPv4]
-			r.set(backendtest.EveryFeature()...)
-			r.sync()
+			r.Set(backendtest.EveryFeature()...)
+			r.Sync()
 			before := r.dump(model.IPv4)
 			restores := 0
 			fake.FailRestore = func(*dataplane.Batch) error {
@@ -177,19 +175,19 @@ func TestWhatHoldsUpASearchIsNobodysFault(t *testing.T) {
 				}
 				return nil
 			}
-			r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
-			err := r.trySync()
+			r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+			err := r.TrySync()
 			require.ErrorContains(t, err, "refused")
 			var left *sink.PortError
 			assert.False(t, errors.As(err, &left), err)
 			assert.Contains(t, r.dump(model.IPv4), "default/web:http")
 
 			fake.FailRestore = nil
-			r.sync()
+			r.Sync()
 			assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 			assert.Contains(t, r.dump(model.IPv4), "-m bpf")
-			r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build().Key())
-			r.sync()
+			r.Delete(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+			r.Sync()
 			assert.Equal(t, before, r.dump(model.IPv4))
 		})
 	}
@@ -205,13 +203,13 @@ func TestWithoutTheMatchBPFEndpointsHaveRulesForThemselves(t *testing.T) {
 			return nil
 		}
 	}
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	fm.Golden(t, "testdata/no-bpf-ipv4.save", onlyLines(r.dump(model.IPv4), "POSTROUTING", "HAIRPIN", "MASQUERADE"))
 	assert.Contains(t, r.dump(model.IPv6), "-s fd00:244:1::5/128 -d fd00:244:1::5/128 -j KPL-MASQUERADE")
 
-	r.model.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
-	r.sync()
+	r.Delete(model.ServiceName{Namespace: "default", Name: "web"})
+	r.Sync()
 	assert.NotContains(t, r.dump(model.IPv6), "fd00:244:1::5")
 }
 
@@ -231,8 +229,8 @@ func onlyLines(dump string, words ...string) string {
 func TestDriftIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, iptables.Options{DriftInterval: time.Second})
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		before := r.dump(model.IPv4)
 		tamper := func() { require.NoError(t, r.fakes[model.IPv4].Load("*nat\nCOMMIT\n*filter\nCOMMIT\n")) }
 		tamper()
@@ -245,7 +243,7 @@ func TestDriftIsRepaired(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, r.dump(model.IPv4), "what is cleaned up is not repaired")
 
-		r.sync()
+		r.Sync()
 		assert.Equal(t, before, r.dump(model.IPv4))
 		require.NoError(t, r.backend.Close())
 		tamper()
@@ -257,8 +255,8 @@ func TestDriftIsRepaired(t *testing.T) {
 func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, iptables.Options{DriftInterval: time.Second})
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		before := r.dump(model.IPv4)
 		fake, tries := r.fakes[model.IPv4], 0
 		fake.FailRestore = func(*dataplane.Batch) error {
@@ -314,16 +312,14 @@ func newMeddledRig(t *testing.T) (*rig, *meddled) {
 	m := &meddled{Fake: fake}
 	r := &rig{t: t, fakes: map[model.Family]*dataplane.Fake{model.IPv4: fake}, options: iptables.Options{
 		Dataplanes: []dataplane.Interface{m}, Sysctls: sysctl.Root(t.TempDir()), DriftInterval: time.Second}}
-	r.start()
-	t.Cleanup(func() { r.backend.Close() })
-	return r, m
+	return r.start(), m
 }
 
 func TestARepairThatCannotReadIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMeddledRig(t)
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		before := r.dump(model.IPv4)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -346,12 +342,12 @@ func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMeddledRig(t)
 		m.read = func() error { return dataplane.ErrIncompatible }
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		before := r.dump(model.IPv4)
 		require.Contains(t, before, "10.244.2.20:5060")
-		r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
-		r.sync()
+		r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+		r.Sync()
 		assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 		assert.Less(t, len(r.batches(model.IPv4)), 2000, "a change costs no more than else")
 
@@ -361,17 +357,17 @@ func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		assert.NotContains(t, r.dump(model.IPv4), "10.244.3.5:8080",
 			"everything would have to be written for each change of others")
 		r.backend.ForceResync()
-		r.sync()
+		r.Sync()
 		assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 
-		r.restart()
-		r.sync()
+		r.Restart()
+		r.Sync()
 		dump := r.dump(model.IPv4)
 		assert.Equal(t, 1, strings.Count(dump, "-A PREROUTING "), "no jump is there twice")
 		synctest.Wait()
 		m.read = nil
 		r.backend.ForceResync()
-		r.sync()
+		r.Sync()
 		assert.Equal(t, dump, r.dump(model.IPv4))
 	})
 }
@@ -387,7 +383,7 @@ func TestWhatOthersRemoveDuringAChangeComesBack(t *testing.T) {
 			}
 		},
 		"before a later change": func(r *rig, m *meddled, remove func()) {
-			r.sync()
+			r.Sync()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			asked := 0
@@ -401,14 +397,14 @@ func TestWhatOthersRemoveDuringAChangeComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, m := newMeddledRig(t)
-				r.set(backendtest.EveryFeature()...)
+				r.Set(backendtest.EveryFeature()...)
 				meddle(r, m, func() {
 					dump := m.Dump()
 					require.Contains(t, dump, rule)
 					require.NoError(t, m.Load(onlyLinesWithout(dump, rule)))
 				})
-				r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
-				r.sync()
+				r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+				r.Sync()
 				require.NotContains(t, r.dump(model.IPv4), rule)
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -430,13 +426,11 @@ func onlyLinesWithout(dump, word string) string {
 
 func TestACancelledSyncIsMadeUpFor(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	_, err := r.model.Flush(r.backend)
-	require.NoError(t, err)
+	r.Set(backendtest.EveryFeature()...)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, r.backend.Sync(ctx), context.Canceled)
-	r.sync()
+	require.ErrorIs(t, r.Wave(ctx), context.Canceled)
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4), "10.96.0.10")
 }
 
@@ -469,14 +463,12 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 				together{dataplane.NewFake(model.IPv6), &generation, &reads}}})
 		require.NoError(t, err)
 		defer b.Close()
-		var m fm.Model
-		m.SetNode(backendtest.Node())
+		d := fm.NewDriver(t, fm.Options{NewSink: func() sink.Sink { return b }})
+		d.Set(backendtest.Node())
 		for i := range 3 {
-			m.SetService(fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http",
+			d.Set(fm.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http",
 				uint16(80+i)).Build())
-			_, err = m.Flush(b)
-			require.NoError(t, err)
-			require.NoError(t, b.Sync(t.Context()))
+			d.Sync()
 		}
 		atFirst := reads.Load()
 		time.Sleep(time.Minute)
@@ -494,8 +486,8 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 func TestOnlyWhatOthersChangeInVainMakesDriftWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMeddledRig(t)
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		synctest.Wait()
 		m.read = func() error { // two tables, 2 s: 200 s of rest
 			time.Sleep(time.Second)

@@ -16,8 +16,8 @@ func FuzzNames(f *testing.F) {
 	hash := regexp.MustCompile(`[A-Z2-7]{16}`)
 	backendtest.FuzzNames(f, func(t testing.TB, values ...any) string {
 		r := newRig(t, iptables.Options{})
-		r.set(values...)
-		r.sync()
+		r.Set(values...)
+		r.Sync()
 		return hash.ReplaceAllString(comment.ReplaceAllString(r.dump(model.IPv4), "--comment"), "HASH")
 	})
 }

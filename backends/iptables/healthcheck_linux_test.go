@@ -26,9 +26,9 @@ func TestHealthChecksAreAnsweredWhereTheFirewallDropsEverythingElse(t *testing.T
 		run("iptables-"+string(v), "-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT")
 		run("iptables-"+string(v), "-P", "INPUT", "DROP")
 		r := newKernelRig(t, v)
-		r.set(backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
+		r.Set(backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
 			LoadBalancerIP("203.0.113.1").ExternalLocal().HealthCheck(32100, 1, 0).Build())
-		r.sync()
+		r.Sync()
 		server, err := net.Listen("tcp4", "127.0.0.1:32100")
 		require.NoError(t, err)
 		defer server.Close()

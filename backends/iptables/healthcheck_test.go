@@ -27,33 +27,33 @@ const (
 
 func TestTrafficToHealthChecksIsAccepted(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.Node(), withHealthCheck("default/a", "10.96.0.1", 32100))
-	r.sync()
+	r.Set(backendtest.Node(), withHealthCheck("default/a", "10.96.0.1", 32100))
+	r.Sync()
 	for _, f := range model.Families() { // the node answers on its addresses of both
 		assert.Contains(t, r.dump(f), toHealthChecks)
 		assert.Contains(t, r.dump(f), acceptedOfA)
 	}
 
-	r.set(withHealthCheck("default/b", "10.96.0.2", 32100)) // by mistake
-	r.model.DeleteService(model.ServiceName{Namespace: "default", Name: "a"})
-	r.sync()
+	r.Set(withHealthCheck("default/b", "10.96.0.2", 32100)) // by mistake
+	r.Delete(model.ServiceName{Namespace: "default", Name: "a"})
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4), acceptedOfB)
 
-	r.set(withHealthCheck("default/b", "10.96.0.2", 32101))
-	r.sync()
+	r.Set(withHealthCheck("default/b", "10.96.0.2", 32101))
+	r.Sync()
 	assert.NotContains(t, r.dump(model.IPv4), "32100")
 	assert.Contains(t, r.dump(model.IPv4), "--dport 32101")
 
-	r.model.DeleteService(model.ServiceName{Namespace: "default", Name: "b"})
-	r.sync()
+	r.Delete(model.ServiceName{Namespace: "default", Name: "b"})
+	r.Sync()
 	assert.NotContains(t, r.dump(model.IPv4), "HEALTHCHECK")
 }
 
 func TestHealthChecksAreOpenOnTheAddressesOfNodePortsAlone(t *testing.T) {
 	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.7/32")}}})
-	r.set(backendtest.Node(), withHealthCheck("default/a", "10.96.0.1", 32100))
-	r.sync()
+	r.Set(backendtest.Node(), withHealthCheck("default/a", "10.96.0.1", 32100))
+	r.Sync()
 	dump := r.dump(model.IPv4)
 	assert.Contains(t, dump,
 		`-A INPUT -d 192.0.2.0/24 -p tcp -m comment --comment "kube-proxy-lib: health checks" -j KPL-HEALTHCHECK`)

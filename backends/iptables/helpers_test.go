@@ -8,19 +8,19 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// rig is a backend on fakes, with a model that is handed to it.
+// rig is a backend on fakes, with the driver that feeds it.
 type rig struct {
+	*fm.Driver
 	t       testing.TB
 	fakes   map[model.Family]*dataplane.Fake
 	options iptables.Options
 	backend *iptables.Backend
-	model   fm.Model
 }
 
 // newRig makes a rig that does not look for drift, unless the options say how often it should.
@@ -36,43 +36,42 @@ func newRig(t testing.TB, o iptables.Options) *rig {
 	if o.Sysctls == "" {
 		r.options.Sysctls = sysctl.Root(t.TempDir())
 	}
-	r.start()
-	t.Cleanup(func() { r.backend.Close() })
+	return r.start()
+}
+
+func (r *rig) start() *rig {
+	r.Driver = fm.NewDriver(r.t, fm.Options{NewSink: r.newBackend, EverySync: true})
+	r.t.Cleanup(func() { r.backend.Close() })
 	return r
 }
 
-func (r *rig) start() {
+// newBackend is a new process, on the tables as they are.
+func (r *rig) newBackend() sink.Sink {
+	if r.backend != nil {
+		require.NoError(r.t, r.backend.Close())
+	}
 	backend, err := iptables.New(r.t.Context(), r.options)
 	require.NoError(r.t, err)
 	r.backend = backend
+	return backend
 }
 
-// restart is a new process: a new backend that is told everything, on the tables as they are.
-func (r *rig) restart() {
-	require.NoError(r.t, r.backend.Close())
-	r.model.Forget()
-	r.start()
-}
-
-// set describes model values.
-func (r *rig) set(values ...any) {
+func (r *rig) TrySync() error {
 	r.t.Helper()
-	backendtest.Set(r.t, &r.model, values...)
+	r.resetBatches()
+	return r.Driver.TrySync()
 }
 
-func (r *rig) trySync() error {
-	_, err := r.model.Flush(r.backend)
-	require.NoError(r.t, err)
+func (r *rig) Sync() {
+	r.t.Helper()
+	r.resetBatches()
+	r.Driver.Sync()
+}
+
+func (r *rig) resetBatches() {
 	for _, fake := range r.fakes {
 		fake.ResetBatches()
 	}
-	r.backend.ResyncFailed() // every Sync after one that failed is its retry
-	return r.backend.Sync(r.t.Context())
-}
-
-func (r *rig) sync() {
-	r.t.Helper()
-	require.NoError(r.t, r.trySync())
 }
 
 // batches returns what the last Sync did in one family, as iptables-restore reads it.

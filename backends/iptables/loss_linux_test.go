@@ -15,8 +15,8 @@ import (
 func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		r, loaded := newLoaded(t, v)
-		r.set(neighbours()...)
-		r.sync()
+		r.Set(neighbours()...)
+		r.Sync()
 		loaded.Resized()
 	})
 }
@@ -24,9 +24,9 @@ func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) {
 func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		r, loaded := newLoaded(t, v)
-		r.set(neighbours()...)
-		r.sync()
-		loaded.Restarted(r.restart)
+		r.Set(neighbours()...)
+		r.Sync()
+		loaded.Restarted()
 	})
 }
 
@@ -34,32 +34,28 @@ func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
 func newLoaded(t *testing.T, v dataplane.Variant) (*rig, backendtest.Loaded) {
 	flows := backendtest.NewFlows(t, testns.Enter(t))
 	r := newKernelRig(t, v)
-	flows.Describe(&r.model, 3)
-	return r, backendtest.Loaded{Flows: flows, Model: &r.model,
-		Backend: func() backendtest.Backend { return r.backend }}
+	return r, backendtest.NewLoaded(flows, r.Driver)
 }
 
 // newKernelRig is a rig on the kernel, in the namespace of the test.
 func newKernelRig(t testing.TB, v dataplane.Variant) *rig {
-	r := &rig{t: t, options: iptables.Options{Variant: v, Families: []model.Family{model.IPv4}, DriftInterval: -1}}
-	r.start()
-	t.Cleanup(func() { r.backend.Close() })
-	return r
+	o := iptables.Options{Variant: v, Families: []model.Family{model.IPv4}, DriftInterval: -1}
+	return (&rig{t: t, options: o}).start()
 }
 
 func TestNoNewFlowIsLostWhileChainsAreDividedAndMerged(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		r, loaded := newLoaded(t, v)
-		r.sync()
+		r.Sync()
 		loaded.During(func(round int) {
 			for i := range 120 { // more than fit into one chain
 				name := model.ServiceName{Namespace: "default", Name: fmt.Sprint("m", i)}
 				if round%2 == 0 {
-					r.set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.",
+					r.Set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.",
 						i)).UDPPort("dns", 80).Build(),
 						fm.Endpoint(name.String()+":dns/UDP", "10.1.0.1:8080").Build())
 				} else {
-					r.model.DeleteService(name)
+					r.Delete(name)
 				}
 			}
 		}, 6)
@@ -69,13 +65,13 @@ func TestNoNewFlowIsLostWhileChainsAreDividedAndMerged(t *testing.T) {
 func TestNoNewFlowIsLostWhileGroupsComeAndGo(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		r, loaded := newLoaded(t, v)
-		r.sync()
+		r.Sync()
 		loaded.During(func(round int) {
 			if round%2 == 0 {
-				r.set(neighbours()...)
+				r.Set(neighbours()...)
 			} else {
 				for i := range 12 {
-					r.model.DeleteService(model.ServiceName{Namespace: "default", Name: fmt.Sprint("n", i)})
+					r.Delete(model.ServiceName{Namespace: "default", Name: fmt.Sprint("n", i)})
 				}
 			}
 		}, 10)

@@ -71,9 +71,9 @@ func (r *rig) failures(reg prometheus.Gatherer, f model.Family) (all, partial fl
 func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	r := newRig(t, iptables.Options{Metrics: reg})
-	r.set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
+	r.Set(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
 		fm.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())
-	r.sync()
+	r.Sync()
 	require.NoError(t, testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP kubeproxy_sync_proxy_rules_iptables_last Rules that the last Sync or repair wrote to the table
 # TYPE kubeproxy_sync_proxy_rules_iptables_last gauge
@@ -107,41 +107,41 @@ func TestRulesAreCounted(t *testing.T) {
 	r := newRig(t, iptables.Options{Metrics: reg})
 	assert.Empty(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total"),
 		"nothing is known before the first Sync")
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	r.checkCounts(reg)
 
-	r.set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
-	r.sync()
+	r.Set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
+	r.Sync()
 	r.checkCounts(reg)
 	assert.Zero(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")["last IPv4 nat"],
 		"nothing to do")
 
-	r.set(manyServices(300, 3)...)
-	r.sync()
+	r.Set(manyServices(300, 3)...)
+	r.Sync()
 	r.checkCounts(reg)
 	for _, v := range manyServices(300, 3) {
 		if s, ok := v.(*model.Service); ok && s.Name.Name != "s7" {
-			r.model.DeleteService(s.Name)
+			r.Delete(s.Name)
 		}
 	}
-	r.sync()
+	r.Sync()
 	r.checkCounts(reg)
 
-	r.restart()
-	r.sync()
+	r.Restart()
+	r.Sync()
 	r.checkCounts(reg)
 
 	require.NoError(t, r.fakes[model.IPv4].Load("*nat\nCOMMIT\n"))
 	r.backend.ForceResync()
-	r.sync()
+	r.Sync()
 	r.checkCounts(reg)
 
 	require.NoError(t, r.backend.CleanUp(t.Context()))
 	for key, n := range backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_total") {
 		assert.Zero(t, n, key)
 	}
-	r.sync()
+	r.Sync()
 	r.checkCounts(reg)
 }
 
@@ -158,27 +158,27 @@ func TestRestoresThatFailAreCounted(t *testing.T) {
 	}
 	fail := func(*dataplane.Batch) error { return errors.New("made to fail") }
 	fake.FailRestore = fail
-	r.set(backendtest.EveryFeature()...)
-	require.Error(t, r.trySync())
+	r.Set(backendtest.EveryFeature()...)
+	require.Error(t, r.TrySync())
 	check(1, 0)
 	assert.NotContains(t, backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_"), "total IPv6 nat")
 	fake.FailRestore = nil
-	r.sync()
+	r.Sync()
 	check(1, 0)
 	r.checkCounts(reg)
 	before := backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")
 
 	fake.FailRestore = fail
-	r.set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
-	require.Error(t, r.trySync())
+	r.Set(fm.Endpoint("default/web:http/TCP", "[fd00:244:1::7]:8080").Build())
+	require.Error(t, r.TrySync())
 	check(2, 1)
 	for _, key := range []string{"total IPv6 nat", "last IPv6 nat"} {
 		assert.Equal(t, before[key], backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")[key])
 	}
-	require.Error(t, r.trySync())
+	require.Error(t, r.TrySync())
 	check(3, 1) // that was a full one
 	fake.FailRestore = nil
-	r.sync()
+	r.Sync()
 	check(3, 1)
 	r.checkCounts(reg)
 }
@@ -186,8 +186,8 @@ func TestRestoresThatFailAreCounted(t *testing.T) {
 func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	r := newRig(t, iptables.Options{Metrics: reg})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	fake := r.fakes[model.IPv4]
 	fake.FailRule = func(_ dataplane.Table, _, rule string) error {
 		if strings.Contains(rule, "10.244.9.9:1") {
@@ -195,11 +195,11 @@ func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 		}
 		return nil
 	}
-	r.set(fm.Service("default/bad").ClusterIP("10.96.0.99").Port("http", 80).Build(),
+	r.Set(fm.Service("default/bad").ClusterIP("10.96.0.99").Port("http", 80).Build(),
 		fm.Endpoint("default/bad:http/TCP", "10.244.9.9:1").Build())
 	for range 2 {
 		var refused *sink.PortError
-		require.ErrorAs(t, r.trySync(), &refused)
+		require.ErrorAs(t, r.TrySync(), &refused)
 		all, partial := r.failures(reg, model.IPv4)
 		assert.Equal(t, [2]float64{1, 1}, [2]float64{all, partial}, "the next Sync does not try again")
 		values := backendtest.Metrics(t, reg, "kubeproxy_sync_proxy_rules_iptables_")
@@ -211,8 +211,8 @@ func TestRepairsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		r := newRig(t, iptables.Options{DriftInterval: time.Second, Metrics: reg})
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		fake := r.fakes[model.IPv4]
 		failures := 3
 		fake.FailRestore = func(*dataplane.Batch) error {
@@ -239,10 +239,8 @@ func TestWhatCtxEndsIsNoFailure(t *testing.T) {
 	r := newRig(t, iptables.Options{Metrics: reg})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.fakes[model.IPv4].FailRestore = func(*dataplane.Batch) error { cancel(); return ctx.Err() }
-	r.set(backendtest.EveryFeature()...)
-	_, err := r.model.Flush(r.backend)
-	require.NoError(t, err)
-	require.Error(t, r.backend.Sync(ctx))
+	r.Set(backendtest.EveryFeature()...)
+	require.Error(t, r.Wave(ctx))
 	all, _ := r.failures(reg, model.IPv4)
 	assert.Zero(t, all)
 }

@@ -50,7 +50,7 @@ func (w *randomWorld) setNode() {
 		w.detects = false
 	}
 	w.node = n.Build()
-	w.r.set(w.node)
+	w.r.Set(w.node)
 	for name := range w.services { // their routes depend on it
 		w.setService(name)
 	}
@@ -63,7 +63,7 @@ func (w *randomWorld) change() {
 	case w.chance(1):
 		w.setNode()
 	case svc != nil && w.chance(15):
-		w.r.model.DeleteService(name)
+		w.r.Delete(name)
 		delete(w.services, name)
 		maps.DeleteFunc(w.endpoints,
 			func(k model.EndpointKey, _ *model.Endpoint) bool { return k.Port.Service == name })
@@ -81,7 +81,7 @@ func (w *randomWorld) changeEndpoint(svc *model.Service) {
 	}
 	ep := *fm.Endpoint(svc.PortName(svc.Ports[0]).String(), target).Build()
 	if w.endpoints[ep.Key()] != nil && w.chance(70) {
-		w.r.model.DeleteEndpoint(ep.Key())
+		w.r.Delete(&ep)
 		delete(w.endpoints, ep.Key())
 		return
 	}
@@ -92,7 +92,7 @@ func (w *randomWorld) changeEndpoint(svc *model.Service) {
 	} else if w.chance(20) {
 		ep.Sets = 0
 	}
-	w.r.set(&ep)
+	w.r.Set(&ep)
 	w.endpoints[ep.Key()] = &ep
 }
 
@@ -135,7 +135,7 @@ func (w *randomWorld) setService(name model.ServiceName) {
 	if len(svc.LoadBalancerIPs)+len(svc.ExternalIPs) > 0 && w.chance(50) {
 		svc = b.ExternalLocal().Build()
 	}
-	w.r.set(svc)
+	w.r.Set(svc)
 	w.services[name] = svc
 }
 
@@ -197,7 +197,7 @@ func (w *randomWorld) flows() (flows []oracle.Flow) {
 // check follows packets through the rules, and compares with the oracle.
 func (w *randomWorld) check() {
 	t := w.r.t
-	o, err := oracle.New(oracle.Collect(w.node, maps.Values(w.services), maps.Values(w.endpoints)), oracle.Config{})
+	o, err := oracle.New(w.r.State(), oracle.Config{})
 	require.NoError(t, err)
 	walkers := map[model.Family]*walker{}
 	for _, f := range model.Families() {
@@ -211,8 +211,7 @@ func (w *randomWorld) check() {
 			if !slices.ContainsFunc(expected(want, mark != 0),
 				func(fates []string) bool { return slices.Equal(fates, got) }) {
 				require.Failf(t, "wrong", "%v, mark %#x\ngot:  %q\nwant: %v\nstate:\n%v\nrules:\n%s", f, mark, got,
-					want,
-					oracle.Collect(w.node, maps.Values(w.services), maps.Values(w.endpoints)), w.r.dump(f.Family()))
+					want, w.r.State(), w.r.dump(f.Family()))
 			}
 		}
 	}
@@ -246,9 +245,9 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 					w.r.backend.ForceResync()
 				}
 				if w.chance(5) {
-					w.r.restart()
+					w.r.Restart()
 				}
-				if err := w.r.trySync(); err != nil {
+				if err := w.r.TrySync(); err != nil {
 					require.ErrorContains(t, err, "made to fail")
 					continue
 				}

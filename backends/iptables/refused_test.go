@@ -30,19 +30,11 @@ func refusing(t *testing.T) (r *rig, restores *int) {
 	return r, restores
 }
 
-// wave is a Sync that is no retry.
-func (r *rig) wave() error {
-	r.t.Helper()
-	_, err := r.model.Flush(r.backend)
-	require.NoError(r.t, err)
-	return r.backend.Sync(r.t.Context())
-}
-
 // A node is healthy, and its flows are cleaned up, although one service needs what the kernel does not have.
 func TestAServiceThatIsRefusedIsNoFailureOfItsFamily(t *testing.T) {
 	r, restores := refusing(t)
-	r.set(backendtest.EveryFeature()...)
-	err := r.wave()
+	r.Set(backendtest.EveryFeature()...)
+	err := r.Wave(t.Context())
 	v4, v6 := sink.FailedFamilies(err)
 	assert.False(t, v4 || v6, "%v", err)
 	ports := sink.PortErrors(err)
@@ -53,36 +45,36 @@ func TestAServiceThatIsRefusedIsNoFailureOfItsFamily(t *testing.T) {
 	assert.Contains(t, r.dump(model.IPv4), "-m bpf", "the kernel has that match, which was tried")
 
 	*restores = 0
-	require.Equal(t, ports, sink.PortErrors(r.wave()), "it is still left out")
+	require.Equal(t, ports, sink.PortErrors(r.Wave(t.Context())), "it is still left out")
 	assert.Zero(t, *restores, "and nothing is tried")
 
-	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
-	require.Equal(t, ports, sink.PortErrors(r.wave()))
+	r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+	require.Equal(t, ports, sink.PortErrors(r.Wave(t.Context())))
 	assert.Equal(t, 1, *restores, "others are not held up")
 	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 }
 
 func TestAServiceThatWasRefusedIsTriedAgain(t *testing.T) {
 	for name, again := range map[string]func(r *rig){
-		"when it changes": func(r *rig) { r.set(fm.Endpoint("voip/sip:sip/SCTP", "10.244.2.21:5060").Build()) },
+		"when it changes": func(r *rig) { r.Set(fm.Endpoint("voip/sip:sip/SCTP", "10.244.2.21:5060").Build()) },
 		"at a retry":      func(r *rig) { r.backend.ResyncFailed() },
 		"at a resync":     func(r *rig) { r.backend.ForceResync() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, restores := refusing(t)
-			r.set(backendtest.EveryFeature()...)
-			require.Len(t, sink.PortErrors(r.wave()), 1)
+			r.Set(backendtest.EveryFeature()...)
+			require.Len(t, sink.PortErrors(r.Wave(t.Context())), 1)
 
 			*restores = 0
 			again(r)
-			require.Len(t, sink.PortErrors(r.wave()), 1)
+			require.Len(t, sink.PortErrors(r.Wave(t.Context())), 1)
 			assert.Equal(t, 2, *restores, "by itself, and undone")
 			assert.NotContains(t, r.dump(model.IPv4), "PROBE")
 
 			r.fakes[model.IPv4].FailRestore = nil
 			again(r)
-			r.set(fm.Service("voip/sip").DetectsLocalPods().ClusterIP("10.96.2.2").SCTPPort("sip", 5060).Build())
-			require.NoError(t, r.wave())
+			r.Set(fm.Service("voip/sip").DetectsLocalPods().ClusterIP("10.96.2.2").SCTPPort("sip", 5060).Build())
+			require.NoError(t, r.Wave(t.Context()))
 			assert.Contains(t, r.dump(model.IPv4), "-d 10.96.2.2/32 -p sctp -m sctp --dport 5060")
 			assert.NotContains(t, r.dump(model.IPv4), "10.96.2.1")
 		})
@@ -91,26 +83,26 @@ func TestAServiceThatWasRefusedIsTriedAgain(t *testing.T) {
 
 func TestAServiceThatWasRefusedAndGoesIsForgotten(t *testing.T) {
 	r, restores := refusing(t)
-	r.set(backendtest.EveryFeature()...)
-	require.Error(t, r.wave())
-	r.model.DeleteService(model.ServiceName{Namespace: "voip", Name: "sip"})
+	r.Set(backendtest.EveryFeature()...)
+	require.Error(t, r.Wave(t.Context()))
+	r.Delete(model.ServiceName{Namespace: "voip", Name: "sip"})
 	*restores = 0
-	require.NoError(t, r.wave())
+	require.NoError(t, r.Wave(t.Context()))
 	assert.Zero(t, *restores)
 }
 
 // The service that is left out owns its addresses until it goes.
 func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 	r, _ := refusing(t)
-	r.set(backendtest.Node(),
+	r.Set(backendtest.Node(),
 		fm.Service("a/one").ClusterIP("10.96.0.1").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
 		fm.Endpoint("a/one:x/SCTP", "10.244.2.1:80").Build())
-	require.Len(t, sink.PortErrors(r.wave()), 1)
+	require.Len(t, sink.PortErrors(r.Wave(t.Context())), 1)
 	r.fakes[model.IPv4].FailRestore = nil
-	r.set(fm.Service("b/two").ClusterIP("10.96.0.2").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
+	r.Set(fm.Service("b/two").ClusterIP("10.96.0.2").SCTPPort("x", 80).ExternalIP("198.51.100.1").Build(),
 		fm.Endpoint("b/two:x/SCTP", "10.244.2.2:80").Build())
-	r.model.DeleteService(model.ServiceName{Namespace: "a", Name: "one"})
-	require.NoError(t, r.wave())
+	r.Delete(model.ServiceName{Namespace: "a", Name: "one"})
+	require.NoError(t, r.Wave(t.Context()))
 	dump := r.dump(model.IPv4)
 	assert.Contains(t, dump, "-d 198.51.100.1/32 -p sctp -m sctp --dport 80 -m comment --comment \"b/two:x\"")
 	assert.NotContains(t, dump, "a/one")
@@ -119,8 +111,8 @@ func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 // What no program could describe in a Kubernetes object is no reason to panic, or to leave anything else undone.
 func TestAProtocolThatIsUnknownIsLeftOut(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	odd := *fm.Service("odd/one").ClusterIP("10.96.9.9").Port("x", 80).Build()
 	odd.Ports = slices.Clone(odd.Ports)
 	odd.Ports[0].Protocol = 99
@@ -128,8 +120,8 @@ func TestAProtocolThatIsUnknownIsLeftOut(t *testing.T) {
 	ep.Port.Protocol = 99
 	r.backend.SetService(&odd)
 	r.backend.SetEndpoint(&ep)
-	r.set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
-	ports := sink.PortErrors(r.wave())
+	r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
+	ports := sink.PortErrors(r.Wave(t.Context()))
 	require.Len(t, ports, 1)
 	assert.Equal(t, odd.Name, ports[0].Port.Service)
 	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")

@@ -53,8 +53,8 @@ func shares(t *testing.T, w *walker, chain string, share float64, to map[string]
 func TestEndpointsOfBigSetsHaveEqualShares(t *testing.T) {
 	for _, n := range []int{17, 128, 129, 256, 300, 1000} {
 		r := newRig(t, iptables.Options{})
-		r.set(bigService(n)...)
-		r.sync()
+		r.Set(bigService(n)...)
+		r.Sync()
 		w, got := newWalker(t, r.dump(model.IPv4), nil), map[string]float64{}
 		chain := ""
 		for _, rule := range w.chains["nat KPL-P-TCP"] {
@@ -70,24 +70,24 @@ func TestEndpointsOfBigSetsHaveEqualShares(t *testing.T) {
 
 func TestAChangeOfABigSetRewritesAPartOfIt(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(bigService(1000)...)
-	r.sync()
+	r.Set(bigService(1000)...)
+	r.Sync()
 	before := r.dump(model.IPv4)
 	for name, tc := range map[string]struct {
 		change, back  func()
 		chains, rules int // at most
 	}{
 		"an endpoint is replaced": {
-			func() { r.model.DeleteEndpoint(bigEndpoint(500).Key()); r.set(bigEndpoint(2000)) },
-			func() { r.model.DeleteEndpoint(bigEndpoint(2000).Key()); r.set(bigEndpoint(500)) }, 1, 128},
+			func() { r.Delete(bigEndpoint(500)); r.Set(bigEndpoint(2000)) },
+			func() { r.Delete(bigEndpoint(2000)); r.Set(bigEndpoint(500)) }, 1, 128},
 		"one comes": {
-			func() { r.set(bigEndpoint(2000)) },
-			func() { r.model.DeleteEndpoint(bigEndpoint(2000).Key()) }, 2, 128 + 8},
+			func() { r.Set(bigEndpoint(2000)) },
+			func() { r.Delete(bigEndpoint(2000)) }, 2, 128 + 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, change := range []func(){tc.change, tc.back} {
 				change()
-				r.sync()
+				r.Sync()
 				batches := r.fakes[model.IPv4].Batches()
 				require.Len(t, batches, 1)
 				rules := 0
@@ -107,16 +107,16 @@ func TestAChangeOfABigSetRewritesAPartOfIt(t *testing.T) {
 // Sets become big and small again, and get and lose affinity, with nothing left over.
 func TestTheChainsOfASetFollowItsSize(t *testing.T) {
 	r := newRig(t, iptables.Options{})
-	r.set(bigService(0)...)
+	r.Set(bigService(0)...)
 	have, want := 0, map[int]string{}
 	for _, n := range []int{1, 16, 17, 128, 129, 300, 129, 128, 17, 16, 1, 300, 1} {
 		for ; have < n; have++ {
-			r.set(bigEndpoint(have))
+			r.Set(bigEndpoint(have))
 		}
 		for ; have > n; have-- {
-			r.model.DeleteEndpoint(bigEndpoint(have - 1).Key())
+			r.Delete(bigEndpoint(have - 1))
 		}
-		r.sync()
+		r.Sync()
 		dump := r.dump(model.IPv4)
 		require.Equal(t, n, strings.Count(dump, "-j DNAT"))
 		if want[n] == "" {
@@ -125,16 +125,16 @@ func TestTheChainsOfASetFollowItsSize(t *testing.T) {
 		require.Equal(t, want[n], dump, "%d endpoints", n)
 	}
 	for range 299 {
-		r.set(bigEndpoint(have))
+		r.Set(bigEndpoint(have))
 		have++
 	}
-	r.sync()
+	r.Sync()
 	require.Equal(t, want[300], r.dump(model.IPv4))
 	affinity := func(d time.Duration) {
 		s := *fm.Service("big/one").DetectsLocalPods().ClusterIP("10.96.0.1").Port("http", 80).Build()
 		s.SessionAffinityTimeout = d
-		r.set(&s)
-		r.sync()
+		r.Set(&s)
+		r.Sync()
 	}
 	affinity(time.Hour)
 	assert.Equal(t, 600, strings.Count(r.dump(model.IPv4), "-m recent"))

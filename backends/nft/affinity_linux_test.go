@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -22,7 +23,7 @@ import (
 func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	need.Program(t, "nft")
 	flows := backendtest.NewFlows(t, testns.Enter(t))
-	r := newKernelRig(t)
+	r := newKernelRig(t, nft.Options{}, true)
 	full := flows.Service()
 	full.SessionAffinityTimeout = 3 * time.Hour
 	neighbour := *full
@@ -37,8 +38,8 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 		other.Port.Service = neighbour.Name
 		values = append(values, &ep, &other)
 	}
-	r.set(values...)
-	r.sync()
+	r.Set(values...)
+	r.Sync()
 	listed, err := run(t.Context(), "nft", "list", "sets", "ip")
 	require.NoError(t, err, listed)
 	_, after, _ := strings.Cut(listed, "table ip kube-proxy-lib")

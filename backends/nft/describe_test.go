@@ -21,9 +21,9 @@ func TestAServiceIsDescribedByWhatIsInTheTables(t *testing.T) {
 		return text
 	}
 	values := backendtest.EveryFeature()
-	r.set(values...)
+	r.Set(values...)
 	assert.Empty(t, describe(model.ServiceName{Namespace: "default", Name: "web"}), "nothing is applied yet")
-	r.sync()
+	r.Sync()
 	dump := r.dumps()
 	described := map[string]bool{}
 	for _, v := range values {

@@ -16,8 +16,8 @@ func FuzzNames(f *testing.F) {
 	own := regexp.MustCompile(`[a-z2-7]{16}(-[A-Za-z0-9/_.-]*)?`)
 	backendtest.FuzzNames(f, func(t testing.TB, values ...any) string {
 		r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-		r.set(values...)
-		r.sync()
+		r.Set(values...)
+		r.Sync()
 		return own.ReplaceAllString(comment.ReplaceAllString(r.dump(model.IPv4), `""`), "OWN")
 	})
 }

@@ -32,11 +32,9 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testns.Enter(t)
-			r := &rig{t: t, options: nft.Options{}}
-			r.start()
-			defer r.backend.Close()
-			r.set(backendtest.EveryFeature()...)
-			r.sync()
+			r := newKernelRig(t, nft.Options{}, false)
+			r.Set(backendtest.EveryFeature()...)
+			r.Sync()
 			list := func() string {
 				out, err := run(t.Context(), "nft", "list", "table", "ip", "kube-proxy-lib")
 				require.NoError(t, err, out)
@@ -46,7 +44,7 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 			require.NoError(t, err, out)
 			require.Contains(t, list(), harm.trace)
 			r.backend.ForceResync()
-			r.sync()
+			r.Sync()
 			assert.NotContains(t, list(), harm.trace)
 			assert.Contains(t, list(), "10.96.0.10 . tcp . 80")
 		})
@@ -57,20 +55,19 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 // next bigger one is to have.
 func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	testns.Enter(t)
-	r := &rig{t: t, options: nft.Options{Families: []model.Family{model.IPv4}}}
-	r.start()
+	r := newKernelRig(t, nft.Options{Families: []model.Family{model.IPv4}}, false)
 	endpoints := func(n int) {
-		r.set(fm.Node("n1").IP("192.0.2.10").Build(), fm.Service("a/b").ClusterIP("10.96.0.1").Port("p", 80).Build())
+		r.Set(fm.Node("n1").IP("192.0.2.10").Build(), fm.Service("a/b").ClusterIP("10.96.0.1").Port("p", 80).Build())
 		ip := netip.MustParseAddr("10.128.0.0")
 		for range n {
-			r.set(fm.Endpoint("a/b:p/TCP", netip.AddrPortFrom(ip, 5060).String()).Build())
+			r.Set(fm.Endpoint("a/b:p/TCP", netip.AddrPortFrom(ip, 5060).String()).Build())
 			ip = ip.Next()
 		}
 	}
 	endpoints(10)
-	r.sync()
+	r.Sync()
 	endpoints(17000) // more than the first map has room for
-	r.sync()
+	r.Sync()
 
 	d, err := dataplane.NewNetlink()
 	require.NoError(t, err)
@@ -92,10 +89,9 @@ func TestAMapThatWasLeftBehindIsNotTakenForABiggerOne(t *testing.T) {
 	tx.AddElements(left, dataplane.Element{Key: string(binary.NativeEndian.AppendUint32(slot, 0)), Value: string(to)})
 	require.NoError(t, d.Apply(t.Context(), tx))
 
-	r.restart()
-	defer func() { _ = r.backend.Close() }()
+	r.Restart()
 	endpoints(66000) // and now more than the second one has
-	r.sync()
+	r.Sync()
 	r.backend.ForceResync()
-	r.sync()
+	r.Sync()
 }

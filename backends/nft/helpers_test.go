@@ -13,19 +13,19 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// rig is a backend on a fake, with a model that is handed to it.
+// rig is a backend on a fake, with the driver that feeds it.
 type rig struct {
+	*fakemodel.Driver
 	t       testing.TB
-	fake    *dataplane.Fake
+	fake    *dataplane.Fake // nil on the kernel
 	options nft.Options
 	backend *nft.Backend
-	model   fakemodel.Model
-	applied []*dataplane.Transaction
+	applied []*dataplane.Transaction // by the last Sync
 	fail    func() error
 	// repairs: the backend repairs in the background; or else only in Sync, which is easier to follow.
 	repairs bool
@@ -34,11 +34,23 @@ type rig struct {
 func newRig(t testing.TB, o nft.Options) *rig { return newRigThat(t, o, false) }
 
 func newRigThat(t testing.TB, o nft.Options, repairs bool) *rig {
-	r := &rig{t: t, fake: dataplane.NewFake(), options: o, repairs: repairs}
-	r.options.Dataplane = r.fake
-	if r.options.NodePortAddresses.All(model.IPv4) && r.options.NodePortAddresses.All(model.IPv6) {
+	r := &rig{t: t, options: o, repairs: repairs}
+	if o.NodePortAddresses.All(model.IPv4) && o.NodePortAddresses.All(model.IPv6) {
 		r.options.NodePortAddresses.Primary = true // as kube-proxy has it
 	}
+	r.reset()
+	return r.start()
+}
+
+// newKernelRig is a rig on the kernel, in the namespace of the test.
+func newKernelRig(t testing.TB, o nft.Options, repairs bool) *rig {
+	return (&rig{t: t, options: o, repairs: repairs}).start()
+}
+
+// reset takes the tables away, for the backend of the next Restart.
+func (r *rig) reset() {
+	r.fake = dataplane.NewFake()
+	r.options.Dataplane = r.fake
 	r.fake.FailApply = func(tx *dataplane.Transaction) error {
 		if r.fail != nil {
 			if err := r.fail(); err != nil {
@@ -48,12 +60,19 @@ func newRigThat(t testing.TB, o nft.Options, repairs bool) *rig {
 		r.applied = append(r.applied, tx)
 		return nil
 	}
-	r.start()
-	t.Cleanup(func() { r.backend.Close() })
+}
+
+func (r *rig) start() *rig {
+	r.Driver = fakemodel.NewDriver(r.t, fakemodel.Options{NewSink: r.newBackend, EverySync: true})
+	r.t.Cleanup(func() { r.backend.Close() })
 	return r
 }
 
-func (r *rig) start() {
+// newBackend is a new process, on the tables as they are.
+func (r *rig) newBackend() sink.Sink {
+	if r.backend != nil {
+		require.NoError(r.t, r.backend.Close())
+	}
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.t.Cleanup(cancel)
 	backend, err := nft.New(ctx, r.options)
@@ -61,32 +80,19 @@ func (r *rig) start() {
 	if r.backend = backend; !r.repairs {
 		cancel()
 	}
+	return backend
 }
 
-// restart is a new process: a new backend that is told everything, on the dataplane as it is.
-func (r *rig) restart() {
-	require.NoError(r.t, r.backend.Close())
-	r.model.Forget()
-	r.start()
-}
-
-// set describes model values.
-func (r *rig) set(values ...any) {
+func (r *rig) TrySync() error {
 	r.t.Helper()
-	backendtest.Set(r.t, &r.model, values...)
-}
-
-func (r *rig) trySync() error {
-	_, err := r.model.Flush(r.backend)
-	require.NoError(r.t, err)
 	r.applied = nil
-	r.backend.ResyncFailed() // every Sync after one that failed is its retry
-	return r.backend.Sync(r.t.Context())
+	return r.Driver.TrySync()
 }
 
-func (r *rig) sync() {
+func (r *rig) Sync() {
 	r.t.Helper()
-	require.NoError(r.t, r.trySync())
+	r.applied = nil
+	r.Driver.Sync()
 }
 
 // commands returns what the last Sync did in one family, as commands.

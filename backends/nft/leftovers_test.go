@@ -29,37 +29,37 @@ func (r *rig) busy() (after func()) {
 
 func TestWhatCannotBeRemovedYetIsRemovedLater(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	before := r.dump(model.IPv4)
 	sticky := model.ServiceName{Namespace: "shop", Name: "sticky"}
 	after := r.busy()
-	r.model.DeleteService(sticky)
-	r.sync() // it does what it should
+	r.Delete(sticky)
+	r.Sync() // it does what it should
 	assert.NotContains(t, r.dump(model.IPv4), "10.96.1.3 . tcp . 80 comment", "nothing leads there")
 	assert.Contains(t, r.dump(model.IPv4), "chain affinity-", "left over")
-	r.sync()
+	r.Sync()
 	assert.Empty(t, r.applied, "still busy")
 
 	t.Run("at the next Sync", func(t *testing.T) {
 		after()
-		r.sync()
+		r.Sync()
 		assert.NotContains(t, r.dump(model.IPv4), "affinity-")
 		assert.Len(t, r.applied, 1)
-		r.sync()
+		r.Sync()
 		assert.Empty(t, r.applied)
 	})
 	t.Run("unless it is needed again", func(t *testing.T) {
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		after := r.busy()
-		r.model.DeleteService(sticky)
-		r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build().Key())
-		r.sync()
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Delete(sticky)
+		r.Delete(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build())
+		r.Sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		after()
-		r.sync()
+		r.Sync()
 		assert.Equal(t, canonical(t, before), canonical(t, r.dump(model.IPv4)))
 		assert.NotContains(t, joined(r.commands(model.IPv4)), "delete")
 	})
@@ -67,19 +67,19 @@ func TestWhatCannotBeRemovedYetIsRemovedLater(t *testing.T) {
 
 func TestARestartRemovesWhatWasLeftOver(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	before := r.dump(model.IPv4)
 	after := r.busy()
-	r.restart()
-	r.model.DeleteService(model.ServiceName{Namespace: "shop", Name: "sticky"})
-	r.sync()
+	r.Restart()
+	r.Delete(model.ServiceName{Namespace: "shop", Name: "sticky"})
+	r.Sync()
 	require.Contains(t, r.dump(model.IPv4), "map endpoints {", "left over")
 	require.Contains(t, r.dump(model.IPv4), "map endpoints-2 {")
 	after()
-	r.restart()
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Restart()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	assert.NotRegexp(t, `map endpoints(-2)? \{`, r.dump(model.IPv4))
 	assert.Contains(t, r.dump(model.IPv4), "map endpoints-3 {")
 	assert.Equal(t, canonical(t, before), canonical(t, r.dump(model.IPv4)))
@@ -89,9 +89,9 @@ func TestARestartRemovesWhatWasLeftOver(t *testing.T) {
 func TestSlotsThatAreLeftOverAreUsedAgain(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
 	web := func(pod string) *model.Endpoint { return fm.Endpoint("default/web:http/TCP", pod+":8080").Build() }
-	r.set(backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
+	r.Set(backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build(),
 		web("10.244.1.5"), web("10.244.2.5"))
-	r.sync()
+	r.Sync()
 	apply := r.fake.FailApply
 	r.fake.FailApply = func(tx *dataplane.Transaction) error {
 		if text := tx.Text(); strings.Contains(text, "delete element") && !strings.Contains(text, "add element") {
@@ -99,11 +99,11 @@ func TestSlotsThatAreLeftOverAreUsedAgain(t *testing.T) {
 		}
 		return apply(tx)
 	}
-	r.model.DeleteEndpoint(web("10.244.2.5").Key())
-	r.sync()
+	r.Delete(web("10.244.2.5"))
+	r.Sync()
 	require.Contains(t, r.dump(model.IPv4), "tcp . 80 . 1 : 10.244.2.5 . 8080", "left over")
-	r.set(web("10.244.2.6"))
-	r.sync()
+	r.Set(web("10.244.2.6"))
+	r.Sync()
 	assert.Contains(t, r.dump(model.IPv4), "tcp . 80 . 1 : 10.244.2.6 . 8080")
 	assert.Contains(t, r.dump(model.IPv4), "goto cluster-2")
 }

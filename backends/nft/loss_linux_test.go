@@ -19,32 +19,24 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) {
-	_, loaded := newLoaded(t)
-	loaded.Resized()
-}
+func TestNoNewFlowIsLostWhileAServiceIsResized(t *testing.T) { newLoaded(t).Resized() }
 
-func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) {
-	r, loaded := newLoaded(t)
-	loaded.Restarted(r.restart)
-}
+func TestNoNewFlowIsLostWhileTheBackendIsRestarted(t *testing.T) { newLoaded(t).Restarted() }
 
 // newLoaded makes a rig on the kernel in which the service that is to be under load is applied.
-func newLoaded(t *testing.T) (*rig, backendtest.Loaded) {
+func newLoaded(t *testing.T) backendtest.Loaded {
 	flows := backendtest.NewFlows(t, testns.Enter(t))
-	r := newKernelRig(t)
-	flows.Describe(&r.model, 3)
-	r.sync()
-	return r, backendtest.Loaded{Flows: flows, Model: &r.model,
-		Backend: func() backendtest.Backend { return r.backend }}
+	r := newKernelRig(t, nft.Options{}, true)
+	defer r.Sync()
+	return backendtest.NewLoaded(flows, r.Driver)
 }
 
 func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 	nftPath := need.Program(t, "nft")
 	testns.Enter(t)
-	r := newKernelRig(t)
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r := newKernelRig(t, nft.Options{}, true)
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	done := make(chan struct{})
@@ -68,28 +60,20 @@ func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 	}()
 	for round := 0; ctx.Err() == nil; round++ {
 		if round%2 == 0 {
-			r.model.DeleteEndpoint(fm.Endpoint("shop/sticky:http/TCP", "10.244.2.9:80").Build().Key())
-			r.model.DeleteService(model.ServiceName{Namespace: "shop", Name: "front"})
+			r.Delete(fm.Endpoint("shop/sticky:http/TCP", "10.244.2.9:80").Build())
+			r.Delete(model.ServiceName{Namespace: "shop", Name: "front"})
 		} else {
-			r.set(backendtest.EveryFeature()...)
+			r.Set(backendtest.EveryFeature()...)
 		}
-		r.sync()
+		r.Sync()
 	}
 	<-done
-}
-
-// newKernelRig is a rig on the kernel, in the namespace of the test.
-func newKernelRig(t *testing.T) *rig {
-	r := &rig{t: t, options: nft.Options{}, repairs: true}
-	r.start()
-	t.Cleanup(func() { r.backend.Close() })
-	return r
 }
 
 func TestNftListsWhateverTheNamesAre(t *testing.T) {
 	need.Program(t, "nft")
 	testns.Enter(t)
-	r := newKernelRig(t)
+	r := newKernelRig(t, nft.Options{}, true)
 	backendtest.Set(t, r.backend, strange()...)
 	require.NoError(t, r.backend.Sync(t.Context()))
 	listed, err := run(t.Context(), "nft", "list", "ruleset")

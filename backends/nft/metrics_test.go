@@ -61,7 +61,7 @@ func newFailing(t *testing.T, f model.Family) *failing {
 		}
 		return apply(tx)
 	}
-	r.set(backendtest.EveryFeature()...)
+	r.Set(backendtest.EveryFeature()...)
 	return r
 }
 
@@ -98,15 +98,15 @@ func TestFailuresAreCounted(t *testing.T) {
 				r := newFailing(t, f)
 				target := map[model.Family]string{model.IPv4: "10.244.1.6:8080", model.IPv6: "[fd00:244:1::6]:8080"}[f]
 				more := fm.Endpoint("default/web:http/TCP", target).Build()
-				r.set(more)
-				r.sync()
-				r.model.DeleteEndpoint(more.Key())
+				r.Set(more)
+				r.Sync()
+				r.Delete(more)
 				r.errs = c.errs
-				err := r.trySync()
+				err := r.TrySync()
 				require.ErrorIs(t, err, c.want)
 				require.Empty(t, r.errs)
 				r.check(c.syncs, c.cleanUps)
-				r.sync()
+				r.Sync()
 				r.check(c.syncs, c.cleanUps)
 				assert.NotContains(t, r.dump(f), strings.Trim(strings.TrimSuffix(target, ":8080"), "[]"))
 			})
@@ -117,24 +117,22 @@ func TestFailuresAreCounted(t *testing.T) {
 func TestAFirstSyncThatFailsIsCounted(t *testing.T) {
 	r := newFailing(t, model.IPv6)
 	r.errs = []error{errors.New("made to fail")}
-	require.Error(t, r.trySync())
+	require.Error(t, r.TrySync())
 	r.check(1, 0)
 }
 
 func TestWhatIsToBeDoneAnywayIsNoFailure(t *testing.T) {
 	r := newFailing(t, model.IPv4)
-	r.sync()
-	r.set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
-	r.sync() // everything is compared
+	r.Sync()
+	r.Set(fm.Node("n1").IP("192.0.2.10").LocalPods(model.LocalPods{InterfacePrefix: "veth"}).Build())
+	r.Sync() // everything is compared
 	r.check(0, 0)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r.set(fm.Endpoint("default/web:http/TCP", "10.244.1.6:8080").Build())
-	_, err := r.model.Flush(r.backend)
-	require.NoError(t, err)
-	for range 2 { // changes, and then everything
-		require.ErrorIs(t, r.backend.Sync(ctx), context.Canceled)
+	for _, pod := range []string{"10.244.1.6:8080", "10.244.1.7:8080"} { // changes, and then everything
+		r.Set(fm.Endpoint("default/web:http/TCP", pod).Build())
+		require.ErrorIs(t, r.Wave(ctx), context.Canceled)
 		r.check(0, 0)
 	}
 }
@@ -144,8 +142,8 @@ func TestRepairsThatFailAreCounted(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		r := newRigThat(t, nft.Options{Metrics: reg}, true)
 		defer r.backend.Close()
-		r.set(backendtest.EveryFeature()...)
-		r.sync()
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
 		before, failures := r.dumps(), 3
 		r.fail = func() error {
 			if failures == 0 {

@@ -39,8 +39,8 @@ func strange() []any {
 
 func TestNamesAreEscapedBoundedAndDistinct(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(strange()...)
-	r.sync() // the fake refuses names and comments that nft cannot print
+	r.Set(strange()...)
+	r.Sync() // the fake refuses names and comments that nft cannot print
 	dump := r.dump(model.IPv4)
 	assert.Equal(t, 2, strings.Count(dump, "\tchain affinity-"),
 		"the second and third service differ in the end of their names alone")
@@ -82,12 +82,12 @@ func TestATransactionThatIsTooBigForTheSocketIsDivided(t *testing.T) {
 		return nil
 	}
 	r.fake.FailApply = limit
-	r.set(backendtest.EveryFeature()...)
-	r.sync()
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
 	assert.Positive(t, tooBig)
 	same := newRig(t, nft.Options{})
-	same.set(backendtest.EveryFeature()...)
-	same.sync()
+	same.Set(backendtest.EveryFeature()...)
+	same.Sync()
 	assert.Equal(t, same.dumps(), r.dumps())
 }
 

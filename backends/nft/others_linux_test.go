@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -69,11 +70,11 @@ func newRoad(t *testing.T) *road {
 	check(netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(roadServer)})) // where the node would send service addresses
 	check(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
 	r.server.Do(func() error { return echo(t, roadServer+":"+serverPort) })
-	r.node = newKernelRig(t)
-	r.node.set(fm.Node("n1").IP(roadNode).ServiceCIDR("10.96.0.0/12").Build(),
+	r.node = newKernelRig(t, nft.Options{}, true)
+	r.node.Set(fm.Node("n1").IP(roadNode).ServiceCIDR("10.96.0.0/12").Build(),
 		fm.Service("default/web").ClusterIP("10.96.0.10").UDPPort("web", 80).MasqueradeAll().Build(),
 		fm.Endpoint("default/web:web/UDP", roadServer+":"+serverPort).Build())
-	r.node.sync()
+	r.node.Sync()
 	return r
 }
 

@@ -48,8 +48,8 @@ func slots(dump string) int {
 func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
 	b := big{addresses: 100, endpoints: 200}
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(b.values()...)
-	r.sync()
+	r.Set(b.values()...)
+	r.Sync()
 	assert.Equal(t, b.endpoints, slots(r.dump(model.IPv4)))
 	assert.Equal(t, b.addresses, strings.Count(r.dump(model.IPv4), `comment "default/big:http/TCP" : goto port-`))
 
@@ -61,22 +61,22 @@ func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
 		`add rule ip kube-proxy-lib port-\S+-cluster meta l4proto tcp dnat ip to .* . ` +
 		`numgen random mod %d map @port-endpoints\n`
 	t.Run("an endpoint that is replaced is one element", func(t *testing.T) {
-		r.model.DeleteEndpoint(b.endpoint(7).Key())
-		r.set(b.endpoint(1007))
-		r.sync()
+		r.Delete(b.endpoint(7))
+		r.Set(b.endpoint(1007))
+		r.Sync()
 		come := b.endpoint(1007)
 		assert.Regexp(t, "^"+element("delete", 7, come)+"\n"+element("add", 7, come)+"\ncommit\n$",
 			joined(r.commands(model.IPv4)))
 	})
 	t.Run("one that comes is one rule more", func(t *testing.T) {
-		r.set(b.endpoint(1008))
-		r.sync()
+		r.Set(b.endpoint(1008))
+		r.Sync()
 		assert.Regexp(t, "^"+fmt.Sprintf(rule, 201)+element("add", 200, b.endpoint(1008))+"\ncommit\n$",
 			joined(r.commands(model.IPv4)))
 	})
 	t.Run("the last one goes when nobody looks there any more", func(t *testing.T) {
-		r.model.DeleteEndpoint(b.endpoint(1008).Key())
-		r.sync()
+		r.Delete(b.endpoint(1008))
+		r.Sync()
 		assert.Regexp(t, "^"+fmt.Sprintf(rule, 200)+"commit\n"+element("delete", 200, b.endpoint(1008))+"\ncommit\n$",
 			joined(r.commands(model.IPv4)))
 	})
@@ -85,15 +85,15 @@ func TestSlotsAreNotMultipliedByAddresses(t *testing.T) {
 func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
 	for _, b := range []big{{4, 200}, {4, 257}, {6, 200}, {4, 10}, {3, 0}, {200, 6}} {
-		r.model.DeleteService(b.service().Name)
+		r.Delete(b.service().Name)
 		for i := range 300 {
-			r.model.DeleteEndpoint(b.endpoint(i).Key())
+			r.Delete(b.endpoint(i))
 		}
-		r.set(b.values()...)
-		r.sync()
+		r.Set(b.values()...)
+		r.Sync()
 		fresh := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-		fresh.set(b.values()...)
-		fresh.sync()
+		fresh.Set(b.values()...)
+		fresh.Sync()
 		require.Equal(t, canonical(t, fresh.dump(model.IPv4)), canonical(t, r.dump(model.IPv4)), "%+v", b)
 		assert.Equal(t, b.addresses*b.endpoints > 1024, strings.Contains(r.dump(model.IPv4), "chain port-"), "%+v", b)
 	}
@@ -103,15 +103,15 @@ func TestAPortGetsChainsOfItsOwnAndGivesThemUp(t *testing.T) {
 // same hash.
 func TestBackendSetsHaveNumbersOfTheirOwn(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(backendtest.Node())
+	r.Set(backendtest.Node())
 	for i, name := range []string{"default/big-45878", "default/big-57331"} {
-		r.set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", 1+i)).Port("http", 80).Build())
+		r.Set(fm.Service(name).ClusterIP(fmt.Sprintf("10.96.0.%d", 1+i)).Port("http", 80).Build())
 		for j := range 1025 {
 			pod := netip.AddrFrom4([4]byte{10, 244, byte(2 + j>>8), byte(j)})
-			r.set(fm.Endpoint(name+":http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build())
+			r.Set(fm.Endpoint(name+":http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build())
 		}
 	}
-	r.sync() // the fake refuses elements with the same key
+	r.Sync() // the fake refuses elements with the same key
 	assert.Equal(t, 2*1025, slots(r.dump(model.IPv4)))
 	assert.Contains(t, r.dump(model.IPv4), "3615381477 . 1024 : ")
 	assert.Contains(t, r.dump(model.IPv4), "3615381479 . 1024 : ",
@@ -127,17 +127,17 @@ func TestAPortWithAffinityGetsSlotsByNumberAndGivesThemUp(t *testing.T) {
 		return fm.Endpoint(name+":http/TCP", netip.AddrPortFrom(pod, 8080).String()).Build()
 	}
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-	r.set(backendtest.Node(), s)
+	r.Set(backendtest.Node(), s)
 	for _, n := range []int{512, 513, 512} { // times two frontends
 		fresh := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
-		fresh.set(backendtest.Node(), s)
-		r.model.DeleteEndpoint(endpoint(512).Key())
+		fresh.Set(backendtest.Node(), s)
+		r.Delete(endpoint(512))
 		for i := range n {
-			r.set(endpoint(i))
-			fresh.set(endpoint(i))
+			r.Set(endpoint(i))
+			fresh.Set(endpoint(i))
 		}
-		r.sync()
-		fresh.sync()
+		r.Sync()
+		fresh.Sync()
 		assert.NotContains(t, joined(r.commands(model.IPv4)), "delete set")
 		assert.Equal(t, canonical(t, fresh.dump(model.IPv4)), canonical(t, r.dump(model.IPv4)))
 		assert.Equal(t, n > 512, strings.Contains(r.dump(model.IPv4), "chain port-"))

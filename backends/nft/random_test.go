@@ -27,8 +27,13 @@ type randomWorld struct {
 func (w *randomWorld) chance(percent int) bool { return w.IntN(100) < percent }
 
 func (w *randomWorld) set(values ...any) {
-	w.r.set(values...)
-	w.twin.set(values...)
+	w.r.Set(values...)
+	w.twin.Set(values...)
+}
+
+func (w *randomWorld) delete(object any) {
+	w.r.Delete(object)
+	w.twin.Delete(object)
 }
 
 func (w *randomWorld) setNode() {
@@ -52,8 +57,7 @@ func (w *randomWorld) change() {
 	case w.chance(3):
 		w.setNode()
 	case w.chance(15):
-		w.r.model.DeleteService(name)
-		w.twin.model.DeleteService(name)
+		w.delete(name)
 		delete(w.endpoints, name)
 	case eps != nil && w.chance(60):
 		w.changeEndpoint(name)
@@ -66,8 +70,7 @@ func (w *randomWorld) changeEndpoint(name model.ServiceName) {
 	eps := w.endpoints[name]
 	if len(eps) > 0 && w.chance(50) {
 		i := w.IntN(len(eps))
-		w.r.model.DeleteEndpoint(eps[i].Key())
-		w.twin.model.DeleteEndpoint(eps[i].Key())
+		w.delete(eps[i])
 		w.endpoints[name] = append(eps[:i:i], eps[i+1:]...)
 		return
 	}
@@ -169,20 +172,18 @@ func TestAnyWayToAStateEndsInTheSameTables(t *testing.T) {
 					w.r.backend.ForceResync() // or the repair may come after the look at the tables
 				}
 				if w.chance(5) {
-					w.r.restart()
-					twin := newRig(t, nft.Options{})
-					twin.model = w.twin.model
-					twin.model.Forget()
-					w.twin = twin
+					w.r.Restart()
+					w.twin.reset()
+					w.twin.Restart()
 				}
-				w.twin.sync()
-				if err := w.r.trySync(); err != nil {
+				w.twin.Sync()
+				if err := w.r.TrySync(); err != nil {
 					require.ErrorContains(t, err, "made to fail")
 					continue
 				}
 				if w.r.fail != nil {
 					w.r.fail = nil
-					w.r.sync() // what could not be removed
+					w.r.Sync() // what could not be removed
 				}
 				for _, f := range model.Families() {
 					require.Equal(t, canonical(t, w.twin.dump(f)), canonical(t, w.r.dump(f)))

@@ -1,41 +1,53 @@
 package backendtest
 
 import (
-	"errors"
-
+	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// Loaded is a backend that is changed under load: no flow may be lost meanwhile. It serves the service of the flows,
-// with 3 endpoints.
+// Loaded is a backend that is changed under load, by its driver: no flow may be lost meanwhile. It serves the service of
+// the flows, with 3 endpoints.
 type Loaded struct {
-	Flows *Flows
-	Model *fm.Model
-	// Backend returns the one that runs.
-	Backend func() Backend
+	flows  *Flows
+	driver *fm.Driver
 }
 
-// During changes the model in a loop and lets the backend apply it, see [Flows.NoneIsLostDuring].
+// NewLoaded describes the service.
+func NewLoaded(f *Flows, d *fm.Driver) Loaded {
+	f.Describe(driven{d}, 3)
+	return Loaded{f, d}
+}
+
+// During makes changes in a loop and lets the backend apply them, see [Flows.NoneIsLostDuring].
 func (l Loaded) During(change func(round int), enough int64) {
-	l.Flows.t.Helper()
-	l.Flows.NoneIsLostDuring(func(round int) error {
+	l.flows.t.Helper()
+	l.flows.NoneIsLostDuring(func(round int) error {
 		change(round)
-		_, err := l.Model.Flush(l.Backend())
-		return errors.Join(err, l.Backend().Sync(l.Flows.t.Context()))
+		defer l.driver.Transcript() // which nobody reads, and which would grow for as long as the loop runs
+		return l.driver.TrySync()
 	}, enough)
 }
 
 // Resized resizes the service, see [Flows.Resize].
 func (l Loaded) Resized() {
-	l.Flows.t.Helper()
-	l.During(func(round int) { l.Flows.Resize(l.Model, round) }, 36)
+	l.flows.t.Helper()
+	l.During(func(round int) { l.flows.Resize(driven{l.driver}, round) }, 36)
 }
 
 // Restarted restarts the backend, which has missed something each time.
-func (l Loaded) Restarted(restart func()) {
-	l.Flows.t.Helper()
+func (l Loaded) Restarted() {
+	l.flows.t.Helper()
 	l.During(func(round int) {
-		restart()
-		l.Flows.Replace(l.Model, round)
+		l.driver.Restart()
+		l.flows.Replace(driven{l.driver}, round)
 	}, 6)
 }
+
+// driven describes to a driver.
+type driven struct{ *fm.Driver }
+
+func (d driven) SetNode(n *model.Node)              { d.Set(n) }
+func (d driven) SetService(s *model.Service)        { d.Set(s) }
+func (d driven) DeleteService(n model.ServiceName)  { d.Delete(n) }
+func (d driven) SetEndpoint(ep *model.Endpoint)     { d.Set(ep) }
+func (d driven) DeleteEndpoint(k model.EndpointKey) { d.Delete(k) }

@@ -1,10 +1,10 @@
-// Package fakemodel is the offline harness for what is built on this library: it feeds a sink the way package
-// kubeproxy's Run does, wave by wave, without a cluster, a clock or another goroutine, and says what the sink was told.
+// Package fakemodel tests what is built on this library offline: it feeds a sink as package kubeproxy's Run does, wave
+// by wave, without a cluster, a clock or another goroutine, and records what the sink was told.
 //
 // # Feeding a sink
 //
-// A [Driver] takes model values, cluster objects or YAML, and puts them in force with Sync. It retries after a failure,
-// asks for full resyncs, and restarts the backend on the dataplane that it has:
+// A [Driver] takes model values, cluster objects or YAML, and applies them with Sync. It retries after a failure, asks
+// for full resyncs, and restarts the backend on the dataplane as it is:
 //
 //	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return mybackend.New(dataplane) }})
 //	d.Set(fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())

@@ -2,6 +2,7 @@ package fakemodel
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ type Options struct {
 	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when
 	// the driver is made and at every Restart. Default: none.
 	NewSink func() sink.Sink
+	// EverySync: Sync, TrySync and SyncUntilApplied call the sink also when nothing is new, for tests of what a backend
+	// does then.
+	EverySync bool
 	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
 }
@@ -110,7 +114,7 @@ func (d *Driver) sourceOf(object any) source {
 	return d.source
 }
 
-// Sync puts in force what was set and deleted. A Sync that fails ends the test.
+// Sync applies what was set and deleted. A Sync that fails ends the test.
 func (d *Driver) Sync() {
 	d.tb.Helper()
 	if err := d.TrySync(); err != nil {
@@ -123,7 +127,22 @@ func (d *Driver) Sync() {
 // Without anything new the sink is not called, except for the first time, and after a Sync that failed.
 func (d *Driver) TrySync() error {
 	d.tb.Helper()
-	return d.wave(false)
+	switch changed := d.flush(); {
+	case d.failed != nil:
+		d.recorder.ResyncFailed()
+		d.resyncFailed()
+	case !changed && !d.opts.EverySync: // the first time the node is always new
+		return nil
+	}
+	return d.sync(d.tb.Context())
+}
+
+// Wave hands over what was set and deleted, and calls Sync with ctx, whether or not anything is new. Unlike TrySync it
+// asks for no resync of what failed before: Run makes such waves while a retry is due.
+func (d *Driver) Wave(ctx context.Context) error {
+	d.tb.Helper()
+	d.flush()
+	return d.sync(ctx)
 }
 
 // SyncUntilApplied calls TrySync until the sink has no error, at most tries times, and returns how often that was. The
@@ -147,36 +166,34 @@ func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs.
 // Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything is new.
 func (d *Driver) Resync() {
 	d.tb.Helper()
-	if err := d.wave(true); err != nil {
+	d.flush()
+	sink.Tee(d.recorder, d.sink).ForceResync()
+	if err := d.sync(d.tb.Context()); err != nil {
 		d.tb.Fatalf("fakemodel: Sync: %v", err)
 	}
 }
 
-func (d *Driver) wave(resync bool) error {
+// flush hands over what was set and deleted, and tells whether anything was.
+func (d *Driver) flush() (changed bool) {
 	d.tb.Helper()
-	receiver := sink.Tee(d.recorder, d.sink)
 	if d.source == nil { // nothing is a complete cluster too
 		d.source = &modelSource{}
 	}
-	changed, err := d.source.flush(receiver)
+	changed, err := d.source.flush(sink.Tee(d.recorder, d.sink))
 	d.check(err)
-	if !changed && d.failed == nil && !resync { // the first time the node is always new
-		return nil
-	}
-	switch {
-	case resync:
-		receiver.ForceResync()
-	case d.failed != nil:
-		d.recorder.ResyncFailed()
-		d.resyncFailed()
-	}
+	return changed
+}
+
+func (d *Driver) sync(ctx context.Context) error {
+	d.tb.Helper()
+	var err error
 	if d.injected = len(d.failures) > 0; d.injected {
 		err, d.failures = d.failures[0], d.failures[1:]
 	} else {
-		err = d.sink.Sync(d.tb.Context())
+		err = d.sink.Sync(ctx)
 	}
 	d.recorder.FailNext(err)
-	_ = d.recorder.Sync(d.tb.Context()) // returns err
+	_ = d.recorder.Sync(ctx) // returns err
 	d.failed = err
 	for _, wave := range d.recorder.TakeWaves() {
 		d.lines = append(d.lines, wave.Lines()...)
@@ -240,7 +257,7 @@ func abbreviates(short, line string) bool {
 	return ok && (rest == "" || rest[0] == ' ' || rest[0] == ';')
 }
 
-// State returns all that the sink has been told, whether or not it is in force, for package oracle.
+// State returns all that the sink has been told, whether or not it has been applied, for package oracle.
 func (d *Driver) State() oracle.State {
 	services, endpoints := d.recorder.Services(), d.recorder.Endpoints()
 	return oracle.Collect(d.recorder.Node(), maps.Values(services), maps.Values(endpoints))

@@ -133,6 +133,45 @@ func TestDriverRetries(t *testing.T) {
 	d.Want("SetService default/b", "Sync: boom", "ResyncFailed", "Sync: boom", "ResyncFailed", "Sync")
 }
 
+func TestDriverSyncsWithoutNewsOnRequest(t *testing.T) {
+	d := NewDriver(t, Options{EverySync: true})
+	d.Sync()
+	d.Sync()
+	d.Want("SetNode n1", "Sync", "Sync")
+}
+
+func TestDriverMakesWavesThatAreNoRetry(t *testing.T) {
+	type key struct{}
+	b := &backend{Recorder: &sink.Recorder{}, dataplane: new([]string)}
+	var got any
+	d := NewDriver(t, Options{NewSink: func() sink.Sink {
+		return syncFunc{b, func(ctx context.Context) { got = ctx.Value(key{}) }}
+	}})
+	ctx := context.WithValue(t.Context(), key{}, "a context of its own")
+	require.NoError(t, d.Wave(ctx))
+	assert.Equal(t, "a context of its own", got)
+	require.NoError(t, d.Wave(ctx))
+	d.Want("SetNode n1", "Sync", "Sync")
+
+	d.FailNext(ErrFault)
+	d.Set(Service("a").Build())
+	require.ErrorIs(t, d.Wave(ctx), ErrFault)
+	d.Set(Service("b").Build())
+	require.NoError(t, d.Wave(ctx))
+	d.Want("SetService default/a", "Sync: injected fault", "SetService default/b", "Sync")
+}
+
+// syncFunc is a sink that calls a function with the context of each Sync.
+type syncFunc struct {
+	*backend
+	called func(context.Context)
+}
+
+func (s syncFunc) Sync(ctx context.Context) error {
+	s.called(ctx)
+	return s.backend.Sync(ctx)
+}
+
 func TestDriverRestarts(t *testing.T) {
 	service := kube.Service("web").ClusterIP("10.96.0.10").Build()
 	slice := kube.EndpointSlice("web").Endpoint("10.244.1.5").Build()
@@ -151,7 +190,7 @@ func TestDriverRestarts(t *testing.T) {
 			d.Set(objects...)
 			d.Sync()
 			d.FailNext(ErrFault)
-			_ = d.wave(true) // the restart comes while a retry is due
+			_ = d.Wave(t.Context()) // the restart comes while a retry is due
 			d.Transcript()
 			before := d.State().String()
 

@@ -72,8 +72,8 @@ type FaultySink struct {
 }
 
 // Faulty returns a sink that passes everything on, except that Sync fails when faults says so: either before the next
-// sink hears of it, or afterwards, when it has put everything in force. Both happen in the field, and both mean "not
-// known to be in force".
+// sink hears of it, or afterwards, when everything has been applied. Both happen in the field, and both mean "not known
+// to be applied".
 func Faulty(next sink.Sink, faults *Faults) *FaultySink {
 	return &FaultySink{Forward: sink.NewForward(next), faults: faults}
 }

@@ -41,7 +41,7 @@ func newSource(object any, opts localstate.Options) (source, error) {
 }
 
 // modelSource feeds model values.
-type modelSource struct{ model Model }
+type modelSource struct{ values values }
 
 func (*modelSource) takes(object any) bool {
 	switch object.(type) {
@@ -56,11 +56,11 @@ func (*modelSource) String() string { return "model values" }
 func (s *modelSource) set(object any) error {
 	switch v := object.(type) {
 	case *model.Node:
-		s.model.SetNode(v)
+		s.values.SetNode(v)
 	case *model.Service:
-		s.model.SetService(v)
+		s.values.SetService(v)
 	case *model.Endpoint:
-		s.model.SetEndpoint(v)
+		s.values.SetEndpoint(v)
 	default:
 		return fmt.Errorf("a %T can only be deleted", object)
 	}
@@ -70,13 +70,13 @@ func (s *modelSource) set(object any) error {
 func (s *modelSource) delete(object any) error {
 	switch v := object.(type) {
 	case *model.Service:
-		s.model.DeleteService(v.Name)
+		s.values.DeleteService(v.Name)
 	case *model.Endpoint:
-		s.model.DeleteEndpoint(v.Key())
+		s.values.DeleteEndpoint(v.Key())
 	case model.ServiceName:
-		s.model.DeleteService(v)
+		s.values.DeleteService(v)
 	case model.EndpointKey:
-		s.model.DeleteEndpoint(v)
+		s.values.DeleteEndpoint(v)
 	default:
 		return fmt.Errorf("a %T cannot be deleted", object)
 	}
@@ -84,14 +84,14 @@ func (s *modelSource) delete(object any) error {
 }
 
 func (s *modelSource) flush(to localstate.Receiver) (bool, error) {
-	if s.model.node.wanted == nil {
-		s.model.SetNode(Node("n1").Build())
+	if s.values.node.wanted == nil {
+		s.values.SetNode(Node("n1").Build())
 	}
-	return s.model.Flush(to)
+	return s.values.Flush(to)
 }
 
 func (s *modelSource) start(context.Context) error {
-	s.model.Forget()
+	s.values.Forget()
 	return nil
 }
 

@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Model is a node-local state that a test writes by hand, in whatever order. Flush hands over what changed, in the
-// order that package sink lays down: it stands in for package localstate where no cluster objects are wanted. It is a
-// [localstate.Receiver] itself. The zero value is empty and ready to use.
-type Model struct {
+// values is a node-local state that a test writes by hand, in whatever order. Flush hands over what changed, in the
+// order that package sink lays down: it stands in for package localstate where no cluster objects are wanted. The zero
+// value is empty and ready to use.
+type values struct {
 	node     pair[*model.Node]
 	services map[model.ServiceName]*modelService
 	changed  map[model.ServiceName]struct{}
@@ -30,13 +30,13 @@ type modelService struct {
 }
 
 // SetNode sets the node.
-func (m *Model) SetNode(node *model.Node) { m.node.wanted = node }
+func (m *values) SetNode(node *model.Node) { m.node.wanted = node }
 
 // SetService creates or replaces a service.
-func (m *Model) SetService(svc *model.Service) { m.touch(svc.Name).service.wanted = svc }
+func (m *values) SetService(svc *model.Service) { m.touch(svc.Name).service.wanted = svc }
 
 // DeleteService deletes a service and its endpoints.
-func (m *Model) DeleteService(name model.ServiceName) {
+func (m *values) DeleteService(name model.ServiceName) {
 	s := m.touch(name)
 	s.service.wanted = nil
 	for key := range s.endpoints {
@@ -45,12 +45,12 @@ func (m *Model) DeleteService(name model.ServiceName) {
 }
 
 // SetEndpoint creates or replaces an endpoint. Its service may come later, but before Flush.
-func (m *Model) SetEndpoint(ep *model.Endpoint) { m.touch(ep.Port.Service).set(ep.Key(), ep) }
+func (m *values) SetEndpoint(ep *model.Endpoint) { m.touch(ep.Port.Service).set(ep.Key(), ep) }
 
 // DeleteEndpoint deletes an endpoint.
-func (m *Model) DeleteEndpoint(key model.EndpointKey) { m.touch(key.Port.Service).set(key, nil) }
+func (m *values) DeleteEndpoint(key model.EndpointKey) { m.touch(key.Port.Service).set(key, nil) }
 
-func (m *Model) touch(name model.ServiceName) *modelService {
+func (m *values) touch(name model.ServiceName) *modelService {
 	if m.services == nil {
 		m.services = map[model.ServiceName]*modelService{}
 		m.changed = map[model.ServiceName]struct{}{}
@@ -74,7 +74,7 @@ func (s *modelService) set(key model.EndpointKey, ep *model.Endpoint) {
 
 // Flush hands over what differs from what was last handed over, and tells whether anything does. If an endpoint belongs
 // to no service port it hands over nothing and returns an error that names every such endpoint.
-func (m *Model) Flush(r localstate.Receiver) (changed bool, err error) {
+func (m *values) Flush(r localstate.Receiver) (changed bool, err error) {
 	names := slices.SortedFunc(maps.Keys(m.changed), model.ServiceName.Compare)
 	var errs []error
 	for _, name := range names {
@@ -166,7 +166,7 @@ func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (cha
 }
 
 // Forget makes the next Flush hand over everything, as after a restart. Nothing is deleted by it.
-func (m *Model) Forget() {
+func (m *values) Forget() {
 	m.node.told = nil
 	for name, s := range m.services {
 		m.touch(name).service.told = nil

@@ -8,15 +8,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-var _ localstate.Receiver = &Model{}
-
 // lines flushes a model to a recorder as one wave, and returns what was told in short.
-func lines(t *testing.T, m *Model, r *sink.Recorder) []string {
+func lines(t *testing.T, m *values, r *sink.Recorder) []string {
 	t.Helper()
 	changed, err := m.Flush(r)
 	require.NoError(t, err)
@@ -47,7 +44,7 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 	a, b := Service("a").Build(), Service("b").Build()
 	a1, a2 := Endpoint("a/TCP", "10.244.1.1:80").Build(), Endpoint("a/TCP", "10.244.1.2:80").Build()
 	b1 := Endpoint("b/TCP", "10.244.1.1:80").Build()
-	m, r := &Model{}, &sink.Recorder{}
+	m, r := &values{}, &sink.Recorder{}
 
 	for _, ep := range []*model.Endpoint{a2, b1, a1} {
 		m.SetEndpoint(ep) // before their services
@@ -98,7 +95,7 @@ func TestModelHandsOverWhatChangedInTheSinksOrder(t *testing.T) {
 }
 
 func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
-	m, r := &Model{}, &sink.Recorder{}
+	m, r := &values{}, &sink.Recorder{}
 	m.SetService(Service("a").Build())
 	want := ""
 	for i := 9; i > 0; i-- {
@@ -136,7 +133,7 @@ func TestModelRefusesEndpointsThatBelongToNothing(t *testing.T) {
 func TestModelConverges(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		m, r := &Model{}, &sink.Recorder{}
+		m, r := &values{}, &sink.Recorder{}
 		m.SetNode(Node("n1").Build())
 		services := map[model.ServiceName]*model.Service{}
 		endpoints := map[model.EndpointKey]*model.Endpoint{}
