@@ -105,9 +105,9 @@ func TestAServiceIsDescribedByItsRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, iptables.Options{})
-			r.set(values...)
+			r.Set(values...)
 			assert.Empty(t, r.describe("default/web"), "nothing is applied yet")
-			r.sync()
+			r.Sync()
 			checkDescriptions(t, r, servicesOf(values)...)
 			assert.Empty(t, r.describe("default/unknown"))
 		})
@@ -117,12 +117,12 @@ func TestAServiceIsDescribedByItsRules(t *testing.T) {
 func TestADescriptionFollowsChanges(t *testing.T) {
 	r := newRig(t, iptables.Options{})
 	values := backendtest.EveryFeature()
-	r.set(values...)
-	r.sync()
+	r.Set(values...)
+	r.Sync()
 	require.Contains(t, r.describe("default/web"), "10.244.1.5:8080")
-	r.model.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build().Key())
+	r.Delete(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build())
 	require.Contains(t, r.describe("default/web"), "10.244.1.5:8080", "before the next Sync")
-	r.sync()
+	r.Sync()
 	assert.NotContains(t, r.describe("default/web"), "10.244.1.5:8080")
 	checkDescriptions(t, r, servicesOf(values)...)
 	require.NoError(t, r.backend.CleanUp(t.Context()))
@@ -138,8 +138,8 @@ func TestADescriptionWithoutTheMatchBPFHasTheEndpointsThatReachThemselves(t *tes
 		return nil
 	}
 	values := backendtest.EveryFeature()
-	r.set(values...)
-	r.sync()
+	r.Set(values...)
+	r.Sync()
 	assert.Contains(t, r.describe("default/web"),
 		"-A KPL-HAIRPIN -s 10.244.1.5/32 -d 10.244.1.5/32 -j KPL-MASQUERADE\n")
 	checkDescriptions(t, r, servicesOf(values)...)
@@ -147,8 +147,8 @@ func TestADescriptionWithoutTheMatchBPFHasTheEndpointsThatReachThemselves(t *tes
 
 func TestAServiceThatIsRefusedHasNoRules(t *testing.T) {
 	r, _ := refusing(t)
-	r.set(backendtest.EveryFeature()...)
-	require.Error(t, r.wave())
+	r.Set(backendtest.EveryFeature()...)
+	require.Error(t, r.Wave(t.Context()))
 	assert.Empty(t, r.describe("voip/sip"))
 	assert.NotEmpty(t, r.describe("default/web"))
 }
