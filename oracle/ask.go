@@ -81,7 +81,7 @@ func (o *Oracle) parseSource(text string, f *Flow, a *Answer) error {
 		if rest != "" {
 			f.Source, err = parseSourceAddress(rest)
 		} else if f.Source = f.Destination.Addr(); !f.Source.IsLoopback() {
-			f.Source = o.state.Node.IP(f.Family())
+			f.Source = o.node.IP(f.Family())
 			if !f.Source.IsValid() {
 				return fmt.Errorf("the node has no %v address", f.Family())
 			}
@@ -123,9 +123,11 @@ func (o *Oracle) pod(text string, f *Flow, a *Answer) error {
 		if f.Source, err = parseSourceAddress(text); err != nil {
 			return fmt.Errorf("a pod is named by its address or by NAMESPACE/NAME: %w", err)
 		}
-		i := slices.IndexFunc(o.state.Endpoints, func(ep *model.Endpoint) bool { return ep.Target.Addr() == f.Source })
-		if i >= 0 {
-			endpoint = o.state.Endpoints[i]
+		for ep := range o.endpoints {
+			if ep.Target.Addr() == f.Source {
+				endpoint = ep
+				break
+			}
 		}
 	}
 	f.From = o.kindOfPod(endpoint, f.Source, a)
@@ -148,9 +150,9 @@ func (o *Oracle) kindOfPod(endpoint *model.Endpoint, addr netip.Addr, a *Answer)
 		}
 		note("the pod is on %s, whose proxy sees the packet first; this is what happens if it comes to this node as it is", on)
 		return RemotePod
-	case slices.ContainsFunc(o.state.Node.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }):
+	case slices.ContainsFunc(o.node.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }):
 		return LocalPod
-	case slices.ContainsFunc(o.state.Node.PodCIDRs, func(p netip.Prefix) bool {
+	case slices.ContainsFunc(o.node.PodCIDRs, func(p netip.Prefix) bool {
 		return model.FamilyOf(p.Addr()) == model.FamilyOf(addr)
 	}):
 		note("%v is not in the pod CIDRs of this node: taken for a pod of another one", addr)
@@ -163,7 +165,7 @@ func (o *Oracle) kindOfPod(endpoint *model.Endpoint, addr netip.Addr, a *Answer)
 // endpointOf returns an endpoint of a pod that is known by name.
 func (o *Oracle) endpointOf(pod string, family model.Family) (*model.Endpoint, error) {
 	named, otherFamily := false, false
-	for _, ep := range o.state.Endpoints {
+	for ep := range o.endpoints {
 		name := podOf(ep)
 		named = named || name != ""
 		if name == pod && ep.Family() == family {

@@ -75,10 +75,10 @@ func (c *comparison) collect() {
 	for _, a := range c.config.HostAddresses {
 		from(Node, a)
 	}
-	for _, p := range c.state.Node.PodCIDRs {
+	for _, p := range c.node.PodCIDRs {
 		from(LocalPod, p.Masked().Addr().Next())
 	}
-	for _, ep := range c.state.Endpoints {
+	for ep := range c.endpoints {
 		kind := RemotePod
 		if ep.Local {
 			kind = LocalPod
@@ -86,7 +86,7 @@ func (c *comparison) collect() {
 		from(kind, ep.Target.Addr())
 		c.to(ep.Target.Addr(), ep.Port.Protocol, ep.Target.Port())
 	}
-	for _, svc := range c.state.Services {
+	for svc := range c.services {
 		for _, p := range svc.LoadBalancerSourceRanges {
 			from(External, p.Masked().Addr())
 		}

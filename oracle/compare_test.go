@@ -37,7 +37,7 @@ func TestCompare(t *testing.T) {
 	o := f.oracle(t)
 	right := obedient(t, o)
 	compare := func(decide func(Flow) Observation) error {
-		return Compare(o.state, o.config, 1, 2000, decide)
+		return Compare(f.state(), o.config, 1, 2000, decide)
 	}
 	require.NoError(t, compare(right))
 

@@ -29,7 +29,7 @@ func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
 	case !slices.Contains(o.config.HostAddresses, addr):
 		return false
 	case o.config.NodePortPrimary:
-		return slices.Contains(o.state.Node.IPs, addr)
+		return slices.Contains(o.node.IPs, addr)
 	}
 	return o.inNodePortCIDRs(addr)
 }
@@ -37,7 +37,7 @@ func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
 // mayServeNodePorts tells whether servesNodePorts can be read either way: for upstream, "primary" is the first address
 // of a family; for S35 it is each that Kubernetes knows.
 func (o *Oracle) mayServeNodePorts(addr netip.Addr) bool {
-	return o.config.NodePortPrimary && addr != o.state.Node.IP(model.FamilyOf(addr))
+	return o.config.NodePortPrimary && addr != o.node.IP(model.FamilyOf(addr))
 }
 
 func (o *Oracle) inNodePortCIDRs(addr netip.Addr) bool {

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,9 +98,13 @@ func (f *fixture) oracle(t testing.TB) *Oracle {
 	if !f.noRoutes {
 		f.setRoutes(&f.service, f.policy)
 	}
-	o, err := New(State{Node: &f.node, Services: append(f.others, &f.service), Endpoints: f.endpoints}, f.config)
+	o, err := New(f.state(), f.config)
 	require.NoError(t, err)
 	return o
+}
+
+func (f *fixture) state() State {
+	return State{Node: &f.node, Services: append(slices.Clone(f.others), &f.service), Endpoints: f.endpoints}
 }
 
 // flow parses "local pod 10.244.1.9 -> 10.96.0.10:80/TCP".

@@ -4,36 +4,75 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // Oracle answers for one state and configuration. It may be used by several goroutines at once.
 type Oracle struct {
-	state     State
-	config    Config
-	endpoints map[model.PortName][]*model.Endpoint
+	node      *model.Node
+	services  iter.Seq[*model.Service]
+	endpoints iter.Seq[*model.Endpoint]
+	// endpointsOf returns those of a service port, in [model.CompareTargets] order.
+	endpointsOf func(model.PortName) []*model.Endpoint
+	config      Config
 }
 
 // New returns the oracle for a state, which it keeps and does not change. It fails if the state contradicts itself.
 func New(state State, config Config) (*Oracle, error) {
-	if state.Node == nil {
-		return nil, errors.New("oracle: the state has no node")
-	}
 	if err := state.validate(); err != nil {
 		return nil, fmt.Errorf("oracle: %w", err)
 	}
-	if len(config.HostAddresses) == 0 {
-		config.HostAddresses = state.Node.IPs
-	}
-	o := &Oracle{state: state, config: config, endpoints: map[model.PortName][]*model.Endpoint{}}
+	byPort := map[model.PortName][]*model.Endpoint{}
 	for _, ep := range state.Endpoints {
-		o.endpoints[ep.Port] = append(o.endpoints[ep.Port], ep)
+		byPort[ep.Port] = append(byPort[ep.Port], ep)
 	}
-	for _, eps := range o.endpoints {
+	for _, eps := range byPort {
 		slices.SortFunc(eps, func(a, b *model.Endpoint) int { return model.CompareTargets(a.Target, b.Target) })
+	}
+	return newOracle(&Oracle{node: state.Node, config: config, services: slices.Values(state.Services),
+		endpoints:   slices.Values(state.Endpoints),
+		endpointsOf: func(port model.PortName) []*model.Endpoint { return byPort[port] }})
+}
+
+// OfSnapshot returns the oracle for a snapshot. It costs next to nothing to make: an answer looks at the services, and
+// at the endpoints of those that the flow may be for. Endpoints that belong to no service port are never an answer.
+func OfSnapshot(s *sink.Snapshot, config Config) (*Oracle, error) {
+	return newOracle(&Oracle{node: s.Node(), config: config,
+		services: func(yield func(*model.Service) bool) {
+			for e := range s.Services() {
+				if !yield(e.Service) {
+					return
+				}
+			}
+		},
+		endpoints: func(yield func(*model.Endpoint) bool) {
+			for e := range s.Services() {
+				for _, ep := range e.Endpoints {
+					if !yield(ep) {
+						return
+					}
+				}
+			}
+		},
+		endpointsOf: func(port model.PortName) []*model.Endpoint {
+			if e := s.Service(port.Service); e != nil {
+				return e.PortEndpoints(port.Port, port.Protocol)
+			}
+			return nil
+		}})
+}
+
+func newOracle(o *Oracle) (*Oracle, error) {
+	if o.node == nil {
+		return nil, errors.New("oracle: the state has no node")
+	}
+	if len(o.config.HostAddresses) == 0 {
+		o.config.HostAddresses = o.node.IPs
 	}
 	return o, nil
 }
@@ -95,7 +134,7 @@ type claim struct {
 // claims returns the service ports that a flow may be for, the one that should have it first.
 func (o *Oracle) claims(f Flow) []claim {
 	var claims []claim
-	for _, svc := range o.state.Services {
+	for svc := range o.services {
 		for _, port := range svc.Ports {
 			if port.Protocol != f.Protocol {
 				continue
@@ -139,7 +178,7 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 		return Outcome{Flow: f, Verdict: v, Reasons: []Reason{{fmt.Sprintf(format, args...), rule}}}
 	}
 	leftAlone := outcome(NotOurs, "S33", "backends need not guard the service CIDRs")
-	for _, svc := range o.state.Services {
+	for svc := range o.services {
 		if slices.Contains(svc.ClusterIPs, to) {
 			out := outcome(Reject, "S33", "%v is the cluster IP of %v, which has no port %d/%v", to, svc.Name,
 				f.Destination.Port(), f.Protocol)
@@ -147,7 +186,7 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 			return out
 		}
 	}
-	for _, cidr := range o.state.Node.ServiceCIDRs {
+	for _, cidr := range o.node.ServiceCIDRs {
 		if cidr.Contains(to) {
 			out := outcome(Drop, "S33", "%v is in the service CIDR %v and no service has it as its cluster IP", to,
 				cidr)
@@ -161,7 +200,7 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 
 // whyNotOurs explains the cases in which one might have thought otherwise.
 func (o *Oracle) whyNotOurs(f Flow) []Reason {
-	for _, svc := range o.state.Services {
+	for svc := range o.services {
 		for _, port := range svc.Ports {
 			if port.NodePort == f.Destination.Port() && port.Protocol == f.Protocol &&
 				o.isHostAddress(f.Destination.Addr()) {
@@ -174,7 +213,7 @@ func (o *Oracle) whyNotOurs(f Flow) []Reason {
 			}
 		}
 	}
-	for _, ep := range o.state.Endpoints {
+	for ep := range o.endpoints {
 		if ep.Target == f.Destination && ep.Port.Protocol == f.Protocol {
 			return []Reason{{Text: fmt.Sprintf("%v/%v is an endpoint of %v itself", f.Destination, f.Protocol,
 				ep.Port)}}
@@ -197,7 +236,7 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 	out.Reasons = append(out.Reasons, claimed, Reason{traffic + ": " + setText(route.Endpoints), rule})
 
 	translated, why := o.masquerades(f, c, route)
-	for _, ep := range o.endpoints[out.Port] {
+	for _, ep := range o.endpointsOf(out.Port) {
 		if ep.Family() == f.Family() && ep.Sets.Has(route.Endpoints) {
 			hairpin := ep.Target.Addr() == f.Source
 			if hairpin {
@@ -272,7 +311,7 @@ func (o *Oracle) route(f Flow, c claim) (traffic, rule string, r model.Route) {
 // seenAsLocalPod tells whether the detector takes the source for a pod of this node (S30): an interface does not lie, a
 // CIDR goes by the address, whoever has it.
 func (o *Oracle) seenAsLocalPod(f Flow) bool {
-	d := o.state.Node.LocalPods
+	d := o.node.LocalPods
 	if d.Bridge != "" || d.InterfacePrefix != "" {
 		return f.From == LocalPod
 	}

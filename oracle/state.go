@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // State is the node-local state: all that a backend has been told.
@@ -21,17 +20,6 @@ type State struct {
 // Collect makes a State of anything that iterates, in any order.
 func Collect(node *model.Node, services iter.Seq[*model.Service], endpoints iter.Seq[*model.Endpoint]) State {
 	return State{Node: node, Services: slices.Collect(services), Endpoints: slices.Collect(endpoints)}
-}
-
-// OfSnapshot returns the State that a snapshot holds.
-func OfSnapshot(s *sink.Snapshot) State {
-	state := State{Node: s.Node(), Services: make([]*model.Service, 0, s.NumServices()),
-		Endpoints: make([]*model.Endpoint, 0, s.NumEndpoints())}
-	for e := range s.Services() {
-		state.Services = append(state.Services, e.Service)
-		state.Endpoints = append(state.Endpoints, e.Endpoints...)
-	}
-	return state
 }
 
 // String returns the node, the services ordered by name with all their routes, and after each its endpoints.

@@ -142,7 +142,7 @@ func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "nothing has been applied yet", http.StatusServiceUnavailable)
 		return
 	}
-	o, err := oracle.New(oracle.OfSnapshot(v.snapshot), p.opts.Config())
+	o, err := oracle.OfSnapshot(v.snapshot, p.opts.Config())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

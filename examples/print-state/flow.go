@@ -100,7 +100,7 @@ func (f *flowFlags) printer(print printFunc) snapshotPrinter {
 		if !f.asked() {
 			return print(out, stateOf(s))
 		}
-		o, err := oracle.New(oracle.OfSnapshot(s), f.config)
+		o, err := oracle.OfSnapshot(s, f.config)
 		if err != nil {
 			return err
 		}

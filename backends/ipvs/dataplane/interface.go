@@ -92,7 +92,7 @@ const (
 	// MaglevPort is for scheduler mh: the source port counts, too.
 	MaglevPort Flags = 0x10
 	// Owned marks the backend's virtual servers. It is the kernel's third flag for schedulers, which none of its
-	// schedulers reads; ipvsadm prints it as "flag-3".
+	// schedulers reads; ipvsadm prints it as "flag-3", but not with schedulers sh and mh.
 	Owned Flags = 0x20
 )
 
@@ -135,17 +135,18 @@ func (k ServerKey) option() string {
 	return fmt.Sprintf("%s %v", option, netip.AddrPortFrom(k.Addr, k.Port))
 }
 
-// schedulerFlags returns the names of the scheduler's flags. What the first two mean depends on the scheduler.
+// schedulerFlags returns the names of the scheduler's flags. With a scheduler that has names for the first two, ipvsadm
+// does not print the third.
 func (s *Server) schedulerFlags() (names []string) {
-	first, second := "flag-1", "flag-2"
+	first, second, third := "flag-1", "flag-2", "flag-3"
 	if s.Scheduler == "sh" || s.Scheduler == "mh" {
-		first, second = s.Scheduler+"-fallback", s.Scheduler+"-port"
+		first, second, third = s.Scheduler+"-fallback", s.Scheduler+"-port", ""
 	}
 	for _, f := range []struct {
 		flag Flags
 		name string
-	}{{SourceHashFallback, first}, {MaglevPort, second}, {Owned, "flag-3"}} {
-		if s.Flags&f.flag != 0 {
+	}{{SourceHashFallback, first}, {MaglevPort, second}, {Owned, third}} {
+		if s.Flags&f.flag != 0 && f.name != "" {
 			names = append(names, f.name)
 		}
 	}
