@@ -71,6 +71,7 @@ func BenchmarkRequest(b *testing.B) {
 		{"search-address", "/api/services?q=10.105.3.7"},
 		{"problems", "/api/services?problems=true"},
 		{"service", "/api/service?namespace=shop&name=service-05000"},
+		{"flow-from-a-pod", "/api/flow?q=pod+10.109.39.15+-%3E+10.96.19.136:80"},
 		{"flow", "/api/flow?q=outside+203.0.113.7+-%3E+10.96.19.136:80"},
 	} {
 		b.Run(request.name, func(b *testing.B) {

@@ -9,12 +9,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// feeder is the middleware that a page learns everything from.
+// feeder is the middleware that a page learns everything from. It tells the next sink and a full state alike; only of
+// Sync the outcome is the next sink's alone.
 type feeder struct {
-	*sink.Forward
+	*sink.TeeSink
 	page *Page
+	next *sink.Forward
 	full *sink.FullState
-	next *sink.Snapshot // what the page is to show after this Sync
+	new  *sink.Snapshot // what the page is to show after this Sync
 }
 
 // Sink returns the sink to feed instead of next, which is the backend or what is wrapped around it: it passes every
@@ -26,52 +28,23 @@ func (p *Page) Sink(next sink.Sink) sink.Sink {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.backend = next
-	f := &feeder{Forward: sink.NewForward(next), page: p}
+	f := &feeder{page: p, next: sink.NewForward(next)}
 	f.full = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
-		f.next = s
+		f.new = s
 		return nil
 	})
+	f.TeeSink = sink.Tee(f.next, f.full)
 	return f
-}
-
-// SetNode implements [sink.NodeSetter].
-func (f *feeder) SetNode(n *model.Node) {
-	f.full.SetNode(n)
-	f.Forward.SetNode(n)
-}
-
-// SetService implements [sink.Sink].
-func (f *feeder) SetService(s *model.Service) {
-	f.full.SetService(s)
-	f.Forward.SetService(s)
-}
-
-// DeleteService implements [sink.Sink].
-func (f *feeder) DeleteService(name model.ServiceName) {
-	f.full.DeleteService(name)
-	f.Forward.DeleteService(name)
-}
-
-// SetEndpoint implements [sink.Sink].
-func (f *feeder) SetEndpoint(e *model.Endpoint) {
-	f.full.SetEndpoint(e)
-	f.Forward.SetEndpoint(e)
-}
-
-// DeleteEndpoint implements [sink.Sink].
-func (f *feeder) DeleteEndpoint(key model.EndpointKey) {
-	f.full.DeleteEndpoint(key)
-	f.Forward.DeleteEndpoint(key)
 }
 
 // Sync implements [sink.Sink].
 func (f *feeder) Sync(ctx context.Context) error {
 	start := time.Now()
-	err := f.Forward.Sync(ctx)
+	err := f.next.Sync(ctx)
 	end := time.Now()
-	f.next = nil
+	f.new = nil
 	_ = f.full.Sync(ctx) // the callback does not fail
-	f.page.synced(f.next, start, end, err)
+	f.page.synced(f.new, start, end, err)
 	return err
 }
 

@@ -20,8 +20,11 @@ type Forward struct {
 	err  error // of the last Sync
 }
 
-// NewForward returns a Forward to a sink, or to nowhere if it is nil.
+// NewForward returns a Forward to a sink, or to nowhere if it is nil. A Forward is returned as it is.
 func NewForward(next Sink) *Forward {
+	if f, ok := next.(*Forward); ok && f != nil {
+		return f
+	}
 	if next == nil {
 		next = Tee()
 	}
