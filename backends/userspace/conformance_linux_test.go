@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
@@ -200,6 +201,12 @@ func TestConformanceKeepingTheSource(t *testing.T) {
 func needWayBack(t testing.TB) {
 	need.Program(t, "nft")
 	need.Program(t, "ip")
+	var err error
+	testns.New(t).Do(func() error {
+		err = errors.Join(configure("lo", ""), wayBack("up"))
+		return nil
+	})
+	need.That(t, err == nil, fmt.Sprintf("policy routing, and nftables that knows transparent sockets (%v)", err))
 }
 
 // TestRandomClusters compares the backend with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS select

@@ -114,9 +114,6 @@ func (w *way) latency(b *testing.B) {
 	w.serve(oneByte)
 	var times []time.Duration
 	w.client.Do(func() error {
-		if err := connectOnce(w.to); err != nil { // which resolves the neighbours' addresses
-			return err
-		}
 		for b.Loop() {
 			begin := time.Now()
 			err := connectOnce(w.to)

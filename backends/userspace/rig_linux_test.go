@@ -2,6 +2,7 @@ package userspace_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
@@ -44,6 +46,16 @@ func newRig(t testing.TB) *rig {
 	r.wire("server", r.server, "10.1.0.1", "10.1.0.2")
 	// The kernel shows each thread the parameters of its own namespace.
 	r.node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	// The kernel drops packets until it has activated the links, which takes a moment.
+	r.client.Do(func() (err error) {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+			_, err = net.DialTimeout("tcp", rigEndpoint.String(), 20*time.Millisecond)
+			if errors.Is(err, unix.ECONNREFUSED) { // no server runs yet
+				return nil
+			}
+		}
+		return fmt.Errorf("the server's namespace is not reached: %w", err)
+	})
 	return r
 }
 
@@ -170,11 +182,12 @@ func TestClientsMayUsePortsThatTheProxyHadInTheirName(t *testing.T) {
 		buffer := make([]byte, 16)
 		_, err := client.WriteToUDPAddrPort([]byte("who am I"), to)
 		require.NoError(t, err)
+		require.NoError(t, server.SetReadDeadline(time.Now().Add(time.Minute)))
 		n, seen, err := server.ReadFromUDPAddrPort(buffer)
 		require.NoError(t, err)
 		_, err = server.WriteToUDPAddrPort(buffer[:n], seen)
 		require.NoError(t, err)
-		require.NoError(t, client.SetReadDeadline(time.Now().Add(10*time.Second)))
+		require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Minute)))
 		_, _, err = client.ReadFromUDPAddrPort(buffer)
 		require.NoError(t, err, "no answer from %v", to)
 		return netip.AddrPortFrom(seen.Addr().Unmap(), seen.Port())
