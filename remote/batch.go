@@ -35,10 +35,10 @@ type batches struct {
 // batch is the difference between two versions: for each message to send, the encoded fields of an Update.
 type batch struct {
 	once   sync.Once
-	chunks [][]byte
+	chunks []*frame
 	// whole is the one message of a client that has the older version, and whose own state is the same in both; nil
 	// if it takes more than one.
-	whole frame
+	whole *frame
 }
 
 func newBatches() *batches { return &batches{by: map[*version]*batch{}} }
@@ -71,7 +71,7 @@ func (b *batches) from(old, current *version, triggers [2][]time.Time) *batch {
 		if old != nil && len(found.chunks) == 1 {
 			head := marshal(&remotev1.Update{Kind: remotev1.Kind_DIFF})
 			tail := marshal(&remotev1.Update{Sync: &remotev1.Sync{Revision: current.revision}})
-			found.whole = frame{slices.Concat(head, found.chunks[0], tail)}
+			found.whole = newFrame(slices.Concat(head, found.chunks[0].pieces.Materialize(), tail))
 		}
 	})
 	return found
@@ -101,7 +101,7 @@ func encodeChange(c sink.Change) *remotev1.ServiceChange {
 type chunkWriter struct {
 	update remotev1.Update
 	size   int
-	chunks [][]byte
+	chunks []*frame
 	zip    *gzip.Writer // made when it is needed, and used again: it is large
 }
 
@@ -127,13 +127,13 @@ func (w *chunkWriter) flush() {
 		b = marshal(&remotev1.Update{Compressed: w.compress(b)})
 	}
 	if len(b) > 0 {
-		w.chunks = append(w.chunks, b)
+		w.chunks = append(w.chunks, newFrame(b))
 	}
 	w.update.Reset()
 	w.size = 0
 }
 
-func (w *chunkWriter) done() [][]byte {
+func (w *chunkWriter) done() []*frame {
 	w.flush()
 	return w.chunks
 }
@@ -173,24 +173,32 @@ func (w *chunkWriter) ownChanges(before, now map[model.ServiceName]*localstate.N
 }
 
 // frame is an Update that is encoded already, in pieces: in protobuf the pieces of a message, one after the other,
-// are the message. Most of it is shared with other clients and not copied.
-type frame [][]byte
+// are the message. It is shared with other clients, and sending it copies nothing.
+type frame struct{ pieces mem.BufferSlice }
+
+func newFrame(pieces ...[]byte) *frame {
+	f := &frame{}
+	for _, b := range pieces {
+		if len(b) > 0 {
+			f.pieces = append(f.pieces, mem.SliceBuffer(b))
+		}
+	}
+	return f
+}
+
+// between returns the frame with something before and after it.
+func (f *frame) between(before, after []byte) *frame {
+	return &frame{slices.Concat(newFrame(before).pieces, f.pieces, newFrame(after).pieces)}
+}
 
 // codec sends frames as they are, and other messages as protobuf does.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	f, ok := v.(frame)
-	if !ok {
-		return c.CodecV2.Marshal(v)
+	if f, ok := v.(*frame); ok {
+		return f.pieces, nil
 	}
-	var out mem.BufferSlice
-	for _, b := range f {
-		if len(b) > 0 {
-			out = append(out, mem.SliceBuffer(b))
-		}
-	}
-	return out, nil
+	return c.CodecV2.Marshal(v)
 }
 
 func newCodec() (codec, error) {

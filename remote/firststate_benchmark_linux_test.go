@@ -20,11 +20,7 @@ type recorded struct {
 }
 
 func (r *recorded) SendMsg(m any) error {
-	var message []byte
-	for _, piece := range m.(frame) {
-		message = append(message, piece...)
-	}
-	r.messages = append(r.messages, message)
+	r.messages = append(r.messages, m.(*frame).pieces.Materialize())
 	return nil
 }
 

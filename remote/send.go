@@ -85,18 +85,20 @@ func (c *session) send(kind remotev1.Kind, changes *batch, has, view nodeView, i
 	if introduces || !sameNode {
 		tail.Node = encodeNode(view.node)
 	}
-	chunks := append(changes.chunks[:len(changes.chunks):len(changes.chunks)], w.done()...)
-	if len(chunks) == 0 {
-		chunks = [][]byte{nil}
-	}
-	for i, chunk := range chunks {
-		var f frame
-		if i == 0 {
-			f = append(f, marshal(head))
+	own := w.done()
+	for i, last := 0, max(len(changes.chunks)+len(own), 1)-1; i <= last; i++ {
+		f := &frame{}
+		switch at := i - len(changes.chunks); {
+		case at < 0:
+			f = changes.chunks[i]
+		case at < len(own):
+			f = own[at]
 		}
-		f = append(f, chunk)
-		if i == len(chunks)-1 {
-			f = append(f, marshal(tail))
+		if i == 0 {
+			f = f.between(marshal(head), nil)
+		}
+		if i == last {
+			f = f.between(nil, marshal(tail))
 		}
 		if err := c.sendFrame(f); err != nil {
 			return err
@@ -115,7 +117,7 @@ func (c *session) sending(view nodeView) {
 	}
 }
 
-func (c *session) sendFrame(f frame) error {
+func (c *session) sendFrame(f *frame) error {
 	if err := c.stream.SendMsg(f); err != nil {
 		return err
 	}

@@ -126,13 +126,7 @@ func newServerMetrics() *serverMetrics {
 	return m
 }
 
-func (m *serverMetrics) sent(f frame) {
-	n := 0
-	for _, b := range f {
-		n += len(b)
-	}
-	m.sentBytes.Add(float64(n))
-}
+func (m *serverMetrics) sent(f *frame) { m.sentBytes.Add(float64(f.pieces.Len())) }
 
 func (m *serverMetrics) register(r prometheus.Registerer, s *Server) (unregister func(), err error) {
 	count := func(name, help string, is func(ClientStatus) bool) prometheus.Collector {
