@@ -74,10 +74,8 @@ func BenchmarkFleet(b *testing.B) {
 		for b.Loop() {
 			now = server.do(b, doCollect, 0)
 		}
+		now.report(b, empty, size.clients-len(fleetZones))
 		size.goal(b, float64(now.RSS-empty.RSS)/clients/1024, "KB/client", 64)
-		b.ReportMetric(float64(now.Heap-empty.Heap)/clients/1024, "heap-KB/client")
-		b.ReportMetric(float64(now.Stacks-empty.Stacks)/clients/1024, "stack-KB/client")
-		b.ReportMetric(float64(now.Goroutines-empty.Goroutines)/clients, "goroutines/client")
 		size.goal(b, float64(now.RSS)/(1<<20), "MB", 600)
 	})
 	b.Run("Reconnect", func(b *testing.B) {

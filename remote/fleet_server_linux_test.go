@@ -35,6 +35,7 @@ const fleetServerEnv = "KPL_REMOTE_FLEET_SERVER"
 type fleetSpec struct {
 	Services, Endpoints, Nodes int
 	Heartbeat                  time.Duration
+	Bare                       bool   // serve as bareBrain does
 	Cert, Key, CA              []byte // DER
 }
 
@@ -142,6 +143,9 @@ func runFleetServer() error {
 	config := &tls.Config{ClientCAs: x509.NewCertPool(),
 		Certificates: []tls.Certificate{{Certificate: [][]byte{spec.Cert}, PrivateKey: key}}}
 	config.ClientCAs.AddCert(ca)
+	if spec.Bare {
+		return runBareServer(config, in, out)
+	}
 
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	defer cancel()
@@ -177,9 +181,7 @@ func runFleetServer() error {
 		usage = fleetUsage{}
 		switch command.Do {
 		case doCollect:
-			runtime.GC()
-			runtime.GC() // what the first one finds in pools
-			debug.FreeOSMemory()
+			collectGarbage()
 			usage = readUsage(server)
 		case doUsage:
 			usage = readUsage(server)
@@ -191,16 +193,8 @@ func runFleetServer() error {
 	}
 }
 
-func readUsage(s *Server) (u fleetUsage) {
-	u.CPU = processCPU()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	u.Heap, u.Stacks, u.Goroutines = int64(m.HeapAlloc), int64(m.StackInuse), runtime.NumGoroutine()
-	status, _ := os.ReadFile("/proc/self/status")
-	if _, rest, ok := bytes.Cut(status, []byte("VmRSS:")); ok {
-		kilobytes, _ := strconv.Atoi(string(bytes.Fields(rest)[0]))
-		u.RSS = int64(kilobytes) << 10
-	}
+func readUsage(s *Server) fleetUsage {
+	u := readProcess()
 	clients := s.Clients()
 	u.Clients = len(clients)
 	for _, c := range clients {
@@ -212,6 +206,27 @@ func readUsage(s *Server) (u fleetUsage) {
 	r := replica{Server: s}
 	for _, kind := range []string{"reset", "resumed", "resumed_diff", "compared", "diff", "later"} {
 		u.Batches[kind] = r.sent(kind)
+	}
+	return u
+}
+
+// collectGarbage gives back what is not in use.
+func collectGarbage() {
+	runtime.GC()
+	runtime.GC() // what the first one finds in pools
+	debug.FreeOSMemory()
+}
+
+// readProcess is what this process takes.
+func readProcess() (u fleetUsage) {
+	u.CPU = processCPU()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u.Heap, u.Stacks, u.Goroutines = int64(m.HeapAlloc), int64(m.StackInuse), runtime.NumGoroutine()
+	status, _ := os.ReadFile("/proc/self/status")
+	if _, rest, ok := bytes.Cut(status, []byte("VmRSS:")); ok {
+		kilobytes, _ := strconv.Atoi(string(bytes.Fields(rest)[0]))
+		u.RSS = int64(kilobytes) << 10
 	}
 	return u
 }
@@ -241,7 +256,7 @@ func startFleetServer(b *testing.B, spec fleetSpec, ca authority) *fleetServer {
 	require.NoError(b, err)
 	spec.Cert, spec.Key, spec.CA = config.Certificates[0].Certificate[0], key, ca.Certificate.Raw
 	s := &fleetServer{cmd: exec.Command(os.Args[0])}
-	s.cmd.Env = append(os.Environ(), fleetServerEnv+"=1")
+	s.cmd.Env = append([]string{"GOGC=50"}, append(os.Environ(), fleetServerEnv+"=1")...) // as examples/brain has it
 	s.cmd.Stderr = os.Stderr
 	in, err := s.cmd.StdinPipe()
 	require.NoError(b, err)

@@ -120,6 +120,8 @@ const (
 	// nothing.
 	readBuffer  = 0
 	writeBuffer = 4 << 10 // bytes, of connections that are being written to
+	// A connection has one stream: there is no use in remembering its headers for the next.
+	headerTable = 0
 )
 
 // Serve lets clients in until ctx ends, and then returns nil. It closes the listener. It may be called several times,
@@ -133,16 +135,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 	if err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	server := grpc.NewServer(
-		grpc.Creds(creds), grpc.ForceServerCodecV2(codec),
-		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
-		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer), grpc.SharedWriteBuffer(true),
-		grpc.ConnectionTimeout(20*time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
-			PermitWithoutStream: true}),
-	)
+	server := newGRPCServer(creds, codec)
 	remotev1.RegisterBrainServer(server, &brain{server: s, nodeOf: nodeOf, ctx: ctx})
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
@@ -151,6 +144,20 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 		return nil
 	}
 	return fmt.Errorf("serving %v: %w", ln.Addr(), err)
+}
+
+// newGRPCServer returns a server that takes little for each connection.
+func newGRPCServer(creds credentials.TransportCredentials, codec codec) *grpc.Server {
+	return grpc.NewServer(
+		grpc.Creds(creds), grpc.ForceServerCodecV2(codec),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
+		grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(writeBuffer), grpc.SharedWriteBuffer(true),
+		grpc.HeaderTableSize(headerTable), grpc.ConnectionTimeout(20*time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
+			PermitWithoutStream: true}),
+	)
 }
 
 func (o ServeOptions) check(ln net.Listener) (credentials.TransportCredentials, NodeFunc, error) {
