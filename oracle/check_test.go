@@ -130,7 +130,7 @@ func TestStatesThatContradictThemselves(t *testing.T) {
 	require.ErrorContains(t, err, "no node")
 
 	_, err = New(State{Node: &f.node, Services: []*model.Service{&f.service, &f.service}}, Config{})
-	require.ErrorContains(t, err, "service default/web is there twice")
+	require.ErrorContains(t, err, "duplicate service default/web")
 
 	_, err = New(State{Node: &f.node, Endpoints: f.endpoints}, Config{})
 	require.ErrorContains(t, err, "endpoint default/web:http/TCP -> 10.244.1.5:8080 belongs to no service port")
@@ -144,7 +144,7 @@ func TestStatesThatContradictThemselves(t *testing.T) {
 
 	_, err = New(State{Node: &f.node, Services: []*model.Service{&f.service},
 		Endpoints: append(f.endpoints, f.endpoints[0])}, Config{})
-	require.ErrorContains(t, err, "endpoint default/web:http/TCP -> 10.244.1.5:8080 is there twice")
+	require.ErrorContains(t, err, "duplicate endpoint default/web:http/TCP -> 10.244.1.5:8080")
 }
 
 func TestStateIsReadable(t *testing.T) {

@@ -44,13 +44,13 @@ func (s State) String() string {
 	return b.String()
 }
 
-// validate tells what is contradictory about a state; nobody can say what must happen then.
+// validate returns how a state contradicts itself; nobody can say what must happen then.
 func (s State) validate() error {
 	var errs []error
 	services := map[model.ServiceName]*model.Service{}
 	for _, svc := range s.Services {
 		if services[svc.Name] != nil {
-			errs = append(errs, fmt.Errorf("service %v is there twice", svc.Name))
+			errs = append(errs, fmt.Errorf("duplicate service %v", svc.Name))
 		}
 		services[svc.Name] = svc
 	}
@@ -58,7 +58,7 @@ func (s State) validate() error {
 	for _, ep := range s.Endpoints {
 		key := ep.Key()
 		if seen[key] {
-			errs = append(errs, fmt.Errorf("endpoint %v is there twice", key))
+			errs = append(errs, fmt.Errorf("duplicate endpoint %v", key))
 		}
 		seen[key] = true
 		if svc := services[key.Port.Service]; svc == nil || svc.Port(key.Port.Port, key.Port.Protocol) == nil {

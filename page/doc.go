@@ -20,7 +20,7 @@
 //   - It never holds up the proxy. A Sync costs it what changed; browsers are served from snapshots, each by its own
 //     goroutine. One that is slow is told the sum of what it missed; one that does not read is cut off.
 //   - It changes nothing. There is no request but GET.
-//   - It is one copy of nothing: it holds the values that the sink is given, by pointer.
+//   - It copies nothing: it holds the values that the sink is given, by pointer.
 //   - The page is self-contained: nothing is fetched from elsewhere, and nothing that users can name is taken for HTML.
 //
 // # Who may see it

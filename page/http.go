@@ -55,7 +55,7 @@ func (p *Page) routes() http.Handler {
 	return p.guard(mux)
 }
 
-// guard refuses what no person who looks at the page asks for, and tells browsers to be strict.
+// guard refuses requests that nobody who looks at the page makes, and tells browsers to be strict.
 func (p *Page) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -78,8 +78,8 @@ func (p *Page) guard(next http.Handler) http.Handler {
 	})
 }
 
-// mayAskFor tells whether a browser may know the page by a name. Any address will do: another site can have its own
-// name lead to the proxy, but not an address.
+// mayAskFor tells whether a browser may ask for the page by a name. Any address will do: another site can point its own
+// name at the proxy, but not an address.
 func (p *Page) mayAskFor(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -93,8 +93,8 @@ func (p *Page) mayAskFor(hostport string) bool {
 		slices.ContainsFunc(p.opts.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
 }
 
-// fromElsewhere tells whether a browser asks on behalf of another origin. That somebody follows a link, or types the
-// address, is all right.
+// fromElsewhere tells whether a browser asks on behalf of another origin. Following a link and typing the address are
+// allowed.
 func fromElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Describer is implemented by backends that say what they made of a service, for people: package page shows it. Unlike
-// the other abilities it is not for who feeds the sink, and middleware does not pass it on.
+// Describer is implemented by backends that show people what they made of a service, as package page does. Unlike the
+// other abilities it is not for callers that feed the sink, and middleware does not pass it on.
 type Describer interface {
 	// DescribeService returns the rules for a service, as text in the language of the dataplane; "" if there are none.
 	// It may be called from any goroutine, at any time.
@@ -23,7 +23,7 @@ type Repairer interface {
 	Repairs() (last []Repair, total int)
 }
 
-// Repair is something that others had changed, and that was put right.
+// Repair is something that others had changed and the backend corrected.
 type Repair struct {
 	At     time.Time
 	Family model.Family

@@ -11,8 +11,8 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 )
 
-// commit makes HNS have what is to be. With retry it also tries what has failed before. What fails for one load
-// balancer is in its err; an error is of something that all of them need.
+// commit applies what is wanted. With retry it also tries again what has failed before. What fails for one load
+// balancer is in its err; an error that is returned concerns something that all of them need.
 func (f *family) commit(ctx context.Context, retry bool) error {
 	defer func() { f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false }()
 	// More can turn out to be different on the way, when HNS says so.
@@ -107,7 +107,7 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 	return f.record.change(nil, gone)
 }
 
-// put makes one load balancer as it is to be. failed: it has failed before.
+// put applies one load balancer. failed: it has failed before.
 func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 	_, s := b.want()
 	if s.isEmpty() || f.skipped {
@@ -119,7 +119,7 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 	}
 	err := f.replace(ctx, b, next, failed)
 	if errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints {
-		// An endpoint has gone that was thought to be there.
+		// An endpoint has gone that was thought to exist.
 		if err := f.readEndpoints(ctx); err != nil {
 			return err
 		}
@@ -131,8 +131,8 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 	return errors.Join(missing, err)
 }
 
-// resolve returns the load balancer that a specification comes to, nil if none of its endpoints can be had. The error
-// is about those that cannot.
+// resolve returns the load balancer for a specification, nil if none of its endpoints can be used. The error is about
+// those that cannot.
 func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBalancer, error) {
 	lb := &dp.LoadBalancer{Key: b.key, TargetPort: s.targetPort, Distribution: s.distribution, Flags: s.flags,
 		PortFlags: s.portFlags}
@@ -169,7 +169,7 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBal
 	return lb, errors.Join(errs...)
 }
 
-// replace makes a load balancer be what it is to be: in place where that is possible.
+// replace changes a load balancer to next, in place where that is possible.
 func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer, failed bool) error {
 	if b.have == nil {
 		return f.create(ctx, b, next)
@@ -220,7 +220,7 @@ func (f *family) create(ctx context.Context, b *balancer, next *dp.LoadBalancer)
 	return nil
 }
 
-// remove deletes a load balancer that is not to be.
+// remove deletes a load balancer that is not wanted.
 func (f *family) remove(ctx context.Context, b *balancer) error {
 	if err := f.delete(ctx, b); err != nil {
 		return err

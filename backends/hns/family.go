@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// family is the backend in one IP family: what is to be, and what HNS was last known to have.
+// family is the backend in one IP family: what is wanted, and what HNS was last known to have.
 type family struct {
 	key         model.Family
 	options     *Options
@@ -32,7 +32,7 @@ type family struct {
 	balancers map[dp.Key]*balancer
 	ports     map[model.PortName][]dp.Key // what each service port asks for
 	dirty     map[*balancer]bool
-	// What has been read for the commit that is going on.
+	// What has been read for the current commit.
 	readNet, listedBalancers, listedEndpoints bool
 
 	skipped bool // the family cannot be served in this network
@@ -43,14 +43,14 @@ type family struct {
 // balancer is what answers to a key.
 type balancer struct {
 	key dp.Key
-	// asked is what service ports want it to be. There are several only for health checks: one VIP of several ports.
+	// asked is what service ports ask for. There are several only for health checks: one VIP of several ports.
 	asked map[model.PortName]*spec
 	have  *dp.LoadBalancer // nil: HNS has none
 	vip   string           // ID of the endpoint of the address itself, in overlay networks
 	err   error            // why it is not as it should be
 }
 
-// want returns what the balancer is to be, and for whom; nil if nobody asks for it.
+// want returns what is wanted, and by which service port; nil if by none.
 func (b *balancer) want() (model.PortName, *spec) {
 	if len(b.asked) == 0 {
 		return model.PortName{}, nil
@@ -114,7 +114,7 @@ func (f *family) read(ctx context.Context) error {
 	return f.readEndpoints(ctx)
 }
 
-// readNetwork looks at the network, and tells whether it has been made anew.
+// readNetwork reads the network, and tells whether it has been made anew.
 func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	n, err := f.dataplane.Network(ctx, f.options.Network)
 	if errors.Is(err, dp.ErrNotFound) {
@@ -136,7 +136,7 @@ func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	return renewed, f.checkNetwork(ctx)
 }
 
-// checkNetwork tells what is missing for the network. In an overlay network a family without a source VIP cannot be
+// checkNetwork returns what is missing for the network. In an overlay network a family without a source VIP cannot be
 // served: Windows has no overlay networks for IPv6.
 func (f *family) checkNetwork(ctx context.Context) error {
 	skipped := f.skipped

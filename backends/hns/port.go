@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// target is an endpoint of a service port, before it is known which HNS endpoint that is.
+// target is an endpoint of a service port, before its HNS endpoint is looked up.
 type target struct {
 	addr  netip.Addr
 	local bool
 }
 
-// spec is a load balancer as it is to be, before its endpoints are looked up.
+// spec is a load balancer that is wanted, before its endpoints are looked up.
 type spec struct {
 	targets []target // none: there is to be no load balancer
 	root    bool     // the endpoint is the node's own, instead
@@ -93,7 +93,7 @@ func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr fronte
 	if fr.Kind == frontend.NodePort {
 		s.portFlags |= dp.LocalRoutedVIP
 	}
-	// extraOf is the only one that makes these.
+	// extraOf makes all of these.
 	preserve := p.Extra.(extra).preserveDestination && f.features.DSR
 	onlyLocal := preserve && (fr.Kind == frontend.NodePort || fr.Kind == frontend.LoadBalancerIP)
 	dsr := fr.Kind == frontend.ClusterIP && f.options.DSR
@@ -117,8 +117,8 @@ func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr fronte
 	return s
 }
 
-// choose takes the endpoints that a load balancer can have: those of one target port, the most frequent one and of
-// several the lowest. Another one would send clients to a port where nobody listens.
+// choose takes the endpoints that a load balancer can have: those with the most frequent target port, the lowest of
+// several. HNS would send clients to that port of the others, too, where nobody listens.
 func (s *spec) choose(endpoints []*model.Endpoint, onlyLocal bool, nodeIPs []netip.Addr, lacks func(capability)) {
 	counts := map[uint16]int{}
 	usable := func(e *model.Endpoint) bool {

@@ -12,8 +12,7 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 )
 
-// write makes the tables follow what is planned: what changed, if it is known what is there, and otherwise what is
-// different.
+// write applies the plan: only the changes if the content of the tables is known, otherwise everything that differs.
 func (f *family) write(ctx context.Context) error {
 	read := !f.state.isTrusted()
 	if read {
@@ -42,8 +41,8 @@ func (f *family) write(ctx context.Context) error {
 	return f.restore(ctx, b, read)
 }
 
-// changes returns all that is not as it should be. Table nat is first: a packet for a service that has its first
-// endpoint is not refused any more then, whatever filter says.
+// changes returns everything that has to be written. Table nat comes first: from then on a packet for a service that
+// gets its first endpoint is not refused, whatever table filter says.
 func (f *family) changes() *dp.Batch {
 	b := &dp.Batch{}
 	for i, jumps := range f.wantedJumps() {
@@ -60,7 +59,7 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	if err != nil {
 		return err
 	}
-	// What others change while everything is read and much is written is not seen: it is looked at once more.
+	// Changes by others during a long read or write go unnoticed, so the tables are read once more.
 	if read || before != f.generation {
 		next = suspect
 	}
@@ -84,7 +83,7 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	return nil
 }
 
-// adopt takes over the generation that we have made. iptables-nft has one for both families.
+// adopt notes the generation that is our own doing. iptables-nft has one for both families.
 func (f *family) adopt(before, after uint64) {
 	for _, o := range f.all {
 		if (o == f || o.features.Variant == dp.NFT) && o.generation == before {
@@ -99,8 +98,8 @@ func (f *family) countRules() {
 	}
 }
 
-// read finds out what is there, and touches what is different. A table that iptables cannot print is taken for one that
-// has nothing of what is wanted.
+// read reads the tables, and touches the chains that differ. A table that iptables cannot print counts as one without
+// any of our chains.
 func (f *family) read(ctx context.Context) error {
 	generation, err := f.dataplane.Generation(ctx) // before the rules, so that nothing is missed
 	if err != nil {

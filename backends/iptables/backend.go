@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a [sink.Sink] whose Sync has iptables serve what was described. What it does besides is that of
-// [frontend.Table]. Methods are called from one goroutine at a time, as those of every sink, except Close and
-// CleanUp, which may be called from any.
+// Backend is a [sink.Sink] whose Sync applies services with iptables. It has the other abilities of a [frontend.Table],
+// too. Methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp, which may be
+// called from any.
 type Backend struct {
 	*frontend.Table
 	options  Options
@@ -82,7 +82,7 @@ func (b *Backend) family(f model.Family) *family {
 	return b.families[slices.IndexFunc(b.families, func(have *family) bool { return have.features.Family == f })]
 }
 
-// newDataplanes finds the programs for the families that are asked for or, if none is, those that the machine can do.
+// newDataplanes opens the families in the options or, if there are none, those that the machine supports.
 func newDataplanes(ctx context.Context, o Options) ([]dp.Interface, error) {
 	families := o.Families
 	if families == nil {
@@ -122,8 +122,8 @@ func (b *Backend) Sync(ctx context.Context) error {
 	return b.Table.Sync(ctx)
 }
 
-// CleanUp removes the backend's chains and the jumps to them. Flows that are under way keep their endpoints; for new
-// ones services end. A later Sync applies everything again.
+// CleanUp removes the backend's chains and the jumps to them. Existing connections keep their endpoints; new ones are
+// no longer served. A later Sync applies everything again.
 func (b *Backend) CleanUp(ctx context.Context) error {
 	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
 		var errs []error
@@ -152,8 +152,8 @@ func (b *Backend) Close() error {
 }
 
 // CleanUp removes the chains of a backend that is not running: of o only Families, Variant and Dataplanes matter.
-// Without Variant and Dataplanes it does so in both variants, as far as their programs are there. That there are none
-// of our chains is no error; what cannot be looked into is one, after the rest has been cleaned up.
+// Without Variant and Dataplanes it does so in both variants, as far as their programs are installed. It is no error if
+// there are no such chains. A table that cannot be read is one, which is returned after the rest has been cleaned up.
 func CleanUp(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("iptables: %w", err)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// planBase plans the chains that are always there, and those that exist while a tree has anything in it.
+// planBase plans the chains that always exist, and those that exist while a tree is not empty.
 func (f *family) planBase() {
 	c := f.config
 	services, marked := f.servicesRules()
@@ -36,7 +36,7 @@ func (f *family) setOrDrop(c *chains, name string, rules []string) {
 // isLocal matches packets to an address of the node.
 const isLocal = "-m addrtype --dst-type LOCAL "
 
-// into returns jumps to the trees that have anything in them.
+// into returns jumps to the trees that are not empty.
 func (f *family) into(table tableIndex, isNodePort bool, m model.Masquerade) []string {
 	var rules []string
 	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
@@ -47,9 +47,9 @@ func (f *family) into(table tableIndex, isNodePort bool, m model.Masquerade) []s
 	return rules
 }
 
-// servicesRules send to an endpoint what has one. The mark says whether it is to be masqueraded. What is not for a
-// service must leave as it came: without the mark or, if others have set the same bit, with it. Such packets go by
-// rules that do not touch the mark; those for services are all masqueraded then, as by kube-proxy.
+// servicesRules dispatch packets to the trees, and set the mark on those to masquerade. Packets that are not for a
+// service must keep the mark's bit as it was: off or, if others have set it, on. So there are rules that do not touch
+// it, for packets that come with the bit set; if those are for a service they are masqueraded, as by kube-proxy.
 func (f *family) servicesRules() (rules, marked []string) {
 	c := f.config
 	never := f.into(inNAT, false, model.MasqueradeNever)

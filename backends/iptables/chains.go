@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// chains are the chains of a table that are ours: those that are wanted, and which of them the table does not have, or
-// not like this. A diffstore would do, but it compares values, and so would keep the text of all rules, twice.
+// chains are our chains in one table: those that are wanted, and those that may differ in the table. A diffstore would
+// compare values, and so keep the text of all rules twice.
 type chains struct {
 	table   dp.Table
 	wanted  map[string]content
@@ -23,14 +23,14 @@ type chains struct {
 	unreadable bool
 }
 
-// content is what is in a chain. Rules are only made when they are needed: most of the text of a big cluster never is,
-// after the first time.
+// content is the rules of a chain. They are rendered only when they are needed: most of those of a big cluster are
+// rendered once.
 type content interface {
 	rules() []string
 	owners() iter.Seq[model.PortName]
 }
 
-// fixed is content that is there already.
+// fixed is content that is kept as text.
 type fixed struct {
 	lines []string
 	whose []model.PortName
@@ -51,7 +51,7 @@ func newChains(t dp.Table) *chains {
 	return &chains{table: t, wanted: map[string]content{}, there: map[string]int{}, touched: map[string]bool{}}
 }
 
-// put says that a chain is wanted, with new content.
+// put adds a chain to those that are wanted, or replaces its content.
 func (c *chains) put(name string, content content) {
 	c.wanted[name] = content
 	c.touched[name] = true
@@ -64,7 +64,7 @@ func (c *chains) drop(name string) {
 	c.touched[name] = true
 }
 
-// set says that a chain is wanted with these rules, if that is news.
+// set is put for rules as text. It does nothing if the chain has these rules already.
 func (c *chains) set(name string, lines []string, owners ...model.PortName) {
 	have, ok := c.wanted[name].(fixed)
 	if !ok || !slices.Equal(have.whose, owners) || !slices.Equal(have.lines, lines) {
@@ -72,9 +72,9 @@ func (c *chains) set(name string, lines []string, owners ...model.PortName) {
 	}
 }
 
-// changes returns what makes the table follow, jumps from built-in chains included.
+// changes returns what has to be written to the table, jumps from built-in chains included.
 func (c *chains) changes(jumps []dp.BuiltinRule) dp.TableBatch {
-	b := dp.TableBatch{Table: c.table, Delete: jumps, Insert: jumps} // once, whether they are there or not
+	b := dp.TableBatch{Table: c.table, Delete: jumps, Insert: jumps} // once, whether or not they exist
 	if !c.unreadable {
 		b.Delete, b.Insert = jumpChanges(c.jumps, jumps)
 	}
@@ -100,7 +100,7 @@ func (c *chains) done(b dp.TableBatch, jumps []dp.BuiltinRule) {
 	c.untouchAll()
 }
 
-// untouchAll takes the table for what it should be.
+// untouchAll says that the table is as it should be.
 func (c *chains) untouchAll() {
 	c.unreadable = false
 	if len(c.touched) > 64 {
@@ -125,7 +125,7 @@ func (c *chains) touchAll() {
 	}
 }
 
-// compare notes what of the chains is different in the table, now that it has been read.
+// compare touches the chains that differ in the table, which has just been read.
 func (c *chains) compare(s *dp.State) {
 	c.there, c.rules, c.jumps, c.touched = map[string]int{}, 0, s.Jumps, map[string]bool{}
 	for name, rules := range s.Chains {
@@ -141,8 +141,8 @@ func (c *chains) compare(s *dp.State) {
 	}
 }
 
-// jumpChanges tells what leads from the jumps that are there to those that are wanted. New ones are put before
-// everything else in their chains; the others stay where they are.
+// jumpChanges returns the jumps to delete and to insert. New ones come before everything else in their chains; the
+// others stay where they are.
 func jumpChanges(have, want []dp.BuiltinRule) (gone, come []dp.BuiltinRule) {
 	rest := slices.Clone(have)
 	for _, w := range want {

@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 )
 
-// Nobody tells when somebody else changes rules, and reading them all is expensive. So the kernel's generation is asked
-// for, which costs microseconds; only if that is not as it was left everything is read and compared. Others may have
-// changed it without touching our rules: when everything was read for nothing, the next look waits for a hundred times
-// as long as that took, so that looking is 1% of a processor at most.
+// The kernel does not notify of changed rules, and reading all of them is expensive. Asking for the kernel's generation
+// costs microseconds, so everything is read and compared only if that has changed. It also changes when others write
+// rules of their own: after a reading that found nothing, the next look waits for a hundred times as long as that took,
+// so that looking takes 1% of a processor at most.
 const restAfterReading = 100
 
 // look looks once whether somebody else has changed our rules, and repairs them. It is [frontend.RepairOptions.Look].
@@ -42,7 +42,7 @@ func (f *family) mayHaveDrifted(ctx context.Context) bool {
 	return err != nil || generation != f.generation
 }
 
-// repair compares with what is there, and puts right what is different.
+// repair reads the tables, and corrects what differs.
 func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	trusted := f.state.isTrusted()
 	if err := f.read(ctx); err != nil {

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// family is the rules of one family: as they are to be, and how far the tables are like that.
+// family is the backend in one IP family: the rules that are wanted, and what is known of the tables.
 type family struct {
 	dataplane dp.Interface
 	features  dp.Features
@@ -34,7 +34,7 @@ type family struct {
 	// What is there.
 	state      state
 	generation uint64 // of the tables, as they were left
-	failed     error  // what came of the last Sync, but for service ports that are left out
+	failed     error  // error of the last Sync, apart from those of service ports that are left out
 }
 
 // state is how much is known of the tables of a family. The package documentation draws how one follows another.
@@ -67,7 +67,7 @@ func newFamily(d dp.Interface, o *Options, k *kernel) *family {
 	return f
 }
 
-// apply makes the tables follow the changes. It returns a [*sink.PortError] for each service port that is left out.
+// apply applies the changes to the tables. It returns a [*sink.PortError] for each service port that is left out.
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() {
 		f.state = unknown
@@ -85,7 +85,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	c.Accept() // what is not in the tables yet is known here
 	err := f.joinLeftOut(f.failed)
 	if ctx.Err() != nil {
-		f.failed = nil // it has merely not been done
+		f.failed = nil // cancelled, not refused
 	}
 	if err != nil {
 		return fmt.Errorf("iptables: %w", err)
@@ -93,7 +93,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	return nil
 }
 
-// plan works out what the tables are to hold. It does not touch them, unless it tries out again what was refused.
+// plan works out what the tables are to hold. It does not touch them, except to try again what was refused.
 func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	before := f.config
 	f.config = newConfig(f.features, f.options, f.kernel, c.Node())
@@ -108,7 +108,7 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	for _, p := range taken {
 		f.planPort(p)
 	}
-	if before != nil && !before.localPods.Equal(f.config.localPods) { // the rules of all may be others
+	if before != nil && !before.localPods.Equal(f.config.localPods) { // it may change the rules of any port
 		for p := range c.All() {
 			f.planPort(p)
 		}

@@ -20,7 +20,7 @@ type group struct {
 	members []*entry
 }
 
-// minGroup is how many frontends make a group: so many rules are saved that those of the draw do not count.
+// minGroup is how many frontends make a group: enough that the draw's own rules are outweighed by those saved.
 const minGroup = 8
 
 func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
@@ -88,7 +88,7 @@ func sizesOf(entries []*entry) (s sizes) {
 // share tells whether entries with so many endpoints are in a group.
 func (s *sizes) share(endpoints int) bool { return endpoints >= 2 && s[endpoints] >= minGroup }
 
-// byGroup tells which entries stand for themselves, and which in groups.
+// byGroup divides entries into those that are in no group and those of each group, by their number of endpoints.
 func byGroup(entries []*entry) (single []*entry, groups map[int][]*entry) {
 	sizes := sizesOf(entries)
 	for _, e := range entries {
@@ -105,7 +105,7 @@ func byGroup(entries []*entry) (single []*entry, groups map[int][]*entry) {
 	return single, groups
 }
 
-// passed is how many rules a packet has to pass by that is for the last entry.
+// passed returns how many rules a packet for the last entry has to pass by.
 func passed(entries []*entry) int {
 	n := 0
 	sizes := sizesOf(entries)
@@ -119,7 +119,7 @@ func passed(entries []*entry) int {
 	return n
 }
 
-// regroup follows what has changed in a leaf, and touches the chains that are different now.
+// regroup updates the groups of a leaf that has changed, and touches the chains that differ.
 func (n *node) regroup() {
 	chains := n.tree.chains
 	single, groups := byGroup(n.leaf)
@@ -155,7 +155,7 @@ func (n *node) regroup() {
 	}
 }
 
-// replace touches the chains of the numbers for which members are not as they were.
+// replace replaces the members, and touches the chains of the numbers for which they differ.
 func (g *group) replace(members []*entry) {
 	chains := g.leaf.tree.chains
 	for i := range g.size {

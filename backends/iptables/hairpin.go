@@ -10,8 +10,8 @@ import (
 )
 
 // A pod that reaches itself through a service must see another source, or it would answer itself past the translation
-// (S29). One rule sees to that for all, with a program that compares source and destination. Kernels without the match
-// bpf have a tree of the endpoints' addresses instead, of those that it can happen to.
+// (S29). One rule does that for all pods, with a program that compares source and destination. On kernels without the
+// match bpf a tree of addresses takes its place, with the endpoints that could reach themselves.
 
 func (f *family) postroutingRules() []string {
 	marked := markMatch(f.config.mark) + "-j " + masqueradeChain
@@ -25,7 +25,7 @@ func (f *family) postroutingRules() []string {
 	return []string{marked}
 }
 
-// sameSource is a program that takes packets whose destination is their source.
+// sameSource returns a match for packets whose source is their destination.
 func sameSource(f model.Family) string {
 	source, words := 12, 1
 	if f == model.IPv6 {

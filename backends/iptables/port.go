@@ -21,7 +21,7 @@ type port struct {
 	sets [2]ownSet
 }
 
-// class is frontends of a service port to whose traffic the same happens.
+// class is the frontends of a service port whose traffic is treated alike.
 type class uint8
 
 const (
@@ -69,7 +69,7 @@ func nameOf(c *frontend.PortChange) model.PortName {
 	return c.Before.Name
 }
 
-// planPort has the chains and trees follow a service port. What did not change costs nothing.
+// planPort updates the chains and trees for a service port. What did not change costs nothing.
 func (f *family) planPort(c *frontend.PortChange) {
 	name := nameOf(c)
 	old, next := f.ports[name], &port{name: name}
@@ -107,7 +107,7 @@ func countFrontends(c *frontend.PortChange) (n [numClasses]int) {
 	return n
 }
 
-// planOwnChains has the chains that only one service port uses follow.
+// planOwnChains updates the chains that only this service port uses.
 func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
 	for _, own := range next.chains {
 		f.tables()[own.table].set(own.name, own.rules, next.name)
@@ -122,13 +122,13 @@ func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
 	}
 }
 
-// has tells whether a port has a chain of that name, those of sets aside.
+// has tells whether a port has a chain of that name, apart from those of its sets.
 func (p *port) has(chain string) bool {
 	return slices.ContainsFunc(p.chains, func(own ownChain) bool { return own.name == chain })
 }
 
-// planFrontends has the trees follow: those frontends that have changed, and those to whose traffic something else is
-// to happen.
+// planFrontends updates the trees: for the frontends that have changed, and for those whose traffic is treated
+// differently from now on.
 func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 	if c.Before != nil {
 		for ch := range c.FrontendChanges() {
@@ -157,7 +157,7 @@ func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 	}
 }
 
-// setFrontend has the trees follow a frontend of a service port.
+// setFrontend updates the trees for a frontend of a service port.
 func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after traffic) {
 	in := func(table tableIndex, m model.Masquerade) *tree {
 		return f.tree(treeKey{table, k.IsNodePort(), m, k.Protocol})
@@ -176,8 +176,8 @@ func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after
 	}
 }
 
-// affinityRules send a client to the endpoint that it was sent to before, if it was, and otherwise to one at random
-// (S32). Either way it is noted when it was here, in a list of the endpoint's in /proc/net/xt_recent.
+// affinityRules send a client to the endpoint that it had before, or to one at random if it had none (S32). Each
+// endpoint has a list in /proc/net/xt_recent of the clients it was chosen for, and when.
 func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
 	match, note := protocolMatch(p.Name.Protocol), comment(portComment(p.Name))
 	mask := "255.255.255.255"

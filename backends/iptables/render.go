@@ -32,7 +32,7 @@ func (r *renderer) simple(k frontend.SourceRoutes) bool {
 	return r.same(k.FromPod, k.Other) && r.same(k.FromNode, k.Other)
 }
 
-// What the chains of a service port are for, those of its sets aside.
+// The purposes of a service port's chains, apart from those of its sets.
 const (
 	chainExternal   = "EXT"   // to a set that depends on where the traffic comes from
 	chainRestricted = "ALLOW" // only what source ranges let pass
@@ -40,7 +40,7 @@ const (
 	chainDeny       = "DENY"  // filter: drop what source ranges do not let pass
 )
 
-// add adds a chain of the port's own, unless it has it already, and returns a jump to it.
+// add adds a chain of the port's own, unless it exists already, and returns a jump to it.
 func (r *renderer) add(in tableIndex, purpose string, rules []string) string {
 	name := chainName(purpose, r.port.name)
 	if !r.port.has(name) {
@@ -62,7 +62,7 @@ func (l *ruleList) add(match, target string) {
 	l.note = ""
 }
 
-// render returns a service port as it is to be, which has so many frontends of each class.
+// render plans a service port with so many frontends of each class.
 func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) *port {
 	from := change.After
 	r := &renderer{config: c, from: from, port: &port{name: from.Name, frontends: frontends}}
@@ -121,7 +121,7 @@ func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
 	}
 }
 
-// fromRanges returns rules that do to traffic from the source ranges what another one says.
+// fromRanges returns rules that do what rule says, for traffic from the source ranges.
 func (r *renderer) fromRanges(rule string) *ruleList {
 	l := newRuleList(r.port.name)
 	for _, p := range r.from.SourceRanges {
@@ -130,7 +130,7 @@ func (r *renderer) fromRanges(rule string) *ruleList {
 	return l
 }
 
-// bySource calls add for the routes with what matches their sources, as far as the source makes a difference (S27).
+// bySource calls add for each route with the match for its sources, where the source makes a difference (S27).
 func (r *renderer) bySource(k frontend.SourceRoutes, add func(match string, rt model.Route)) {
 	fromPod := k.FromPod
 	if fromPod.Masquerade == model.MasqueradeUnlessLocalPod {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// maxInline is how many endpoints a frontend may have in a chain that it shares with others. Those that have more get a
-// chain of their own, so that the others' packets do not have to pass by.
+// maxInline is how many endpoints a frontend may have in a chain that it shares with others. One with more gets a chain
+// of its own, so that packets for others do not have to pass by its rules.
 const maxInline = 16
 
 // partSize is how many endpoints a chain has at most. Bigger sets are in several, of which a first one draws one:
@@ -71,7 +71,7 @@ func targetsOf(endpoints []*model.Endpoint) []netip.AddrPort {
 	return list
 }
 
-// planSet has the chains of a set follow. Of a set in parts only those are looked at that have changed.
+// planSet updates the chains of a set; of a set in parts only the parts that have changed.
 func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old, next ownSet) {
 	for part := next.parts; part < old.parts; part++ {
 		f.nat.drop(partChain(name, i, part))

@@ -18,10 +18,10 @@ import (
 // 0.0.0.2/0.0.0.3 are the addresses that end in binary 10. Where few frontends are left they stand in one chain, one
 // after the other, or in groups: see group.
 //
-// What comes or goes changes one chain, or two; now and then a chain is divided, or is taken together again.
+// A frontend that comes or goes changes one or two chains; now and then a chain is divided, or several are merged.
 const (
 	maxPassed     = 96 // rules that a packet may have to pass by in a chain that is not divided
-	mergeBelow    = 24 // so many frontends in several chains may be taken together
+	mergeBelow    = 24 // at most so many frontends below a node for its chains to be merged
 	portChildren  = 16
 	addrBits      = 2 // bits of the address that one level looks at
 	maxAddrLevels = 4 // nf_tables follows 15 jumps one after the other, and there are others before and after these
@@ -43,7 +43,7 @@ type node struct {
 	levels      int      // of addresses above this one
 	count       int      // entries here and below
 	leaf        []*entry // sorted by key
-	single      []*entry // those of the leaf that stand for themselves, as they were when it was last looked at
+	single      []*entry // entries of the leaf that are in no group, as of the last regroup
 	groups      []*group // and the others
 	children    []child  // sorted; nil in a leaf
 	shift       int      // if the children are by address: which bits
@@ -83,7 +83,7 @@ func (t *tree) set(e *entry) {
 	}
 }
 
-// remove takes the entry with a key out, if it is still that of an owner: frontends may have gone over to another one.
+// remove removes the entry with a key, if it still belongs to owner: the frontend may have another one meanwhile.
 func (t *tree) remove(k frontend.Key, owner model.PortName) {
 	if e := t.top.find(k); e == nil || e.owner != owner {
 		return
@@ -207,7 +207,8 @@ func (n *node) childFor(k frontend.Key) *node {
 	return c
 }
 
-// divideOrRegroup sees to a leaf that has changed: if packets would have to pass by too much in it, it is divided.
+// divideOrRegroup updates a leaf that has changed: if packets would have to pass by too many rules in it, it is
+// divided.
 func (n *node) divideOrRegroup() {
 	if passed(n.leaf) <= maxPassed || !n.canDivide() {
 		n.regroup()
@@ -240,7 +241,7 @@ func (n *node) canDivide() bool {
 	return false
 }
 
-// merge makes a leaf of a node, if there is so little below it that it need not be divided again soon.
+// merge makes a node a leaf, if it has so few entries that it need not be divided again soon.
 func (n *node) merge() {
 	if n.count > mergeBelow {
 		return

@@ -44,10 +44,10 @@ var (
 	_ sink.FailureResyncer = (*Backend)(nil)
 )
 
-// New returns a backend, after it has found out that the kernel can do what it needs. For that it makes, and deletes
-// again, a virtual server by a mark that no packet has; it changes nothing else until the first Sync. In the
-// background, until ctx ends or Close is called, it ends drained endpoints and repairs what others change in its
-// tables; it logs with ctx's logger. ctx does not bound calls of Sync.
+// New returns a backend, after it has checked that the kernel has what it needs. For that it makes a virtual server by
+// a mark that no packet has, and deletes it again; it changes nothing else until the first Sync. In the background,
+// until ctx ends or Close is called, it ends drained endpoints and repairs what others change in its tables; it logs
+// with ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("ipvs: %w", err)
@@ -153,7 +153,7 @@ func ServiceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
 
 // checkScheduler finds out whether the kernel has a scheduler, which it loads by itself where it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {
-	// No packet has this mark, but for a moment's accident.
+	// No packet should have this mark, and the virtual server exists for a moment only.
 	probe := dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: 0x7fffffff}, Scheduler: scheduler,
 		Flags: dp.Owned}
 	err := d.AddServer(ctx, probe)
@@ -174,7 +174,7 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 	return nil
 }
 
-// probeFilter has the kernel check a table that it then does not make.
+// probeFilter has the kernel check a table without making it.
 func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 	probe := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName + "-probe"})
 	probe.known = true
@@ -299,7 +299,7 @@ func (b *Backend) release() error {
 }
 
 // CleanUp deletes what a backend that is not running has left: of o only TableName, Families, Dataplane and NFTables
-// matter. That there is nothing is no error, nor that the kernel has no IPVS: it is not loaded for that.
+// matter. It is no error if there is nothing, or if the kernel has not loaded IPVS: CleanUp does not load it.
 func CleanUp(ctx context.Context, o Options) (err error) {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("ipvs: %w", err)

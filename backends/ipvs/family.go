@@ -122,7 +122,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, n
 
 func hairpin(a netip.Addr) element { return element{hairpinSet, addrKey(a) + addrKey(a)} }
 
-// readHost finds out which addresses are the host's own.
+// readHost reads which addresses are the host's own.
 func (f *family) readHost() error {
 	list, err := f.options.Host.Addresses()
 	if err != nil {
@@ -137,7 +137,7 @@ func (f *family) readHost() error {
 	return nil
 }
 
-// read finds out what the kernel has.
+// read reads what the kernel has.
 func (f *family) read(ctx context.Context) error {
 	list, err := f.dataplane.Servers(ctx)
 	if err != nil {
@@ -240,14 +240,14 @@ func (f *family) rebuild(c *frontend.Changes) {
 	}
 }
 
-// guard has the packet filter keep an address of the dummy interface.
+// guard has the packet filter protect an address of the dummy interface.
 func (f *family) guard(a netip.Addr) {
 	f.filter.set(element{boundSet, addrKey(a)}, "")
 	f.filter.set(element{boundSources, addrKey(a) + addrKey(a)}, "")
 }
 
-// commit makes the kernel what it is to be. Whatever serves new connections comes first, then the packet filter sends
-// them there, then what is no longer needed goes; an address is on the dummy interface only while the filter guards it.
+// commit applies everything. First comes whatever serves new connections, then the packet filter that sends them there;
+// then what is no longer needed is deleted. An address is on the dummy interface only while the filter guards it.
 func (f *family) commit(ctx context.Context, now time.Time) error {
 	defer f.report()
 	var errs failures
@@ -277,7 +277,7 @@ func (f *family) commit(ctx context.Context, now time.Time) error {
 	return errs.err()
 }
 
-// commitFilter makes the packet filter what it is to be.
+// commitFilter applies the packet filter.
 func (f *family) commitFilter(ctx context.Context, final bool) error {
 	err := f.filter.commit(ctx, final)
 	if err != nil {
@@ -286,7 +286,7 @@ func (f *family) commitFilter(ctx context.Context, final bool) error {
 	return err
 }
 
-// report tells how many virtual servers there are, and how many endpoints that drain.
+// report sets the metrics of virtual servers and of endpoints that drain.
 func (f *family) report() {
 	f.metrics.servers.Set(float64(len(f.servers)))
 	f.metrics.draining.Set(float64(f.allDraining))
@@ -296,7 +296,7 @@ func (f *family) dirtyServers() []*server {
 	return slices.SortedFunc(maps.Keys(f.dirty), func(a, b *server) int { return a.key.Compare(b.key) })
 }
 
-// shrink deletes what a virtual server, or all of it, is no longer needed for.
+// shrink deletes the real servers that a virtual server no longer needs, or all of it.
 func (f *family) shrink(ctx context.Context, s *server, now time.Time) error {
 	if err := s.shrink(ctx, f.dataplane, now); err != nil {
 		return err
@@ -358,7 +358,7 @@ func (f *family) addAddresses(ctx context.Context) error {
 	return errs.err()
 }
 
-// removeAddresses takes addresses from the dummy interface that nobody needs, and has the filter guard them no more.
+// removeAddresses deletes the addresses of the dummy interface that nobody needs, and then their guards in the filter.
 func (f *family) removeAddresses(ctx context.Context) error {
 	var errs failures
 	for _, a := range slices.SortedFunc(maps.Keys(f.dirtyAddrs), netip.Addr.Compare) {
@@ -379,7 +379,7 @@ func (f *family) removeAddresses(ctx context.Context) error {
 	return errs.err()
 }
 
-// conflicts returns an error for each service port that is not served at an address of somebody else.
+// conflicts returns an error for each service port that is not served because somebody else has a virtual server there.
 func (f *family) conflicts() error {
 	var errs []error
 	for key, name := range f.taken {
@@ -390,7 +390,7 @@ func (f *family) conflicts() error {
 	return errors.Join(errs...)
 }
 
-// drain ends what connections have ended of.
+// drain deletes what drained, once its connections have ended.
 func (f *family) drain(ctx context.Context, now time.Time) error {
 	defer f.report()
 	var errs failures

@@ -19,7 +19,7 @@ type filter struct {
 
 	chains map[string]chain
 	want   map[element]string // values; "" in sets
-	// actual is what the table holds. It is of no use while known is not set: it has to be read then.
+	// actual is what the table holds. It is valid while known is set; otherwise the table has to be read.
 	actual       map[element]string
 	actualChains map[string][]nft.RuleID
 	known        bool
@@ -58,13 +58,13 @@ func (f *filter) addChain(c chain) {
 	f.dirtyChains[c.Name] = true
 }
 
-// removeChain has a chain go. Nothing that is wanted may go to it.
+// removeChain marks a chain for deletion. Nothing that is wanted may point at it.
 func (f *filter) removeChain(name string) {
 	delete(f.chains, name)
 	f.dirtyChains[name] = true
 }
 
-// has tells whether there is to be such a chain.
+// has tells whether a chain is wanted.
 func (f *filter) has(name string) bool {
 	_, ok := f.chains[name]
 	return ok
@@ -84,7 +84,7 @@ func (f *filter) unset(e element) {
 	}
 }
 
-// read finds out what the table holds. A table of another layout counts as none: it is replaced.
+// read reads the table. One of another layout counts as none: it is replaced.
 func (f *filter) read(ctx context.Context) (replace bool, err error) {
 	table, err := f.dataplane.ReadTable(ctx, f.key, nil)
 	if err != nil {
@@ -139,8 +139,8 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 // maxTries is how often a transaction is made anew because somebody else has changed the table meanwhile.
 const maxTries = 5
 
-// commit applies what is to be. With final, also what others may still rely on goes: guards of addresses, and chains.
-// The caller commits without it, then removes addresses, then commits with it.
+// commit applies what is wanted. With final it also deletes what may still be needed before: guards of addresses, and
+// chains. The caller commits without it, then removes addresses, then commits with it.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	withChains := final
 	for try := 1; ; try++ {
@@ -159,7 +159,7 @@ func (f *filter) commit(ctx context.Context, final bool) error {
 			return nil
 		}
 		if withChains && errors.Is(err, syscall.EBUSY) {
-			// Before Linux 6.2 a chain counts as used for a while after the last element that goes to it is deleted.
+			// Before Linux 6.2 a chain counts as used for a while after the last element that points at it is deleted.
 			withChains = false
 			continue
 		}
@@ -173,7 +173,7 @@ func (f *filter) commit(ctx context.Context, final bool) error {
 // keeps tells whether an element stays until the final commit, though it is not wanted.
 func keeps(e element, final bool) bool { return !final && e.set == boundSet }
 
-// transaction returns what leads from what the table holds to what it is to hold.
+// transaction returns the difference between what the table holds and what is wanted.
 func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 	tx := nft.NewTransaction(f.key)
 	if replace {
@@ -212,7 +212,7 @@ func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 			for _, list := range [][]nft.Element{c.add, c.replace, c.remove} {
 				slices.SortFunc(list, func(a, b nft.Element) int { return compareText(a.Key, b.Key) })
 			}
-			// Ranges must not overlap at any moment: what goes goes first.
+			// Ranges must not overlap at any moment, so deletions come first.
 			tx.DeleteElements(&f.sets[i], c.remove...)
 			tx.ReplaceElements(&f.sets[i], c.replace...)
 			tx.AddElements(&f.sets[i], c.add...)
@@ -234,7 +234,7 @@ func compareText(a, b string) int {
 	return 0
 }
 
-// changeChains makes chains, and corrects those whose rules are others. Chains come before the rules that go to them.
+// changeChains adds chains, and corrects those whose rules differ. Chains come before the rules that point at them.
 func (f *filter) changeChains(tx *nft.Transaction) {
 	var changed []string
 	for _, name := range slices.Sorted(maps.Keys(f.dirtyChains)) {
@@ -261,7 +261,8 @@ func (f *filter) changeChains(tx *nft.Transaction) {
 	}
 }
 
-// deleteChains removes chains that nothing goes to any more. Those that go to each other lose their rules first.
+// deleteChains deletes chains that nothing points at any more. They lose their rules first: they may point at each
+// other.
 func (f *filter) deleteChains(tx *nft.Transaction) {
 	var gone []string
 	for _, name := range slices.Sorted(maps.Keys(f.dirtyChains)) {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// server is a virtual server: what it is to be, and what it was last known to be.
+// server is a virtual server: as it is wanted, and as the kernel was last known to have it.
 type server struct {
 	key      dp.ServerKey
 	protocol model.Protocol // also of one by mark
@@ -40,7 +40,7 @@ type destination struct {
 
 const absent = -1
 
-// role is what a real server is to do.
+// role is what a real server has to do.
 type role uint8
 
 const (
@@ -96,7 +96,8 @@ func (s *server) isGone() {
 // drains tells whether connections of a protocol go on after their endpoint has gone.
 func drains(p model.Protocol) bool { return p == model.TCP }
 
-// grow makes the virtual server, and everything that serves new connections; what has gone takes none from then on.
+// grow creates the virtual server and the real servers that take new connections. Those that have gone take none from
+// then on.
 func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error {
 	if !s.wanted {
 		return nil
@@ -112,7 +113,7 @@ func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error 
 		}
 	}
 	s.actual, s.exists = s.want, true
-	// Whoever takes new connections comes before whoever takes no more: there must always be one.
+	// Real servers that take new connections come before those that no longer do: there must always be one.
 	targets := slices.SortedFunc(maps.Keys(s.changed), func(a, b netip.AddrPort) int {
 		return cmp.Or(s.rank(a)-s.rank(b), model.CompareTargets(a, b))
 	})
@@ -173,7 +174,7 @@ func (s *server) drainSince(target netip.AddrPort, drains bool, now time.Time) {
 	}
 }
 
-// shrink deletes what nobody needs any more, without waiting for anything.
+// shrink deletes what is no longer needed, without waiting for connections.
 func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) error {
 	if s.wanted {
 		for _, target := range slices.SortedFunc(maps.Keys(s.changed), model.CompareTargets) {
@@ -198,8 +199,8 @@ func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) erro
 	return s.delete(ctx, d)
 }
 
-// retire takes all endpoints out of a virtual server that has gone, if any of them has connections left. What is merely
-// closing does not count: it would keep the address for minutes.
+// retire takes all endpoints out of a virtual server that has gone, if any of them has connections left. Connections
+// that are closing do not count: they would keep the address for minutes.
 func (s *server) retire(ctx context.Context, d dp.Interface, now time.Time) (busy bool, err error) {
 	list, err := d.Destinations(ctx, s.key)
 	if err != nil {
