@@ -10,15 +10,15 @@
 //   - A wave costs what it changes: a replaced endpoint is one look at the network, a call to create the new HNS
 //     endpoint, one to update the load balancer of each address of its service, and one to delete the old HNS endpoint.
 //     For a new pod of this node the endpoints of the network are listed once, to find the one of its CNI plugin.
-//   - Load balancers are changed in place where this version of HNS can. Where it cannot they are deleted and created,
-//     which is a gap in their service; so it is if anything but their endpoints changes.
+//   - Load balancers are changed in place where this version of HNS can do that. Otherwise, and whenever anything but
+//     their endpoints changes, they are deleted and created again, which is a short gap in their service.
 //   - A restart keeps traffic. The first Sync adopts what an earlier process left, and corrects the difference; if
 //     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a
 //     service are taken over.
-//   - What others remove or change comes back: Options.CheckInterval, and every resync. So it does when the HNS network
+//   - What others remove or change is repaired every Options.CheckInterval, and at every resync; so is a network that
 //     has been made anew.
 //   - A load balancer that HNS refuses fails its service port and nothing else: a [sink.PortError].
-//   - An HNS that does not answer, because it restarts, is not taken for an empty one.
+//   - An HNS that does not answer because it restarts is not taken for an empty one.
 //
 // # What it never does
 //
@@ -53,14 +53,14 @@
 //   - Session affinity is a hash of the client's address, for each load balancer: there is no timeout (S32), and when
 //     endpoints come or go clients may get another one.
 //   - Source ranges (S26): load-balancer IPs are open to everybody.
-//   - External traffic policy Local: pods of the node, and the node itself, reach local endpoints alone (S27), for a
-//     load balancer does not look at where packets come from.
+//   - External traffic policy Local: pods of the node, and the node itself, reach local endpoints alone (S27), because
+//     a load balancer does not look at sources.
 //   - A load balancer has one target port. Where endpoints differ in it, as with a named port, those with the most
-//     frequent one are used, for at the others nobody may listen there. Upstream sends all of them to the port that it
-//     saw last.
+//     frequent one are used: nobody may listen on that port of the others. Upstream uses the port that it saw last for
+//     all of them.
 //   - SCTP is not served. Endpoints in the network of this node itself have no HNS endpoint, and are not used.
 //
-// And this concerns all services: addresses without endpoints have no load balancer, so that nothing refuses or drops
-// their packets (S25, S33). Whether a source is masqueraded follows from DSR, not from the route (S28, S29). Node ports
-// are served on all addresses (S35), but not on 127.0.0.1 (S36).
+// For all services, addresses without endpoints have no load balancer, so nothing refuses or drops their packets (S25,
+// S33). Whether a source is masqueraded follows from DSR, not from the route (S28, S29). Node ports are served on all
+// addresses (S35), but not on 127.0.0.1 (S36).
 package hns

@@ -36,7 +36,7 @@ func newEndpoints() *endpoints {
 		used: map[string]int{}, usedByOthers: map[string]bool{}, unused: map[string]bool{}}
 }
 
-// set replaces what is known of the network. Who uses what stays.
+// set replaces what is known of the network's endpoints. The counts of their users stay.
 func (e *endpoints) set(list []dp.Endpoint, f model.Family) {
 	clear(e.local)
 	clear(e.remote)
@@ -70,7 +70,7 @@ func (e *endpoints) add(x *dp.Endpoint, f model.Family) {
 // isOwn tells whether the backend has made an endpoint.
 func isOwn(x *dp.Endpoint) bool { return strings.HasPrefix(x.Name, namePrefix) }
 
-// use counts who uses an endpoint.
+// use counts the users of an endpoint.
 func (e *endpoints) use(id string, by int) {
 	if e.used[id] += by; e.used[id] <= 0 {
 		delete(e.used, id)
@@ -147,8 +147,8 @@ func (f *family) lookup(ctx context.Context, t target) (string, error) {
 	return f.remoteEndpoint(ctx, x)
 }
 
-// remoteEndpoint returns the remote endpoint of an address. One of the backend that says something else, of a node that
-// was not known then for example, is replaced; those of others are taken as they are.
+// remoteEndpoint returns the remote endpoint of an address. One of the backend's own that is out of date, because its
+// node was not known then, for example, is replaced; those of others are used as they are.
 func (f *family) remoteEndpoint(ctx context.Context, x dp.Endpoint) (string, error) {
 	addr := x.IPs[0]
 	if id, ok := f.endpoints.remote[addr]; ok {

@@ -20,7 +20,7 @@ const DefaultCheckInterval = time.Minute
 
 // Options configure a [Backend]. Network is required.
 type Options struct {
-	// Network is the name of the HNS network that pods are on. While there is none of that name, Sync fails.
+	// Network is the name of the HNS network that pods are on. Sync fails while there is no such network.
 	Network string
 	// SourceVIP is the source that endpoints see, in overlay networks: an address of the node's pod network that
 	// nobody else has. Networks of other types need none.
@@ -38,7 +38,7 @@ type Options struct {
 	// for services that have gone since are taken for those of others.
 	RecordFile string
 	// CheckInterval is how often the backend checks whether its load balancers are there, which lists all of them.
-	// Default: DefaultCheckInterval. Negative: never, but at a resync.
+	// Default: DefaultCheckInterval. Negative: only at a resync.
 	CheckInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS can.
 	Families []model.Family

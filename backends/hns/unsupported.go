@@ -40,7 +40,7 @@ func newUnsupported(onProblem func(context.Context, frontend.Problem)) *unsuppor
 		ports: map[model.ServiceName]int{}}
 }
 
-// tell logs that a service port lacks something, unless that was told of its service.
+// tell logs that HNS cannot do something for a service port, once for each service.
 func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName, c capability) {
 	if u.told[p.Service][c] {
 		return
@@ -55,7 +55,7 @@ func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName
 	}
 }
 
-// count follows how many ports a service has. What was told of it is forgotten with the last one.
+// count adds to the number of ports that a service has. With the last one, what was logged of it is forgotten.
 func (u *unsupported) count(s model.ServiceName, by int) {
 	if u.ports[s] += by; u.ports[s] <= 0 {
 		delete(u.ports, s)

@@ -1,23 +1,22 @@
 // Package iptables is a service proxy for Linux with iptables, nft or legacy, for programs that feed it through package
-// sink. [New] returns a [Backend]; its Sync makes the rules follow what was described. It sits on package frontend,
-// whose words it uses: frontend, owner, backend set.
+// sink. [New] returns a [Backend]; its Sync writes rules for what was described. It is built on package frontend and
+// uses its terms: frontend, owner, backend set.
 //
 // # What it guarantees
 //
-//   - A Sync carries what changed, in one run of iptables-restore --noflush per family: as a rule one chain. No chain
-//     grows with the cluster, neither for the programs nor for packets, and none but those of session affinity with a
-//     service.
-//   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that are
-//     different, and removes what is left over; nothing is flushed. Jumps to our chains are put into the built-in ones
-//     together with them, never before.
-//   - Endpoints go and come in one step: each table changes as a whole. Table nat comes before table filter, so that a
-//     service that gets its first endpoint is served before its refusal goes, and nothing is refused that has one.
-//   - What others change is noticed within Options.DriftInterval, mostly, and at a resync in any case; it is read,
-//     compared and repaired.
-//   - A service port that iptables or the kernel refuses, for want of a match, say, is left out and named in a
+//   - A Sync writes what changed, usually one chain, in one run of iptables-restore --noflush per family. No chain
+//     grows with the cluster, and only those of session affinity grow with a service.
+//   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that
+//     differ, and removes those that are no longer needed; nothing is flushed. Jumps to our chains are put into the
+//     built-in ones together with them, never before.
+//   - Endpoints come and go in one step: each table changes as a whole. Table nat comes before table filter, so a
+//     service that gets its first endpoint is served before its refusal is removed.
+//   - Changes by others are noticed within Options.DriftInterval as a rule, and at a resync in any case, and are
+//     repaired.
+//   - A service port that iptables or the kernel refuses, because a match is missing, say, is left out and named in a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
-//   - What iptables-save prints can be read: chains are named for what they are for, and rules carry the name of their
-//     service port.
+//   - The output of iptables-save is readable: chains are named for their purpose, and rules carry the name of their
+//     service port. [Backend.DescribeService] returns those of one service.
 //
 // # What it never does
 //
@@ -31,11 +30,11 @@
 //
 // iptables, tried with 1.8.9; see package dataplane for older versions, and for which programs are chosen. The kernel
 // needs the matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and
-// REJECT, as kube-proxy does. Where it has no match bpf there are rules for single endpoints instead (S29).
+// REJECT, as kube-proxy does. Without the match bpf there are rules for single endpoints instead (S29).
 //
 // # The way of a packet
 //
-// Only the first packet of a connection comes to table nat; the others follow connection tracking.
+// Only the first packet of a connection passes table nat; the others follow connection tracking.
 //
 //	PREROUTING (from pods and from outside)        OUTPUT (from the node itself)
 //	        │                                              │
@@ -48,7 +47,7 @@
 //	                 3. mark all
 //	                    KPL-M-TCP, -UDP, -SCTP      external addresses, traffic policy Cluster (S27)
 //	                    KPL-NODEPORTS, if the address is one of the node's that serve node ports (S35)
-//	                 4. take the mark away: not ours
+//	                 4. clear the mark: not ours
 //
 //	 KPL-P-TCP ──► KPL-P-TCP-0-4095 ──► ... ──► KPL-P-TCP-80 ──► KPL-P-TCP-80.2 ──► KPL-P-TCP-80.21
 //	               by ports, if there are many frontends         by the lowest bits of the address
@@ -74,9 +73,8 @@
 //
 // A service port has chains of its own if several frontends share it, if it has many endpoints, and for session
 // affinity (S32). A set of more than 128 endpoints is in several, KPL-C0-..., KPL-C1-... (L for the local set), of
-// which KPL-CLUSTER-... draws one. Session affinity has a list in /proc/net/xt_recent for each endpoint, where its
-// clients are noted. The kernel notes 100 clients of each, unless it was told otherwise, and forgets the one that was
-// not there for longest.
+// which KPL-CLUSTER-... draws one. Session affinity has a list of clients in /proc/net/xt_recent for each endpoint. The
+// kernel keeps 100 clients in each by default, and forgets the one that has been away for longest.
 //
 // # What is known of the tables
 //

@@ -34,9 +34,9 @@ type Options struct {
 	NodePortAddresses nodeaddr.Choice
 	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first
 	// Sync then sets the kernel parameter net/ipv4/conf/all/route_localnet, unless it is set already, and packets from
-	// elsewhere to loopback addresses are dropped. Where it cannot be set, in a container that is not privileged, say,
+	// elsewhere to loopback addresses are dropped. If it cannot be set, in a container that is not privileged, say,
 	// that is logged once, node ports are served on all other addresses, and each resync tries again. IPv6 has no such
-	// thing.
+	// parameter.
 	LocalhostNodePorts bool
 	// DriftInterval is how often the backend checks for rules that somebody else has changed; a negative one is never.
 	// Default: DefaultDriftInterval.
@@ -85,7 +85,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// withDefaults returns the options with nothing left open, except the dataplanes and what they are made from.
+// withDefaults returns the options with their defaults, except for the dataplanes and what they are made from.
 func (o Options) withDefaults() Options {
 	o.MasqueradeMark = cmp.Or(o.MasqueradeMark, DefaultMasqueradeMark)
 	o.DriftInterval = cmp.Or(o.DriftInterval, DefaultDriftInterval)

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// config is what of the node and the options everything depends on, in one family.
+// config is the parts of the node and the options that everything depends on, in one family.
 type config struct {
 	family       model.Family
 	mark         uint32 // of packets to masquerade
@@ -31,7 +31,7 @@ func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs []netip
 	return c
 }
 
-// equal tells whether two configurations come to the same.
+// equal tells whether two configurations give the same result.
 func (c *config) equal(o *config) bool {
 	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
 		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs)

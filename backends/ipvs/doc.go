@@ -1,13 +1,13 @@
 // Package ipvs is a service proxy for Linux with IPVS, for programs that feed it through package sink. [New] returns a
 // [Backend]; its Sync applies what was described. It is for those who depend on IPVS: on its schedulers, on appliances
-// for UDP, on ipvsadm. Who does not is better served by package nft.
+// for UDP, on ipvsadm. Everybody else is better served by package nft.
 //
 // # What it guarantees
 //
 //   - A wave costs what it changes: a replaced endpoint is two requests to the kernel for each virtual server of its
 //     service port, whatever the size of the cluster. Virtual servers are never listed for a change.
 //   - An endpoint that goes takes no new connections from that moment. TCP connections that it has go on until they end
-//     or Options.DrainTimeout is over; UDP and SCTP ones end when the endpoint no longer serves. So it is with a
+//     or Options.DrainTimeout is over; UDP and SCTP ones end when the endpoint no longer serves. The same holds for a
 //     service that goes.
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
@@ -34,7 +34,7 @@
 //	  1. address . protocol . port in service-ips? ──► go to the chain that it says:
 //	        reject-traffic, drop-traffic                no endpoint (S25)
 //	        keep-source                                 go on
-//	        masquerade                                  set the mark of S31, go on
+//	        masquerade-traffic                          set the mark of S31, go on
 //	        masquerade-nonpod                           ... unless a pod of this node sends (S28)
 //	        restricted-...                              drop unless the source is in vip-sources (S26), then as above
 //	        pod-...-node-...-other-...                  one of these by source; pods and the node get a mark (S27)
@@ -64,8 +64,8 @@
 // Upstream's mode ipvs uses both: a dozen ipsets, which cannot be changed together with each other or with the chains
 // that look them up. With nftables a service's rule, its source ranges and its guard change in one transaction; the
 // verdict map says in one lookup what upstream asks of set after set; and a change by others is noticed at once. IPVS
-// does not care: both sit on the same hooks, before it and after it. Kernels that have no nftables are older than those
-// that Kubernetes supports. There is no fallback to iptables: [New] fails with an error that says what is missing.
+// works with either: both sit on the same hooks, before it and after it. All kernels that Kubernetes supports have
+// nftables. There is no fallback to iptables: [New] fails with an error that says what is missing.
 //
 // # What IPVS cannot do
 //
@@ -80,10 +80,10 @@
 //   - Processes of the node cannot send datagrams to services that are larger than the MTU of the way to the endpoint:
 //     they get EMSGSIZE. The service's address is the node's own, so that the way there looks as wide as the loopback
 //     interface, and IPVS refuses what does not fit. Datagrams of pods and from outside come in fragments, and pass.
-//   - Node ports are not served on loopback addresses (S36). For each address of the node that serves node ports there
-//     is a virtual server for each: choose few.
-//   - Marks are compared whole. Where another program sets bits of the mark before, the sources of S27 get what all
-//     others get.
+//   - Node ports are not served on loopback addresses (S36). Each node port has a virtual server at each address of the
+//     node that serves node ports: choose few.
+//   - Marks are compared as a whole. If another program has set bits of a packet's mark, the sources of S27 are treated
+//     like all others.
 //
 // # Metrics
 //
@@ -100,8 +100,8 @@
 // The first is the one of kube-proxy's mode nftables: its mode ipvs has the counterpart of mode iptables, because it
 // has iptables beside IPVS, and nothing else of its own. Requests are those to IPVS and those for addresses on the
 // dummy interface. A resync is a Sync that compared with everything that the kernel has: the first one, one after a
-// failure, and those of the program's period; repairs are those of the tables of nftables. An endpoint drains in each
-// of its virtual servers, and counts as often.
+// failure, and periodic ones. Repairs are those of the tables of nftables. An endpoint that drains counts once for each
+// of its virtual servers.
 //
 // # Kernels
 //

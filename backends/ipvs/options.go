@@ -37,10 +37,10 @@ const (
 // Options configure a [Backend]. The zero value is a good choice.
 type Options struct {
 	// Scheduler chooses the endpoint of a new connection: rr, wrr, lc, sh, mh, or any other that the kernel has. New
-	// fails if it does not have it. Default: DefaultScheduler. mh hashes the client's port, too.
+	// fails if the kernel does not have it. Default: DefaultScheduler. mh hashes the client's port, too.
 	Scheduler string
 	// ExcludeCIDRs are addresses of virtual servers of others. The backend neither changes nor deletes a virtual server
-	// there that is not its own, and does not serve a service port whose address and port it has.
+	// there that is not its own, and does not serve a service port at the address and port of such a one.
 	ExcludeCIDRs []netip.Prefix
 	// StrictARP has the node answer ARP requests only for addresses of the interface that they come in by (arp_ignore
 	// and arp_announce), so that the service addresses on the dummy interface stay unknown to the network. MetalLB
@@ -127,7 +127,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// withDefaults returns the options with nothing left open, except what New opens.
+// withDefaults returns the options with their defaults, except what New opens.
 func (o Options) withDefaults() Options {
 	if o.Scheduler == "" {
 		o.Scheduler = DefaultScheduler

@@ -14,8 +14,8 @@ import (
 // masqueraded.
 const trackConnections = "net/ipv4/vs/conntrack"
 
-// SetParameters sets the kernel parameters that a backend needs, as its first Sync does: for a process that may, on
-// behalf of one that may not. The error joins one for each that is not as it should be.
+// SetParameters sets the kernel parameters that a backend needs, as its first Sync does: for a process that is allowed
+// to, on behalf of one that is not. The error joins one for each that does not have its value.
 func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error {
 	wanted := []struct {
 		name  string

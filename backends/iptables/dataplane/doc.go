@@ -23,7 +23,7 @@
 // # Which iptables
 //
 // Since 1.8 there are two: iptables-nft writes to nf_tables, iptables-legacy to x_tables, and rules in both work side
-// by side, which nobody wants. [Options] says which one New takes. Versions before 1.8 are legacy: before 1.6.2
+// by side, which nobody should want. [Options] says which one New takes. Versions before 1.8 are legacy: before 1.6.2
 // iptables-restore does not take the lock that programs share, so it is taken here, and there is no --random-fully.
 // That has been tested with stand-ins, not with such versions.
 //
@@ -51,8 +51,9 @@
 //     that rule is looked for here.
 //   - iptables-nft-save reports a table that it cannot print in a comment, and succeeds. Read fails with
 //     [ErrIncompatible].
-//   - iptables-nft lists a table nat that the kernel cannot have as an empty one. New asks the kernel.
+//   - If the kernel cannot have a table nat, iptables-nft lists an empty one. New asks the kernel.
 //   - iptables-legacy loads the module of a table that it is only asked about. [OpenInUse] avoids that.
 //   - The lock of iptables-legacy, /run/xtables.lock, is one for all network namespaces.
-//   - After a rule that takes every packet iptables-legacy lets pass what it would refuse elsewhere. The fake does not.
+//   - After a rule that matches every packet iptables-legacy accepts rules that it refuses elsewhere. The fake does
+//     not.
 package dataplane

@@ -10,7 +10,7 @@ import (
 // Interface is the iptables of one family in one network namespace, or something that behaves like it. Calls may come
 // from several goroutines.
 type Interface interface {
-	// Features tells what was found out when it was made. It does not change.
+	// Features returns what New found. It does not change.
 	Features() Features
 	// Restore applies a batch: one run of iptables-restore --noflush, all of it or nothing in each table. The error is
 	// a *RestoreError where a line can be named.

@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// OpenInUse opens what there may be something to clean up in: of the families, nil for all, and of both variants, or of
-// one, those that have any rule. The others are left alone, because to look at a table of iptables-legacy makes it.
-// That there is nothing, or no iptables at all, is no error.
+// OpenInUse opens what may have to be cleaned up: those that have any rule, of the given families (nil for both) and of
+// one variant or both. The others are left alone, because looking at a table of iptables-legacy creates it. It is no
+// error if there is nothing, or no iptables at all.
 //
-// What it cannot look into keeps nothing else from being cleaned up: the error joins one for each of those, and what it
-// could open it returns all the same. Close that in any case.
+// It returns what it could open even if it fails for others; the error joins those failures. Close what it returns in
+// any case.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
 		all := model.Families()
