@@ -273,3 +273,8 @@ func (r *rig) sync(tb testing.TB) {
 
 // quiet returns the test's context, without a logger: OnProblem tells what is reported.
 func quiet(tb testing.TB) context.Context { return klog.NewContext(tb.Context(), logr.Discard()) }
+
+// sets lists the backend sets in the order of setIndex.
+func sets() [numSets]model.EndpointSets {
+	return [numSets]model.EndpointSets{model.ClusterSet, model.LocalSet, Draining}
+}

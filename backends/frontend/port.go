@@ -67,11 +67,7 @@ const Draining model.EndpointSets = 0
 // numSets is the number of backend sets of a port.
 const numSets = 3
 
-// sets lists the backend sets in the order of setIndex.
-func sets() [numSets]model.EndpointSets {
-	return [numSets]model.EndpointSets{model.ClusterSet, model.LocalSet, Draining}
-}
-
+// setIndex is the place of a backend set in arrays that have one entry for each.
 func setIndex(set model.EndpointSets) int {
 	switch set {
 	case model.ClusterSet:

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/nfnetlink"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -279,4 +280,32 @@ func TestReadingSoonAfterABigBatch(t *testing.T) {
 		tx.DeleteTable()
 		require.NoError(t, n.Apply(ctx, tx))
 	}
+}
+
+// The kernel calls a list interrupted whatever table was changed. A node where others change theirs all the time has
+// to be able to restart all the same.
+func TestAChangeOfAnotherTableDoesNotInterruptTheListOfAChain(t *testing.T) {
+	n, ctx := newNetlink(t), t.Context()
+	other, err := NewNetlink()
+	require.NoError(t, err)
+	defer other.Close()
+	key := TableKey{Family: model.IPv4, Name: "long"}
+	const rules = 1000 // more than the kernel lists in one piece
+	tx := NewTransaction(key)
+	tx.AddTable("")
+	tx.AddChain(&Chain{Name: "long"})
+	for range rules {
+		tx.AddRule("long", &Rule{Statements: []Statement{IsNew{}, Drop{}}})
+	}
+	require.NoError(t, n.Apply(ctx, tx))
+	listed := 0
+	require.NoError(t, n.list(unix.NFT_MSG_GETRULE, key.Family, func(nfnetlink.Message) error {
+		if listed++; listed == 1 {
+			tx := NewTransaction(TableKey{Family: model.IPv4, Name: "another"})
+			tx.AddTable("")
+			return other.Apply(ctx, tx)
+		}
+		return nil
+	}, key.Name, "long"))
+	assert.Equal(t, rules, listed)
 }

@@ -94,14 +94,22 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 	return t, nil
 }
 
-// list asks for a list. names are the first attributes of the request: the table, and what in it.
+// list asks for a list. names are the first attributes of the request: the table, and the chain or set in it.
+//
+// The kernel calls a list interrupted if any table was changed meanwhile. What is in one chain or set is listed
+// completely all the same, unless this table was changed, which ReadTable finds out by itself: where others change
+// their rules all the time, thousands of chains could not be read otherwise.
 func (n *Netlink) list(typ uint16, f model.Family, each func(nfnetlink.Message) error, names ...string) error {
 	w := n.conn.Request(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_DUMP, nfnetlink.Proto(f))
 	for i, name := range names {
 		w.Text(nftaTable+uint16(i), name)
 	}
 	w.End()
-	return n.conn.Dump(w, each)
+	err := n.conn.Dump(w, each)
+	if len(names) > 1 && errors.Is(err, nfnetlink.ErrInterrupted) {
+		return nil
+	}
+	return err
 }
 
 // attributes are those of a message or a nested attribute, by type: all the types that are read here are below 32.
@@ -211,9 +219,6 @@ func (n *Netlink) readElements(key TableKey, s *TableSet) error {
 		}
 		return nil
 	}, key.Name, s.Name)
-	if errors.Is(err, nfnetlink.ErrInterrupted) {
-		err = nil // maybe another table changed: ReadTable finds out
-	}
 	if err == nil && twice {
 		err = nfnetlink.ErrInterrupted
 	}
