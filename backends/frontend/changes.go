@@ -12,8 +12,8 @@ import (
 // Changes is the difference, in one family, between what the backend last accepted and what it is to do now. It is
 // valid only during the call that it is given to.
 //
-// A change that was taken back before it was accepted is not in it. What it tells is in the order of names, so that the
-// same state is always told in the same way.
+// A change that was taken back before it was accepted is not in it. Everything is in the order of names, so that the
+// same state always reads the same.
 type Changes struct {
 	table      *Table
 	family     *family
@@ -23,13 +23,13 @@ type Changes struct {
 // Family is the family that the changes are of.
 func (c *Changes) Family() model.Family { return c.family.family }
 
-// Node returns the node as of the last Sync, or nil if there was no SetNode. A backend compares what it takes from it by
-// itself.
+// Node returns the node as of the last Sync, or nil if there was no SetNode. A backend compares what it takes from it
+// by itself.
 func (c *Changes) Node() *model.Node { return c.table.current }
 
-// Full tells that the backend is to trust no memory of its dataplane: everything is told as new, and what the dataplane
-// has beside that has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a family
-// that had failed, until the changes are accepted.
+// Full tells the backend not to trust what it remembers of its dataplane: everything is told as new, and whatever else
+// the dataplane holds has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a
+// family that had failed, until the changes are accepted.
 func (c *Changes) Full() bool { return c.family.full }
 
 // Retry tells that what the dataplane had refused is to be tried again now: a backend that leaves out single service
@@ -45,12 +45,12 @@ func (c *Changes) Difference() *Changes {
 // asNew tells whether everything is told as new.
 func (c *Changes) asNew() bool { return c.family.full && !c.difference }
 
-// Accept says that the backend has taken the changes over and keeps by itself what of them is not in the dataplane yet,
-// so that they need not be told again, even if the call fails. A call that succeeds accepts the changes anyhow. Nothing
-// may be read from the changes afterwards.
+// Accept says that the backend has taken note of the changes, including those that are not in the dataplane yet: they
+// are not told again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read from
+// the changes afterwards.
 func (c *Changes) Accept() { c.table.accept(c.family) }
 
-// IsEmpty tells that there is nothing to do but what [Changes.Node] and [Changes.Retry] may ask for.
+// IsEmpty tells whether nothing differs. [Changes.Node] and [Changes.Retry] may still ask for something.
 func (c *Changes) IsEmpty() bool {
 	if c.asNew() {
 		return false

@@ -30,9 +30,9 @@
 //
 // # Who owns a contested address (S59)
 //
-// Nothing keeps two services from listing the same external IP. The service port that has it keeps it. Of newcomers the
-// oldest service gets it, and after a restart everybody is a newcomer. One exception: a cluster IP is always its
-// service's own, for the API server gives it to nobody else. The others get the address when the owner goes or no
+// Nothing keeps two services from listing the same external IP. The service port that has it keeps it. Among newcomers
+// the oldest service gets it; after a restart all are newcomers. The exception is a cluster IP: it always belongs to
+// its service, because the API server gives it to no other. The next one gets the address when the owner goes or no
 // longer asks for it.
 //
 // # What is left to the backend
@@ -51,10 +51,10 @@
 //			for _, e := range p.EndpointChanges(model.ClusterSet) {
 //				...
 //
-// A dataplane that takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false.
+// A backend whose dataplane takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false.
 //
 // # Memory
 //
-// 100 to 170 bytes for an endpoint, the less the more a service has, beside the values that it is given, which it
+// 100 to 170 bytes for each endpoint, fewer in large services, besides the model values themselves, which the table
 // keeps.
 package frontend

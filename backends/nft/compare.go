@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// compare reads the table and corrects what is not as it should be. What is right stays, whoever made it: that is how a
-// new process takes over, and how the damage of others is repaired. It tells whether anything was changed.
+// compare reads the table and corrects what is wrong. What is right stays, whoever made it: so a new process takes
+// over, and so changes by others are repaired. It tells whether anything was changed.
 //
-// In a table of which nothing is known the slots are not read. They are written anew into maps of other names, and the
+// If nothing is known of the table the slots are not read. They are written anew into maps of other names, and the
 // chains that look there are rewritten: packets under way still find the old ones.
 func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
 	rewrite := f.state == unknown
@@ -80,8 +80,7 @@ func (p *plan) planAll(c *frontend.Changes) {
 	p.changeAddrs(p.base.sets.nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
 }
 
-// makeRoom allocates what the plan of everything will need, about: to let it grow would cost more than the rest of the
-// plan.
+// makeRoom allocates about as much as the plan of everything needs: growing step by step would cost more than the rest.
 func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	frontends, slots := 0, 0
 	for _, pc := range ports {
@@ -120,7 +119,7 @@ func compatible(t *dp.Table) bool {
 	return true
 }
 
-// keepSlots takes the maps with slots that were made before, if they are still there.
+// keepSlots keeps the slot maps of the table before that are still there.
 func (t *table) keepSlots(before *table, read *dp.Table) {
 	old := before.sets.all()
 	for i, s := range t.sets.all() {
@@ -131,8 +130,8 @@ func (t *table) keepSlots(before *table, read *dp.Table) {
 	}
 }
 
-// adopt takes over sets, with their elements, which go unless they come again. Maps with slots that cannot be taken
-// over get a name that is free.
+// adopt plans with the sets that are there. Their elements are to go, unless the plan adds them again. Slot maps that
+// cannot be adopted get a free name.
 func (p *plan) adopt(read *dp.Table) {
 	for _, sp := range p.sets {
 		have := read.Sets[sp.set.Name]

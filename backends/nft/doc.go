@@ -5,17 +5,17 @@
 //
 //   - A wave costs what it changes: a replaced endpoint is one element of a map, whatever the size of the cluster and
 //     of its service.
-//   - No packet is sent to what has gone: what is no longer needed is removed in a second transaction, when nothing
-//     points there any more. Each transaction is applied as a whole or not at all. If the second one is refused,
-//     everything still does what it should; what is left over is removed by a later Sync, and that is no failure.
+//   - No packet is dispatched to anything that is gone: what is no longer needed is removed in a second transaction,
+//     once nothing points at it. Each transaction is applied as a whole or not at all. If the second one is refused,
+//     all rules are right; a later Sync removes the leftovers, and the Sync does not fail.
 //   - A restart keeps traffic. The first Sync reads the table as an earlier process left it and corrects the
-//     difference, but for the endpoints: these are written anew, beside the old ones. Clients with session affinity
-//     keep their endpoint. A table of another layout is replaced in one transaction.
-//   - No service uses up what others need: one with many addresses, ports or endpoints has its endpoints once, and the
-//     clients of session affinity are counted for each service port.
-//   - What others change in its tables is noticed at once, from the kernel's notifications and from the generation of
-//     the ruleset, which every transaction depends on; it is read, compared and repaired. So is, before the next
-//     transaction, anything that failed.
+//     differences. Endpoints are the exception: they are written anew, beside the old ones. Clients with session
+//     affinity keep their endpoint. A table of another layout is replaced in one transaction.
+//   - No service uses up what others need: the endpoints of one with many addresses, ports or endpoints are stored
+//     once, and each service port has room of its own for the clients of session affinity.
+//   - Changes that others make to its tables are noticed at once, from the kernel's notifications and from the
+//     generation of the ruleset, which every transaction depends on. The table is then read, compared and repaired; the
+//     same happens after a failure, before the next transaction.
 //   - "nft list ruleset" works at every moment, with the nft of Debian 12 (1.0.6) and later, and what it prints loads
 //     again.
 //
@@ -27,15 +27,15 @@
 //
 // # Kernels
 //
-// Linux 5.13 or later, with nf_tables and its nat, masq, fib, reject, numgen and ct expressions; New finds out whether
-// they are there by having the kernel check a table that it then does not make, and fails with a clear error. What sets
-// the limit: rejecting in prerouting and comments on tables and chains came in 5.9 and 5.10, and 5.13 is what upstream
-// kube-proxy asks for; older kernels are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot
-// have big socket buffers: there, what does not fit into one transaction is divided into several.
+// Linux 5.13 or later, with nf_tables and its nat, masq, fib, reject, numgen and ct expressions. New has the kernel
+// check a table with all of them, without creating it, and fails with a clear error if something is missing. Rejecting
+// in prerouting came with Linux 5.9, comments on tables and chains with 5.10, and upstream kube-proxy asks for 5.13;
+// older kernels are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot have big socket
+// buffers: there, a transaction that does not fit is divided into several.
 //
 // # The way of a packet
 //
-// Only the first packet of a connection comes to the nat chains; the others follow connection tracking.
+// Only the first packet of a connection passes the nat chains; the others follow connection tracking.
 //
 //	prerouting (from pods and from outside)        output (from the node itself)
 //	        │                                              │
@@ -48,7 +48,7 @@
 //	                            ▼
 //	                      not ours
 //
-//	 The chains, each of which all service ports share for which the same is to happen:
+//	 The chains, each shared by all service ports that are treated alike:
 //
 //	 reject-traffic, drop-traffic                            no endpoint (S25)
 //	 cluster-3                                               one of the 3 in the cluster set
@@ -80,13 +80,13 @@
 //	                                         ├── mark set on the way (S31)? ─────────────── clear it, masquerade
 //	                                         └── source . destination in hairpin (S29)? ─── masquerade
 //
-// What is left of service addresses is refused where upstream kube-proxy refuses it: other programs may serve some of
-// them by a translation of their own, or the node may have one, to which packets are not forwarded.
+// Connections to service addresses that nobody serves are refused where upstream kube-proxy refuses them, after all
+// translation: another program may translate some of these addresses, and the node itself may have one.
 //
 // The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the
 // local set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The
-// modulus of a random number must be a constant of a rule: that is why there is a chain for each number of endpoints,
-// made when the first service needs it, and removed at the next full comparison when none does.
+// modulus of a random number must be a constant of a rule. That is why there is a chain for each number of endpoints.
+// It is made when the first service needs it, and removed by the first full comparison after the last one has gone.
 //
 // A service port with session affinity (S32) has chains of its own as well, and a set of its clients, by their address
 // and a number that stands for an endpoint of the port. (nft has no way to write a number in a key but "numgen random
@@ -118,15 +118,15 @@
 //	                                     ▲      │ a repair fails, and is tried again
 //	                                     └──────┘
 //
-// In state known a Sync applies the difference to what was accepted. In state unknown the slots of endpoints are not
-// read but written anew, which the kernel does more quickly than to list them. In state suspect everything is read: on
-// a node where somebody changes rulesets all the time the backend would otherwise write slots without end.
+// In state known a Sync applies what differs from what was last accepted. In state unknown the slots of endpoints are
+// not read but written anew: the kernel writes them faster than it lists them. In state suspect everything is read:
+// where somebody changes rulesets all the time, the backend would otherwise write slots without end.
 //
 // # Why two tables
 //
-// Everything is keyed by addresses, so one table of family inet would hold everything twice all the same, and each
-// packet would pass the rules of both families. With two tables a failure in one family leaves the other applied, the
-// kernel validates half as much for each change, and a kernel without IPv6 needs no special case.
+// Everything is keyed by addresses, so one table of family inet would save nothing, and each packet would pass the
+// rules of both families. With two tables a failure in one family does not touch the other, the kernel validates half
+// as much for each change, and a kernel without IPv6 needs no special case.
 //
 // # Metrics
 //

@@ -24,10 +24,9 @@ type family struct {
 	key       dp.TableKey
 
 	state state
-	// failed is why the last Sync failed. Until it is tried again, which costs a comparison, that is the answer.
+	// failed is why the last Sync failed. Syncs return it until one is a retry, which costs a comparison.
 	failed error
-	// table is what is in the kernel's table as far as this process put it there or found it there; unless the state is
-	// unknown, that is all.
+	// table is the part of the kernel's table that this process wrote or read: all of it, unless the state is unknown.
 	table *table
 }
 
@@ -35,16 +34,17 @@ type family struct {
 type state uint8
 
 const (
-	// unknown: at first, and after a failure or [Backend.ForceResync]. What is small is read and corrected. The slots
-	// are not read but written anew, which is quicker for the kernel than to list them.
+	// unknown: at first, and after a failure or [Backend.ForceResync]. Everything is read and corrected, except for the
+	// slots. These are written anew: the kernel writes them faster than it lists them.
 	unknown state = iota
-	// known: the table does what was accepted, so that what differs from that is all there is to do.
+	// known: the table does what was accepted. A Sync applies the difference.
 	known
-	// leftovers: known, and what is no longer needed is still there. Before Linux 6.2, for one, a chain counts as used
-	// for a while after the last reference to it went.
+	// leftovers: known, but what is no longer needed is still there. Before Linux 6.2, for example, a chain counts as
+	// used for a while after the last reference to it is gone.
 	leftovers
-	// suspect: somebody else may have changed the table. Everything is read, also the slots: where somebody changes
-	// rulesets all the time, to write them anew would go on without end, for nobody listens during a big transaction.
+	// suspect: somebody else may have changed the table. Everything is read, the slots too. Writing them is a big
+	// transaction, during which the backend does not listen, so that it suspects the table again afterwards: where
+	// somebody changes rulesets all the time it would never end.
 	suspect
 )
 
@@ -229,8 +229,7 @@ func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error)
 	return true, nil
 }
 
-// cannotRemove is no failure: everything is as it should be but for what is merely left over, which the next Sync
-// removes.
+// cannotRemove takes note of leftovers, which the next Sync removes. It is no failure: all rules are right.
 func (f *family) cannotRemove(ctx context.Context, err error) {
 	f.state = leftovers
 	if errors.Is(err, syscall.ENOENT) {
@@ -243,8 +242,7 @@ func (f *family) cannotRemove(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("What is no longer needed cannot be removed yet", "table", f.key, "reason", err)
 }
 
-// follow takes over what the first transaction of a plan has done. What the second one is to remove is left over until
-// then.
+// follow records what the first transaction of a plan has done. What the second one is to remove counts as left over.
 func (t *table) follow(p *plan) {
 	t.there, t.replace, t.config = true, false, p.config
 	maps.Copy(t.chains, p.rules)
@@ -278,7 +276,7 @@ func (t *table) follow(p *plan) {
 	}
 }
 
-// forget takes note that what was left over has been removed.
+// forget records that the leftovers have been removed.
 func (t *table) forget() {
 	for s, elements := range t.leftovers.elements {
 		t.slots[s] -= len(elements)
@@ -292,9 +290,9 @@ func (t *table) forget() {
 	t.leftovers = remains{}
 }
 
-// letPacketsPass waits for the packets that were sent where the first transaction changed something, and have yet to
-// look up what the second one removes. The kernel does not hold a transaction back for them: without the pause one flow
-// was lost in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
+// letPacketsPass waits for packets that were dispatched by rules the first transaction replaced, and have yet to look
+// up what the second one removes. The kernel does not hold a transaction back for them: without the pause one flow was
+// lost in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
 func letPacketsPass(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -16,7 +16,7 @@ type plan struct {
 	base   *table // as it is
 	config *config
 	sets   []*setPlan // for the sets of base.sets.all, in that order
-	// The rest is about what is not always there.
+	// The rest is about objects that are not always there.
 	newSets    []*dp.Set
 	newChains  []chain // to make
 	chains     []chain // to rewrite
@@ -57,7 +57,7 @@ func (p *plan) of(s *dp.Set) *setPlan {
 	panic("nft: no plan for set " + s.Name) // only if sets.all forgets one
 }
 
-// settle finds the elements that go and come.
+// settle finds the elements that both go and come: those that differ are replaced, the others left alone.
 func (sp *setPlan) settle() {
 	if len(sp.add) == 0 || len(sp.gone) == 0 {
 		return
@@ -278,7 +278,7 @@ func (p *plan) nameOf(a actions) string {
 	return a.chainName()
 }
 
-// chainFor returns the name of the chain for actions, and sees to it that it is there.
+// chainFor returns the name of the chain for actions, and plans the chain if it is missing.
 func (p *plan) chainFor(a actions) string {
 	if name, ok := p.base.names[a]; ok {
 		return name
@@ -297,7 +297,7 @@ func (p *plan) chainFor(a actions) string {
 	return name
 }
 
-// ensure sees to it that a chain is there with its rules.
+// ensure plans a chain that is missing, or has other rules.
 func (p *plan) ensure(ch chain) {
 	if _, done := p.rules[ch.Name]; done {
 		return

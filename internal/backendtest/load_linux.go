@@ -5,8 +5,8 @@ import (
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// Loaded is a backend that is changed under load, by its driver: no flow may be lost meanwhile. It serves the service of
-// the flows, with 3 endpoints.
+// Loaded is a backend that is changed under load, by its driver: no flow may be lost meanwhile. It serves the service
+// of the flows, with 3 endpoints.
 type Loaded struct {
 	flows  *Flows
 	driver *fm.Driver

@@ -29,8 +29,8 @@ type Config struct {
 	// process may go beyond them. A batch has to fit into the one, the answers to it into the other. 0: the system's
 	// default.
 	SendBuffer, ReceiveBuffer int
-	// Waits: Wait is going to be called. To tell the Go runtime of every message that arrives, for it to wake who waits,
-	// would cost a tenth of the time of many small requests.
+	// Waits: Wait will be called. Otherwise the Go runtime is not told of messages that arrive, which costs a tenth of
+	// the time of many small requests.
 	Waits bool
 }
 
@@ -66,8 +66,8 @@ func Dial(config Config) (*Conn, error) {
 	return c, nil
 }
 
-// open opens the socket in its namespace, and takes it from the library that can do that: whatever that opens, the
-// runtime is told of its messages.
+// open opens the socket in its namespace. The library that does so always tells the runtime of messages, so only a
+// duplicate of its file descriptor is kept.
 func open(config Config) (*os.File, error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: config.NetNS})
 	if err != nil {
