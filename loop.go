@@ -170,7 +170,7 @@ func (l *loop) step(ctx context.Context, due work) error {
 	end := time.Now()
 	l.lastEnd = end
 	if err != nil && ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the Sync was to end; the caller sees that by ctx, too
 	}
 	l.progress.Synced(full, start, end, err)
 	l.lastErr = err

@@ -73,7 +73,7 @@ func decode[T any](d *document) (*T, []Warning, error) {
 	warnings := d.duplicates()
 	for _, err := range strict {
 		w := Warning{Message: err.Error()}
-		if f, ok := err.(kjson.FieldError); ok {
+		if f := kjson.FieldError(nil); errors.As(err, &f) {
 			w = Warning{Field: f.FieldPath(), Message: "unknown field; it is ignored"}
 		}
 		warnings = append(warnings, w)

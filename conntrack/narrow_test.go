@@ -54,7 +54,7 @@ func TestAPassAfterASmallChangeIsAboutThatAlone(t *testing.T) {
 			[]Selection{to(f, externalIP, 53), from(f, 1, 5353)}},
 		{"four endpoints go", []spec{dns.with(one, two, three, four)}, []spec{dns},
 			[]Selection{from(f, 1, 5353), from(f, 2, 5353), from(f, 3, 5353), from(f, 4, 5353)}},
-		{"five things change", []spec{dns.with(one, two, three, four)}, []spec{spec{}}, everything},
+		{"five things change", []spec{dns.with(one, two, three, four)}, []spec{{}}, everything},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			table := &Fake{}

@@ -84,8 +84,7 @@ func BenchmarkOneAmended(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				s.Amend()
 				leaf := s.Get(keys[i%n])
-				leaf.WriteString(value)
-				fmt.Fprint(leaf, i)
+				fmt.Fprint(leaf, value, i)
 				s.Done()
 				if !s.HasChanges() {
 					b.Fatal("no change")

@@ -90,7 +90,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			}
 		})
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was to end
 		}
 		if time.Since(began) > lastPause {
 			pause = firstPause

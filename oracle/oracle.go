@@ -174,13 +174,13 @@ func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.Addr
 // unclaimed decides about flows that no service port is the destination of.
 func (o *Oracle) unclaimed(f Flow) Outcome {
 	to := f.Destination.Addr()
-	outcome := func(v Verdict, rule, format string, args ...any) Outcome {
-		return Outcome{Flow: f, Verdict: v, Reasons: []Reason{{fmt.Sprintf(format, args...), rule}}}
+	outcome := func(v Verdict, format string, args ...any) Outcome {
+		return Outcome{Flow: f, Verdict: v, Reasons: []Reason{{fmt.Sprintf(format, args...), "S33"}}}
 	}
-	leftAlone := outcome(NotOurs, "S33", "backends need not guard the service CIDRs")
+	leftAlone := outcome(NotOurs, "backends need not guard the service CIDRs")
 	for svc := range o.services {
 		if slices.Contains(svc.ClusterIPs, to) {
-			out := outcome(Reject, "S33", "%v is the cluster IP of %v, which has no port %d/%v", to, svc.Name,
+			out := outcome(Reject, "%v is the cluster IP of %v, which has no port %d/%v", to, svc.Name,
 				f.Destination.Port(), f.Protocol)
 			out.AlsoAllowed = []Outcome{leftAlone}
 			return out
@@ -188,10 +188,10 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 	}
 	for _, cidr := range o.node.ServiceCIDRs {
 		if cidr.Contains(to) {
-			out := outcome(Drop, "S33", "%v is in the service CIDR %v and no service has it as its cluster IP", to,
+			out := outcome(Drop, "%v is in the service CIDR %v and no service has it as its cluster IP", to,
 				cidr)
 			out.AlsoAllowed = []Outcome{leftAlone,
-				outcome(Reject, "S33", "a node to which the whole range belongs refuses instead")}
+				outcome(Reject, "a node to which the whole range belongs refuses instead")}
 			return out
 		}
 	}
@@ -324,10 +324,10 @@ func (o *Oracle) masquerades(f Flow, c claim, r model.Route) (translated bool, w
 	if c.kind == clusterIP {
 		rule = "S28"
 	}
-	switch {
-	case r.Masquerade == model.MasqueradeAlways:
+	switch r.Masquerade {
+	case model.MasqueradeAlways:
 		return true, []Reason{{"always masqueraded: the endpoint sees an address of the node", rule}}
-	case r.Masquerade == model.MasqueradeNever:
+	case model.MasqueradeNever:
 		return false, []Reason{{"never masqueraded: the endpoint sees the client's address", rule}}
 	}
 	why = []Reason{{"masqueraded unless the source is a pod of this node", rule}}

@@ -94,7 +94,7 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {

@@ -67,8 +67,9 @@ func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener,
 	if !isUnix {
 		return config.Listen(ctx, "tcp", target)
 	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		conn.Close()
+	dialer := net.Dialer{Timeout: time.Second}
+	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
+		_ = conn.Close()
 		return nil, fmt.Errorf("%s: a server listens there already", target)
 	}
 	if mode == 0 {
@@ -88,8 +89,7 @@ func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener,
 		err = os.Rename(hidden, path)
 	}
 	if err != nil {
-		ln.Close()
-		return nil, errors.Join(err, os.Remove(hidden))
+		return nil, errors.Join(err, ln.Close(), os.Remove(hidden))
 	}
 	return &unixListener{ln, path}, nil
 }

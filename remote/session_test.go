@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func TestTheServerKnowsWhatItsClientsCouldNotApply(t *testing.T) {
 	assert.Equal(t, "n1", clients[0].Node)
 	assert.Equal(t, "a", clients[0].Zone)
 	w := httptest.NewRecorder()
-	server.StatusHandler().ServeHTTP(w, httptest.NewRequest("GET", "/?worst=1", nil))
+	server.StatusHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?worst=1", nil))
 	var answer struct {
 		Clients, Errors int
 		Worst           []ClientStatus

@@ -48,7 +48,7 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 // count, see [PortError].
 func FailedFamilies(err error) (v4, v6 bool) {
 	walk(err, func(e error) bool {
-		switch e := e.(type) {
+		switch e := e.(type) { //nolint:errorlint // walk unwraps
 		case *PortError:
 			return false
 		case *FamilyError:
@@ -75,7 +75,7 @@ func onlyPorts(err error) bool {
 func PortErrors(err error) []*PortError {
 	var found []*PortError
 	walk(err, func(e error) bool {
-		port, ok := e.(*PortError)
+		port, ok := e.(*PortError) //nolint:errorlint // walk unwraps
 		if ok {
 			found = append(found, port)
 		}
@@ -88,10 +88,10 @@ func PortErrors(err error) []*PortError {
 func Permanent(err error) *PermanentError {
 	var found *PermanentError
 	walk(err, func(e error) bool {
-		if p, ok := e.(*PermanentError); ok && found == nil {
+		if p, ok := e.(*PermanentError); ok && found == nil { //nolint:errorlint // walk unwraps
 			found = p
 		}
-		_, port := e.(*PortError)
+		_, port := e.(*PortError) //nolint:errorlint // walk unwraps
 		return !port
 	})
 	return found

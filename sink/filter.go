@@ -162,7 +162,7 @@ func (f *FilterSink) keepEndpoints(entry, known, shown *ServiceEntry) []*model.E
 	}
 	kept := make([]*model.Endpoint, 0, len(entry.Endpoints))
 	for _, e := range entry.Endpoints {
-		keep := false
+		var keep bool
 		if same := find(&before, e); same != nil && same.Equal(e) {
 			keep = find(&was, e) != nil
 		} else {

@@ -276,7 +276,7 @@ func (s *apiServer) watch(r *http.Request, req request, from int, selected func(
 				continue
 			}
 			was, is := selected(e.old), selected(e.new)
-			eventType := ""
+			var eventType string
 			switch {
 			case was && is:
 				eventType = "MODIFIED"

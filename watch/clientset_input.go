@@ -65,7 +65,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 			without = ""
 			logFailure(logger, err)
 		}
-		return false, nil
+		return false, nil //nolint:nilerr // it has been logged, and it is tried again
 	})
 }
 

@@ -173,7 +173,7 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 
 // FrontendChange is a frontend that a port gained (Before is nil), lost (After is nil), or has with another kind or
 // restriction. A key that moves from one port to another is told by both.
-type FrontendChange struct{ Before, After *Frontend }
+type FrontendChange struct{ Before, After *Frontend } //nolint:revive // a Change of what? Ports change, too
 
 // Key is that of the frontend.
 func (c FrontendChange) Key() Key {

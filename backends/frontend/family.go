@@ -141,7 +141,7 @@ func (p *port) ask(next []Frontend) {
 	o := &p.family.owners
 	i, j := 0, 0
 	for i < len(p.asked) || j < len(next) {
-		c := 0
+		var c int
 		switch {
 		case i == len(p.asked):
 			c = 1

@@ -214,7 +214,7 @@ func serveStatus(ctx context.Context, ln net.Listener, server *remote.Server, re
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /status", server.StatusHandler())
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(ln); ctx.Err() == nil {
 		return fmt.Errorf("--status %v: %w", ln.Addr(), err)

@@ -103,7 +103,7 @@ func (s *server) run(ctx context.Context) error {
 	for {
 		err := s.serve(ctx)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was to end
 		}
 		err = fmt.Errorf("%s server on %s: %w", s.name, s.address, err)
 		if s.hardFail {

@@ -56,7 +56,7 @@ func (f *Flows) answer(at *unix.SockaddrInet4) {
 	check(f.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100000}))
 	ctx := f.t.Context()
 	f.finished.Go(func() {
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 		buf := make([]byte, 16)
 		for ctx.Err() == nil {
 			if n, from, err := unix.Recvfrom(fd, buf, 0); err == nil {
@@ -142,7 +142,7 @@ func (f *Flows) Flow(i int, to *unix.SockaddrInet4) (answered bool) {
 func (f *Flows) Open(i int, use func(fd int)) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	check(f.t, err)
-	defer unix.Close(fd)
+	defer func() { check(f.t, unix.Close(fd)) }()
 	source := &unix.SockaddrInet4{Port: 10000 + i%20000, Addr: [4]byte{10, 1, 1, byte(1 + i/20000%250)}}
 	check(f.t, unix.Bind(fd, source))
 	check(f.t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
@@ -217,6 +217,6 @@ func Enter(ns netns.NsHandle) (leave func(), err error) {
 		if netns.Set(before) == nil {
 			runtime.UnlockOSThread()
 		}
-		before.Close()
+		_ = before.Close()
 	}, nil
 }

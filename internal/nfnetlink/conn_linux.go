@@ -167,7 +167,7 @@ func (c *Conn) Wait() ([]byte, error) {
 	var err error
 	if e := c.raw.Read(func(fd uintptr) bool {
 		n, err = c.read(int(fd))
-		return err != unix.EAGAIN
+		return !errors.Is(err, unix.EAGAIN)
 	}); e != nil {
 		return nil, fmt.Errorf("%w: %w", os.ErrClosed, e)
 	}
@@ -178,7 +178,7 @@ func (c *Conn) Wait() ([]byte, error) {
 // end.
 func (c *Conn) drain() {
 	for {
-		if _, err := c.receive(); err != nil && err != unix.ENOBUFS {
+		if _, err := c.receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return
 		}
 	}
@@ -188,7 +188,7 @@ func (c *Conn) drain() {
 func (c *Conn) Answers(f func(Message) error) error {
 	for {
 		b, err := c.receive()
-		if err == unix.EAGAIN {
+		if errors.Is(err, unix.EAGAIN) {
 			return nil
 		}
 		if err != nil {
@@ -251,9 +251,9 @@ func (c *Conn) Dump(request *Builder, f func(Message) error) error {
 			return f(m)
 		})
 		switch {
-		case err == errDone && interrupted:
+		case errors.Is(err, errDone) && interrupted:
 			return ErrInterrupted
-		case err == errDone:
+		case errors.Is(err, errDone):
 			return nil
 		case err != nil:
 			return err

@@ -140,7 +140,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(b.Buf)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_ = Messages(data, func(m Message) error {
-			m.Failure()
+			_, _ = m.Failure()
 			GenerationOf(m)
 			for _, v := range m.Attributes() {
 				attributesOf(v)

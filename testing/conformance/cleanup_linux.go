@@ -91,7 +91,7 @@ func (s *session) addForeign() (remove func(), err error) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
 		if err := conn.Flush(); err != nil {
 			if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
-				return nil // a kernel without nftables
+				return nil //nolint:nilerr // a kernel without nftables
 			}
 			return err
 		}

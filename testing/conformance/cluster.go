@@ -182,8 +182,8 @@ type state struct {
 }
 
 // isExternal tells whether an address is an external IP or VIP of a service.
-func (s state) isExternal(a netip.Addr) bool {
-	for _, svc := range s.services {
+func (st state) isExternal(a netip.Addr) bool {
+	for _, svc := range st.services {
 		if slices.Contains(svc.ExternalIPs, a) || slices.Contains(svc.LoadBalancerIPs, a) {
 			return true
 		}

@@ -177,7 +177,7 @@ func (c *connection) askLong(size int, deadline time.Time) (answer, error) {
 			until = again
 		}
 		a, err := c.askOnce(question, until)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || until == deadline {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || until.Equal(deadline) {
 			return a, err
 		}
 		c.lost = true

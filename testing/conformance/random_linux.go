@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -228,7 +229,7 @@ const shrinkTries = 300
 // shrunk makes the error of the episode's last wave as simple as can be.
 func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) error {
 	original, originalDump := r.script, r.dump(ctx)
-	if f, ok := err.(*flowsFailed); ok {
+	if f := (*flowsFailed)(nil); errors.As(err, &f) {
 		flows = f.traffic
 	}
 	deadline := time.Now().Add(r.patience.shrink)

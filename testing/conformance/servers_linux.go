@@ -118,7 +118,7 @@ func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPor
 	if err != nil {
 		return nil, fmt.Errorf("listen on %v/%v: %w", at, protocol, err)
 	}
-	defer file.Close() // The net package works on a duplicate.
+	defer func() { _ = file.Close() }() // The net package works on a duplicate.
 	if protocol == model.UDP {
 		conn, err := net.FilePacketConn(file)
 		if err != nil {
@@ -169,7 +169,7 @@ func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File
 	})
 	if err != nil {
 		if fd >= 0 {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 		}
 		return nil, err
 	}

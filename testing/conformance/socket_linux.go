@@ -67,7 +67,7 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 	// With this option ICMP errors are queued, with their sender, and also those that the kernel calls temporary; and
 	// they are not lost when one comes while connect still holds the socket.
 	if err := unix.SetsockoptInt(fd, optionLevel, option, 1); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("setsockopt", err)
 	}
 	if kind == unix.SOCK_STREAM {
@@ -78,7 +78,7 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 		repeatSoon(fd)
 	}
 	if err := unix.Bind(fd, sockaddr(local)); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("bind", err)
 	}
 	s := &socket{file: os.NewFile(uintptr(fd), "client "+local.String())}
@@ -218,7 +218,7 @@ func (s *socket) pendingError(fd int) error {
 	}
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil || errno == 0 {
-		return nil
+		return nil //nolint:nilerr // the question failed: it is not an error about a flow
 	}
 	// It may have come since the queue was looked at.
 	return s.errorOf(fd, unix.Errno(errno))
@@ -231,7 +231,7 @@ func (s *socket) queuedError(fd int) error {
 	for range maxForeignErrors {
 		size, n, _, _, err := unix.Recvmsg(fd, packet, control, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // the queue is empty
 		}
 		if s.mine != nil && !s.mine(packet[:max(size, 0)]) {
 			continue
@@ -247,7 +247,7 @@ func (s *socket) queuedError(fd int) error {
 func parseExtendedError(control []byte) *networkError {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // what cannot be parsed is no error about a flow
 	}
 	const size = 16
 	for _, m := range messages {

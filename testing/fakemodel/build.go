@@ -217,7 +217,7 @@ func (b *EndpointBuilder) Sets(sets model.EndpointSets) *EndpointBuilder {
 	return b
 }
 
-// Terminating: the endpoint drains: it is not ready, serves still, and terminates. Its sets stay as they are.
+// Terminating has the endpoint drain: it is not ready, serves still, and terminates. Its sets stay as they are.
 func (b *EndpointBuilder) Terminating() *EndpointBuilder {
 	b.ep.Ready, b.ep.Serving, b.ep.Terminating = false, true, true
 	return b

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"testing"
@@ -112,7 +113,7 @@ func TestMessagesOfTheProgramsAreUnderstood(t *testing.T) {
 		err := explain(os.ErrProcessDone, stderr)
 		assert.ErrorIs(t, err, os.ErrProcessDone)
 		for _, class := range []error{fs.ErrPermission, ErrNoTable, ErrLocked, ErrIncompatible} {
-			if class == want {
+			if errors.Is(class, want) {
 				assert.ErrorIs(t, err, class, stderr)
 			} else {
 				assert.NotErrorIs(t, err, class, stderr)

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -26,7 +27,7 @@ func lockXtables(ctx context.Context, file string, seconds int) (unlock func(), 
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
-		if err == unix.EWOULDBLOCK {
+		if errors.Is(err, unix.EWOULDBLOCK) {
 			select {
 			case <-time.After(50 * time.Millisecond):
 				continue

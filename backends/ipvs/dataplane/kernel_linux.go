@@ -52,8 +52,7 @@ func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 	}
 	if k.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		k.handle.Close()
-		ns.Close()
-		return nil, fmt.Errorf("open netlink: %w", err)
+		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), ns.Close())
 	}
 	return k, nil
 }

@@ -196,8 +196,9 @@ func (a *fakeApply) addElements(t *fakeTable, o *op) error {
 	if err != nil {
 		return err
 	}
-	size, keySize := fieldsSize(a.key.Family, s.Key), 0
-	if keySize = size; s.Interval {
+	size := fieldsSize(a.key.Family, s.Key)
+	keySize := size
+	if s.Interval {
 		keySize = 2 * size
 	}
 	for _, e := range o.elements {

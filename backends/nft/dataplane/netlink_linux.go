@@ -139,7 +139,7 @@ func (n *Netlink) exchange(tx *Transaction, b *batch) error {
 	answered := false
 	err := n.conn.Answers(func(m nfnetlink.Message) error {
 		if m.Type != unix.NLMSG_ERROR || m.Seq == 0 || m.Seq > b.Seq || failed != nil {
-			return nil
+			return nil //nolint:nilerr // the first failure counts; it is returned at the end
 		}
 		answered = true
 		if errno, hint := m.Failure(); errno != 0 {

@@ -217,7 +217,7 @@ func TestATransactionForAnotherGenerationIsRefused(t *testing.T) {
 		b, err := encodeBatch(tx, true)
 		require.NoError(t, err)
 		b.setGeneration(n.generation)
-		require.ErrorIs(t, n.exchange(tx, b), syscall.Errno(unix.ERESTART))
+		require.ErrorIs(t, n.exchange(tx, b), unix.ERESTART)
 		require.NoError(t, n.Apply(ctx, tx), "it finds out that nothing happened to the table")
 	})
 }

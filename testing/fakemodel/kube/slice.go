@@ -86,17 +86,17 @@ func (b *EndpointSliceBuilder) conditions(ready, serving, terminating bool) *End
 	return b
 }
 
-// NotReady: the last endpoint is neither ready nor serving.
+// NotReady has the last endpoint neither ready nor serving.
 func (b *EndpointSliceBuilder) NotReady() *EndpointSliceBuilder {
 	return b.conditions(false, false, false)
 }
 
-// Terminating: the last endpoint drains: it is not ready, serves still, and terminates.
+// Terminating has the last endpoint drain: it is not ready, serves still, and terminates.
 func (b *EndpointSliceBuilder) Terminating() *EndpointSliceBuilder {
 	return b.conditions(false, true, true)
 }
 
-// NotServing: the last endpoint terminates and does not serve any more.
+// NotServing has the last endpoint terminate, and not serve any more.
 func (b *EndpointSliceBuilder) NotServing() *EndpointSliceBuilder {
 	return b.conditions(false, false, true)
 }
