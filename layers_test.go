@@ -26,11 +26,12 @@ type listed struct {
 	Standard        bool
 	GoFiles         []string
 	Imports, Deps   []string
+	Module          *struct{ Path, Dir string }
 }
 
 // list returns the packages of the module, as they are built for an operating system.
 func list(t *testing.T, goos string) map[string]listed {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps",
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps,Module",
 		"./...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
