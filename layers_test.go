@@ -31,8 +31,8 @@ type listed struct {
 
 // list returns the packages of the module, as they are built for an operating system.
 func list(t *testing.T, goos string) map[string]listed {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps,Module",
-		"./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps",
+		"-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps,Module", "./...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
