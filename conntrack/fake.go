@@ -82,7 +82,7 @@ func (t *Fake) DeleteUDP(
 	}
 	kept := t.flows[:0:0]
 	for i, f := range t.flows {
-		if i < seen && f.Family() == family && selected(f) && stale(f) {
+		if i < seen && f.family() == family && selected(f) && stale(f) {
 			deleted++
 			continue
 		}

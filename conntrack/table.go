@@ -19,8 +19,8 @@ type Flow struct {
 	ReplySource, ReplyDestination netip.AddrPort
 }
 
-// Family returns the flow's IP family.
-func (f Flow) Family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
+// family returns the flow's IP family.
+func (f Flow) family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
 
 // rewritten tells whether packets go elsewhere than they were sent to.
 func (f Flow) rewritten() bool { return f.ReplySource != f.Destination }

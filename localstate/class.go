@@ -18,8 +18,8 @@ type Class struct {
 	DetectsIPv4, DetectsIPv6 bool
 }
 
-// Keeps tells whether an endpoint stays in the state of a node that it is in no set of.
-func (c Class) Keeps(e *model.Endpoint) bool {
+// keeps tells whether an endpoint stays in the state of a node that it is in no set of.
+func (c Class) keeps(e *model.Endpoint) bool {
 	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
 }
 

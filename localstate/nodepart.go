@@ -86,7 +86,7 @@ func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoi
 		return p.Endpoints[at]
 	case shared == nil || !slices.Contains(p.Unselected, PortFamily{key.Port.Port, key.Port.Protocol, shared.Family()}):
 		return shared
-	case !c.Keeps(shared):
+	case !c.keeps(shared):
 		return nil
 	case shared.Sets == 0:
 		return shared

@@ -93,7 +93,7 @@ func TestCheck(t *testing.T) {
 
 func TestFlowsThatAreNone(t *testing.T) {
 	good := flow(t, "local pod 10.244.1.9 -> 10.96.0.10:80/TCP")
-	require.NoError(t, good.Validate())
+	require.NoError(t, good.validate())
 	tests := []struct {
 		name  string
 		spoil func(*Flow)

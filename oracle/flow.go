@@ -62,8 +62,8 @@ func (f Flow) String() string {
 // Family returns the family of the flow's addresses.
 func (f Flow) Family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
 
-// Validate tells why f is not a flow.
-func (f Flow) Validate() error {
+// validate tells why f is not a flow.
+func (f Flow) validate() error {
 	var errs []error
 	if f.From < LocalPod || f.From > External {
 		errs = append(errs, fmt.Errorf("unknown source kind %d", uint8(f.From)))

@@ -77,9 +77,9 @@ func newOracle(o *Oracle) (*Oracle, error) {
 	return o, nil
 }
 
-// Expect says what must happen to a new flow. The error is that of Flow.Validate.
+// Expect says what must happen to a new flow. The error says why f is not one.
 func (o *Oracle) Expect(f Flow) (Outcome, error) {
-	if err := f.Validate(); err != nil {
+	if err := f.validate(); err != nil {
 		return Outcome{}, err
 	}
 	claims := o.claims(f)

@@ -99,8 +99,8 @@ type Outcome struct {
 	AlsoAllowed []Outcome `json:"alsoAllowed,omitempty"`
 }
 
-// Why returns the reasons as one text.
-func (o Outcome) Why() string {
+// why returns the reasons as one text.
+func (o Outcome) why() string {
 	texts := make([]string, len(o.Reasons))
 	for i, r := range o.Reasons {
 		texts[i] = r.String()

@@ -26,7 +26,8 @@ type Conntrack struct {
 	// TCPBeLiberal tracks TCP packets that are out of the window, instead of taking them for invalid. False leaves it
 	// as it is.
 	TCPBeLiberal bool
-	// CPUs is the number of cores. Default: that of the machine, see [Root.CPUs].
+	// CPUs is the number of cores. Default: all of the machine's that are online, whichever of them this process, or its
+	// container, may run on.
 	CPUs int
 }
 
@@ -39,22 +40,22 @@ func KubeProxyDefaults() Conntrack {
 // maxConntrack bounds what MaxPerCore comes to on a large machine: an entry takes about 300 bytes of kernel memory.
 const maxConntrack = 1 << 20
 
-// Max returns the most connections to track: MaxPerCore times CPUs, at most 1,048,576 and at least Min. 0 means that
+// limit returns the most connections to track: MaxPerCore times CPUs, at most 1,048,576 and at least Min. 0 means that
 // the limit is left alone: MaxPerCore is 0.
-func (c Conntrack) Max() int {
+func (c Conntrack) limit() int {
 	if c.MaxPerCore <= 0 {
 		return 0
 	}
 	cpus := c.CPUs
 	if cpus <= 0 {
-		cpus = Root("").CPUs()
+		cpus = Root("").cpus()
 	}
 	return max(min(c.MaxPerCore*cpus, maxConntrack), c.Min)
 }
 
-// CPUs returns how many CPUs of the machine are online, whichever of them this process, or its container, may run on.
+// cpus returns how many CPUs of the machine are online, whichever of them this process, or its container, may run on.
 // Where the system does not tell, it is runtime.NumCPU.
-func (r Root) CPUs() int {
+func (r Root) cpus() int {
 	online, err := read(r.path("sys/devices/system/cpu/online"))
 	if n, ok := countList(online); err == nil && ok {
 		return n
@@ -100,9 +101,9 @@ func (c Conntrack) Apply(ctx context.Context, root Root) error {
 		note(name, value, changed, err)
 	}
 	if c.CPUs <= 0 {
-		c.CPUs = root.CPUs()
+		c.CPUs = root.cpus()
 	}
-	if most := c.Max(); most > 0 {
+	if most := c.limit(); most > 0 {
 		changed, err := root.SetInt(netfilter+"max", most)
 		if e := (*Error)(nil); errors.As(err, &e) && !changed && e.atLeast(most) {
 			logger.Info("A kernel parameter cannot be set, but is already higher than asked for",

@@ -94,8 +94,8 @@ func TestConntrackSetsWhatIsAskedForAndNothingElse(t *testing.T) {
 			require.Equal(t, want, contents(t, root))
 		})
 	}
-	require.Equal(t, Root("").CPUs(), Conntrack{MaxPerCore: 1}.Max(), "of this machine")
-	require.Equal(t, 131072, KubeProxyDefaults().withCPUs(1).Max())
+	require.Equal(t, Root("").cpus(), Conntrack{MaxPerCore: 1}.limit(), "of this machine")
+	require.Equal(t, 131072, KubeProxyDefaults().withCPUs(1).limit())
 }
 
 func TestTheCPUsThatCountAreThoseOfTheMachine(t *testing.T) {
@@ -111,13 +111,13 @@ func TestTheCPUsThatCountAreThoseOfTheMachine(t *testing.T) {
 		files := conntrackFiles()
 		files[online] = test.online
 		root := newRoot(t, files)
-		require.Equal(t, test.want, root.CPUs(), test.online)
+		require.Equal(t, test.want, root.cpus(), test.online)
 		require.NoError(t, Conntrack{MaxPerCore: 1000}.Apply(t.Context(), root))
 		got, err := root.Get(netfilter + "max")
 		require.NoError(t, err)
 		require.Equal(t, strconv.Itoa(1000*test.want), got, test.online)
 	}
-	require.Equal(t, runtime.NumCPU(), Root(t.TempDir()).CPUs(), "nothing tells")
+	require.Equal(t, runtime.NumCPU(), Root(t.TempDir()).cpus(), "nothing tells")
 }
 
 func (c Conntrack) withCPUs(n int) Conntrack {

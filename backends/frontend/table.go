@@ -34,8 +34,8 @@ type Options struct {
 // uses up the node. What is beyond is not served.
 const maxFrontends = 1 << 17
 
-// Validate returns what is wrong with the options.
-func (o *Options) Validate() error {
+// validate returns what is wrong with the options.
+func (o *Options) validate() error {
 	var errs []error
 	if o.Apply == nil {
 		errs = append(errs, errors.New("no Apply function"))
@@ -95,7 +95,7 @@ var (
 
 // New returns a table without services.
 func New(o Options) (*Table, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
 	t := &Table{options: o, maxFrontends: maxFrontends, services: map[model.ServiceName]*service{}}

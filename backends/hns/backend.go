@@ -50,7 +50,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	}
 	every := o.CheckInterval
 	if every == 0 {
-		every = DefaultCheckInterval
+		every = defaultCheckInterval
 	}
 	ctx, b.stop = context.WithCancel(ctx)
 	b.wg.Go(func() { b.Repair(ctx, frontend.RepairOptions{Every: max(every, 0), Look: b.look}) })

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DefaultCheckInterval is how often the backend checks whether somebody has changed what is its own.
-const DefaultCheckInterval = time.Minute
+// defaultCheckInterval is how often the backend checks whether somebody has changed what is its own.
+const defaultCheckInterval = time.Minute
 
 // Options configure a [Backend]. Network is required.
 type Options struct {
@@ -38,7 +38,7 @@ type Options struct {
 	// for services that have gone since are taken for those of others.
 	RecordFile string
 	// CheckInterval is how often the backend checks whether its load balancers are there, which lists all of them.
-	// Default: DefaultCheckInterval. Negative: only at a resync.
+	// Default 1 minute. Negative: only at a resync.
 	CheckInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS can.
 	Families []model.Family

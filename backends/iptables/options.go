@@ -21,8 +21,8 @@ import (
 // DefaultMasqueradeMark is bit 14 of the packet mark (S31).
 const DefaultMasqueradeMark = 1 << 14
 
-// DefaultDriftInterval is how often the backend checks for rules that somebody else has changed.
-const DefaultDriftInterval = time.Second
+// defaultDriftInterval is how often the backend checks for rules that somebody else has changed.
+const defaultDriftInterval = time.Second
 
 // Options configure a [Backend]. The zero value is a good choice.
 type Options struct {
@@ -39,7 +39,7 @@ type Options struct {
 	// parameter.
 	LocalhostNodePorts bool
 	// DriftInterval is how often the backend checks for rules that somebody else has changed; a negative one is never.
-	// Default: DefaultDriftInterval.
+	// Default 1 s.
 	DriftInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine can.
 	Families []model.Family
@@ -88,6 +88,6 @@ func (o *Options) Validate() error {
 // withDefaults returns the options with their defaults, except for the dataplanes and what they are made from.
 func (o Options) withDefaults() Options {
 	o.MasqueradeMark = cmp.Or(o.MasqueradeMark, DefaultMasqueradeMark)
-	o.DriftInterval = cmp.Or(o.DriftInterval, DefaultDriftInterval)
+	o.DriftInterval = cmp.Or(o.DriftInterval, defaultDriftInterval)
 	return o
 }

@@ -70,9 +70,9 @@ func TestDrainingEndsWhenItsTimeIsOver(t *testing.T) {
 	put(t, b, web()...)
 	deletePod1(t, b)
 	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 3, 0)
-	b.drain(t, model.IPv4, time.Now().Add(DefaultDrainTimeout-time.Minute))
+	b.drain(t, model.IPv4, time.Now().Add(defaultDrainTimeout-time.Minute))
 	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
-	b.drain(t, model.IPv4, time.Now().Add(DefaultDrainTimeout+time.Minute))
+	b.drain(t, model.IPv4, time.Now().Add(defaultDrainTimeout+time.Minute))
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 }
 

@@ -22,22 +22,22 @@ import (
 
 // Defaults of [Options].
 const (
-	// DefaultScheduler is round robin.
-	DefaultScheduler = "rr"
+	// defaultScheduler is round robin.
+	defaultScheduler = "rr"
 	// DefaultTableName is the name of the tables of nftables, one in family ip and one in ip6.
 	DefaultTableName = "kube-proxy-lib-ipvs"
-	// DefaultMasqueradeMark is bit 14 of the packet mark (S31).
-	DefaultMasqueradeMark = 1 << 14
-	// DefaultDrainTimeout is upstream kube-proxy's.
-	DefaultDrainTimeout = 15 * time.Minute
-	// DefaultDrainInterval is how often the backend checks for connections that have ended.
-	DefaultDrainInterval = 10 * time.Second
+	// defaultMasqueradeMark is bit 14 of the packet mark (S31).
+	defaultMasqueradeMark = 1 << 14
+	// defaultDrainTimeout is upstream kube-proxy's.
+	defaultDrainTimeout = 15 * time.Minute
+	// defaultDrainInterval is how often the backend checks for connections that have ended.
+	defaultDrainInterval = 10 * time.Second
 )
 
 // Options configure a [Backend]. The zero value is a good choice.
 type Options struct {
 	// Scheduler chooses the endpoint of a new connection: rr, wrr, lc, sh, mh, or any other that the kernel has. New
-	// fails if the kernel does not have it. Default: DefaultScheduler. mh hashes the client's port, too.
+	// fails if the kernel does not have it. Default: rr, round robin. mh hashes the client's port, too.
 	Scheduler string
 	// ExcludeCIDRs are addresses of virtual servers of others. The backend neither changes nor deletes a virtual server
 	// there that is not its own, and does not serve a service port at the address and port of such a one.
@@ -48,16 +48,16 @@ type Options struct {
 	StrictARP bool
 	// Timeouts of connections. 0 leaves the kernel's as it is.
 	Timeouts dataplane.Timeouts
-	// DrainTimeout is how long the TCP connections of an endpoint that has gone may go on. Default:
-	// DefaultDrainTimeout.
+	// DrainTimeout is how long the TCP connections of an endpoint that has gone may go on. Default 15
+	// minutes.
 	DrainTimeout time.Duration
-	// DrainInterval is how often the backend checks whether such connections have ended. Default: DefaultDrainInterval.
+	// DrainInterval is how often the backend checks whether such connections have ended. Default 10 s.
 	DrainInterval time.Duration
 	// TableName is the name of the backend's tables in nftables. Whatever is in tables of that name is the backend's.
 	// Default: DefaultTableName.
 	TableName string
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
-	// are (S31). Default: DefaultMasqueradeMark.
+	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
 	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them.
@@ -130,19 +130,19 @@ func (o *Options) Validate() error {
 // withDefaults returns the options with their defaults, except what New opens.
 func (o Options) withDefaults() Options {
 	if o.Scheduler == "" {
-		o.Scheduler = DefaultScheduler
+		o.Scheduler = defaultScheduler
 	}
 	if o.DrainTimeout == 0 {
-		o.DrainTimeout = DefaultDrainTimeout
+		o.DrainTimeout = defaultDrainTimeout
 	}
 	if o.DrainInterval == 0 {
-		o.DrainInterval = DefaultDrainInterval
+		o.DrainInterval = defaultDrainInterval
 	}
 	if o.TableName == "" {
 		o.TableName = DefaultTableName
 	}
 	if o.MasqueradeMark == 0 {
-		o.MasqueradeMark = DefaultMasqueradeMark
+		o.MasqueradeMark = defaultMasqueradeMark
 	}
 	return o
 }

@@ -19,8 +19,8 @@ import (
 // so that the two do not take each other's table for their own.
 const DefaultTableName = "kube-proxy-lib"
 
-// DefaultMasqueradeMark is bit 14 of the packet mark (S31).
-const DefaultMasqueradeMark = 1 << 14
+// defaultMasqueradeMark is bit 14 of the packet mark (S31).
+const defaultMasqueradeMark = 1 << 14
 
 // Options configure a [Backend]. The zero value is a good choice.
 type Options struct {
@@ -28,7 +28,7 @@ type Options struct {
 	// corrected, or replaced if it is of another layout. Other tables are never touched. Default: DefaultTableName.
 	TableName string
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
-	// are (S31). Default: DefaultMasqueradeMark.
+	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
 	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them. Kube-proxy's default in mode nftables is Choice.Primary.
@@ -73,7 +73,7 @@ func (o Options) withDefaults() Options {
 		o.TableName = DefaultTableName
 	}
 	if o.MasqueradeMark == 0 {
-		o.MasqueradeMark = DefaultMasqueradeMark
+		o.MasqueradeMark = defaultMasqueradeMark
 	}
 	return o
 }

@@ -16,12 +16,12 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultMaxConnections = 16384
-	DefaultMaxFlows       = 4096
-	// DefaultUDPTimeout is conntrack's for flows with traffic in both directions.
-	DefaultUDPTimeout = 2 * time.Minute
-	// DefaultDialTimeout is how long an endpoint may take to accept a connection.
-	DefaultDialTimeout = 5 * time.Second
+	defaultMaxConnections = 16384
+	defaultMaxFlows       = 4096
+	// defaultUDPTimeout is conntrack's for flows with traffic in both directions.
+	defaultUDPTimeout = 2 * time.Minute
+	// defaultDialTimeout is how long an endpoint may take to accept a connection.
+	defaultDialTimeout = 5 * time.Second
 )
 
 // Options configure a [Backend]. The zero value serves service addresses that the host already has.
@@ -46,15 +46,15 @@ type Options struct {
 	// Listen calls a function that opens a socket, and returns its error. To serve a network namespace other than the
 	// process's own, call the function on a thread in that namespace, and set Dial as well. Default: it just calls it.
 	Listen func(open func() error) error
-	// DialTimeout bounds each attempt to connect to an endpoint. Default: DefaultDialTimeout.
+	// DialTimeout bounds each attempt to connect to an endpoint. Default 5 s.
 	DialTimeout time.Duration
-	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors. Default:
-	// DefaultMaxConnections.
+	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors. Default
+	// 16384.
 	MaxConnections int
 	// MaxFlows limits the UDP flows at a time. Each takes a file descriptor. At the limit, a new flow replaces one that
-	// has been idle for long. Default: DefaultMaxFlows.
+	// has been idle for long. Default 4096.
 	MaxFlows int
-	// UDPTimeout ends a flow that has been idle in both directions for so long. Default: DefaultUDPTimeout.
+	// UDPTimeout ends a flow that has been idle in both directions for so long. Default 2 minutes.
 	UDPTimeout time.Duration
 	// Sockets are the listening sockets of an earlier process, as its [Backend.Sockets] returned them. The backend owns
 	// them, and its first Sync closes those that it does not need.
@@ -112,16 +112,16 @@ func (o Options) withDefaults() Options {
 		o.Listen = func(open func() error) error { return open() }
 	}
 	if o.DialTimeout == 0 {
-		o.DialTimeout = DefaultDialTimeout
+		o.DialTimeout = defaultDialTimeout
 	}
 	if o.MaxConnections == 0 {
-		o.MaxConnections = DefaultMaxConnections
+		o.MaxConnections = defaultMaxConnections
 	}
 	if o.MaxFlows == 0 {
-		o.MaxFlows = DefaultMaxFlows
+		o.MaxFlows = defaultMaxFlows
 	}
 	if o.UDPTimeout == 0 {
-		o.UDPTimeout = DefaultUDPTimeout
+		o.UDPTimeout = defaultUDPTimeout
 	}
 	return o
 }

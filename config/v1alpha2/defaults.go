@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// DefaultHealthzPort is the port of healthzBindAddress, if that has none.
-	DefaultHealthzPort = 10256
-	// DefaultMetricsPort is the port of metricsBindAddress, if that has none.
-	DefaultMetricsPort = 10249
+	// defaultHealthzPort is the port of healthzBindAddress, if that has none.
+	defaultHealthzPort = 10256
+	// defaultMetricsPort is the port of metricsBindAddress, if that has none.
+	defaultMetricsPort = 10249
 )
 
 // Default returns a configuration of defaults only.
@@ -70,7 +70,7 @@ func BindAddresses(nodeIP, healthz, metrics string) (healthzAddress, metricsAddr
 	if netutils.IsIPv6String(nodeIP) {
 		all, loopback = "::", "::1"
 	}
-	return withPort(cmp.Or(healthz, all), DefaultHealthzPort), withPort(cmp.Or(metrics, loopback), DefaultMetricsPort)
+	return withPort(cmp.Or(healthz, all), defaultHealthzPort), withPort(cmp.Or(metrics, loopback), defaultMetricsPort)
 }
 
 // withPort adds a port to an IP address. What is something else is left to validation.

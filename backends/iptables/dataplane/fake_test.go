@@ -186,7 +186,7 @@ func TestFakeFailsWhenItIsTold(t *testing.T) {
 }
 
 func TestFakeWithoutRandomFully(t *testing.T) {
-	f := NewFakeWith(Features{Family: model.IPv4, Variant: Legacy, Version: "1.6.1"})
+	f := newFakeWith(Features{Family: model.IPv4, Variant: Legacy, Version: "1.6.1"})
 	assert.Equal(t, "1.6.1", f.Features().Version)
 	assert.Error(t, f.Restore(t.Context(), oneRule(NAT, "-j MASQUERADE --random-fully")))
 	assert.NoError(t, f.Restore(t.Context(), oneRule(NAT, "-j MASQUERADE")))

@@ -176,7 +176,7 @@ func (n *Netlink) readSets(t *Table) error {
 			dataLen:  number(unix.NFTA_SET_DATA_LEN),
 			size:     nfnetlink.Uint32(desc[unix.NFTA_SET_DESC_SIZE]),
 		}
-		if d.flags&setDynamic != 0 && d.size == MaxDynamic {
+		if d.flags&setDynamic != 0 && d.size == maxDynamic {
 			d.size = 0 // the kernel's choice, made when the first rule refers to the set
 		}
 		if d.dataType == verdictType {

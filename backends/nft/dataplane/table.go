@@ -64,16 +64,16 @@ type Set struct {
 	// Interval: the last field of a key is a range of values, of which no two overlap. The key needs two fields or
 	// more.
 	Interval bool
-	// Dynamic: rules add elements, which time out, up to MaxDynamic.
+	// Dynamic: rules add elements, which time out, up to 65,535.
 	Dynamic bool
 	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for
 	// dynamic sets.
 	Size uint32
 }
 
-// MaxDynamic is how many elements a dynamic set has room for: what the kernel gives one that does not ask for a size.
+// maxDynamic is how many elements a dynamic set has room for: what the kernel gives one that does not ask for a size.
 // It grows as they come, while one that asks takes 16 bytes for each from the start.
-const MaxDynamic = 65535
+const maxDynamic = 65535
 
 // Element is an element of a set or map.
 type Element struct {
