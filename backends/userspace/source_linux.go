@@ -32,6 +32,6 @@ func canKeepSource() error {
 	if err != nil {
 		return fmt.Errorf("open a socket: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	return setTransparent(fd)
 }

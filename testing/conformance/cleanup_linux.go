@@ -91,7 +91,7 @@ func (s *session) addForeign() (remove func(), err error) {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
 		if err := conn.Flush(); err != nil {
 			if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
-				return nil //nolint:nilerr // a kernel without nftables
+				return nil // a kernel without nftables
 			}
 			return err
 		}
@@ -174,7 +174,7 @@ func (s *session) nftInventory(add func(string, ...any)) error {
 	}
 	tables, err := conn.ListTables()
 	if err != nil {
-		return nil // a kernel without nftables
+		return nil //nolint:nilerr // a kernel without nftables
 	}
 	chains, err := conn.ListChains()
 	if err != nil {
