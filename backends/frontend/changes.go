@@ -12,12 +12,12 @@ import (
 // Changes is the difference, in one family, between what the backend last accepted and what it is to do now. It is
 // valid only during the call that it is given to.
 //
-// A change that was taken back before it was accepted is not in it. Everything is in the order of names, so that the
+// A change that was undone before it was accepted is not in it. Everything is in the order of names, so that the
 // same state always reads the same.
 type Changes struct {
 	table      *Table
 	family     *family
-	difference bool // nothing is told as new that is not
+	difference bool // only what differs is reported, also with Full
 }
 
 // Family is the family that the changes are of.
@@ -27,27 +27,28 @@ func (c *Changes) Family() model.Family { return c.family.family }
 // by itself.
 func (c *Changes) Node() *model.Node { return c.table.current }
 
-// Full tells the backend not to trust what it remembers of its dataplane: everything is told as new, and whatever else
-// the dataplane holds has to go. It is set at first, after [Table.ForceResync], and after [Table.ResyncFailed] for a
-// family that had failed, until the changes are accepted.
+// Full tells whether the backend must not trust what it remembers of its dataplane: everything is reported as new, and
+// whatever else the dataplane holds has to go. It is so at first, after [Table.ForceResync], and after
+// [Table.ResyncFailed] for a family that had failed, until the changes are accepted.
 func (c *Changes) Full() bool { return c.family.full }
 
-// Retry tells that what the dataplane had refused is to be tried again now: a backend that leaves out single service
-// ports, with a [*sink.PortError] for each, tries them now, and need not at other times while they do not change.
+// Retry tells whether what the dataplane refused is to be tried again. A backend that leaves out single service ports,
+// with a [*sink.PortError] for each, tries them then, and otherwise only when they change.
 func (c *Changes) Retry() bool { return c.family.retry }
 
-// Difference returns the changes as what differs from what was last accepted, also with Full. It is for backends that
-// keep what they want by themselves, and for which Full means no more than to read the dataplane again.
+// Difference returns the changes with only what differs from what was last accepted, also with Full. It is for backends
+// that keep the wanted state themselves, such as those whose dataplane is in the process: to them Full means at most to
+// read the dataplane again.
 func (c *Changes) Difference() *Changes {
 	return &Changes{table: c.table, family: c.family, difference: true}
 }
 
-// asNew tells whether everything is told as new.
+// asNew tells whether everything is reported as new.
 func (c *Changes) asNew() bool { return c.family.full && !c.difference }
 
 // Accept says that the backend has taken note of the changes, including those that are not in the dataplane yet: they
-// are not told again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read from
-// the changes afterwards.
+// are not reported again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read
+// from the changes afterwards.
 func (c *Changes) Accept() { c.table.accept(c.family) }
 
 // IsEmpty tells whether nothing differs. [Changes.Node] and [Changes.Retry] may still ask for something.
@@ -103,28 +104,28 @@ func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
 	return &PortChange{After: &p.current, port: p}, true
 }
 
-// Hairpins tells the addresses of endpoints that began or ceased to be able to reach themselves by a service and would
-// keep their source then: such connections are to be masqueraded (S29). With Full all of them are told as added.
+// Hairpins returns the addresses of endpoints that can now, or can no longer, reach themselves through a service with
+// their own source address: such connections are to be masqueraded (S29). With Full all of them are reported as added.
 func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew()) }
 
 // AllHairpins returns all such addresses, sorted.
 func (c *Changes) AllHairpins() []netip.Addr { return c.family.hairpins.all() }
 
-// ClusterIPs tells the addresses that came or went as cluster IPs of services: new connections to other ports of these
-// are to be refused (S33). With Full all of them are told as added.
+// ClusterIPs returns the addresses that came or went as cluster IPs of services: new connections to other ports of
+// these are to be refused (S33). With Full all of them are reported as added.
 func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.asNew()) }
 
 // AllClusterIPs returns all such addresses, sorted.
 func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all() }
 
-// HealthChecks tells the ports on which services began or ceased to answer health checks: a backend that guards the
-// node's ports lets them through. With Full all of them are told as added.
+// HealthChecks returns the ports on which services began or ceased to answer health checks: a backend that guards the
+// node's ports lets them through. With Full all of them are reported as added.
 func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthChecks.changes(c.asNew()) }
 
 // AllHealthChecks returns all such ports, sorted.
 func (c *Changes) AllHealthChecks() []HealthCheck { return c.family.healthChecks.all() }
 
-// PortChange is a service port that differs.
+// PortChange is a service port that differs. Its ports belong to the table: copy what is to be kept after the call.
 type PortChange struct {
 	// Before is the port as it was last accepted, nil if it is new; After is the port as it is to be, nil if it goes.
 	Before, After *Port
@@ -172,7 +173,7 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 }
 
 // FrontendChange is a frontend that a port gained (Before is nil), lost (After is nil), or has with another kind or
-// restriction. A key that moves from one port to another is told by both.
+// restriction. A key that moves from one port to another is among the changes of both.
 type FrontendChange struct{ Before, After *Frontend } //nolint:revive // a Change of what? Ports change, too
 
 // Key is that of the frontend.
@@ -183,8 +184,8 @@ func (c FrontendChange) Key() Key {
 	return c.After.Key
 }
 
-// FrontendChanges returns the frontends that differ, by key. Frontends are the same while what the port does with their
-// traffic changes: compare Before and After of the PortChange for that.
+// FrontendChanges returns the frontends that differ, by key. A frontend does not differ if only what the port does with
+// its traffic changes: compare Before and After of the PortChange for that.
 func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 	return func(yield func(FrontendChange) bool) {
 		if c.Before == nil {

@@ -39,7 +39,7 @@ func (c *counted[T]) touch(x T) {
 }
 
 func (c *counted[T]) accept() {
-	if len(c.touched) > 0 { // to clear a map that was big once takes long
+	if len(c.touched) > 0 { // clearing a map that was ever big takes long
 		c.touched = map[T]bool{}
 	}
 }
@@ -68,7 +68,7 @@ func (c *counted[T]) all() []T { return slices.SortedFunc(maps.Keys(c.n), c.comp
 // Diff is what came and went, sorted.
 type Diff[T any] struct{ Added, Removed []T }
 
-// IsEmpty tells that nothing did.
+// IsEmpty tells whether nothing came or went.
 func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
 
 // HealthCheck is a port on which a service answers health checks of load balancers (S38). It is the same in both

@@ -18,14 +18,13 @@
 //
 // # What it guarantees
 //
-//   - A wave costs what it changes. One endpoint that is replaced is one slot, in a service of 50,000 endpoints or with
-//     8,000 addresses or ports as well. A service that changes itself costs in proportion to its own addresses and
-//     ports.
-//   - The difference is to what was last accepted: see [Options.Apply]. An error loses nothing, and one family's does
-//     not touch the other.
-//   - A change that is taken back before it was accepted is not told.
+//   - A wave costs what it changes. Replacing an endpoint changes one slot, even in a service with 50,000 endpoints or
+//     with 8,000 addresses or ports. A change of the service itself costs in proportion to its addresses and ports.
+//   - Changes are relative to what was last accepted: see [Options.Apply]. An error loses nothing, and does not affect
+//     the other family.
+//   - A change that is undone before it was accepted is not reported.
 //   - Every key has one owner at a time. Which one does not depend on the order of the calls in a wave.
-//   - A wave is told whole: between two Syncs the table stays as of the last one, for repairs.
+//   - A wave is reported as a whole: between two Syncs the table stays as it was at the last one, for repairs.
 //   - What cannot be served is skipped, by name: a [Problem], logged once. Everything else goes on.
 //
 // # Who owns a contested address (S59)
@@ -52,6 +51,7 @@
 //				...
 //
 // A backend whose dataplane takes everything at once reads [Changes.All] instead, whenever [Changes.IsEmpty] is false.
+// One whose dataplane is in the process applies [Changes.Difference], for nothing is lost there.
 //
 // # Memory
 //

@@ -58,7 +58,7 @@ func (e *endpoints) add(ep *model.Endpoint) int {
 	return i
 }
 
-// remove forgets an endpoint that is in no set any more.
+// remove removes an endpoint that is in no set any more.
 func (e *endpoints) remove(i int) {
 	last := len(e.list) - 1
 	if e.index != nil {
@@ -74,8 +74,8 @@ func (e *endpoints) remove(i int) {
 	}
 }
 
-// place puts an endpoint into the sets that it belongs to now, and takes it out of the others. It tells whether that,
-// or what is known of an endpoint in a set, is news.
+// place puts an endpoint into the sets that it belongs to now, and takes it out of the others. It tells whether a set,
+// or an endpoint in a set, is different now.
 func (e *endpoints) place(i int, ep *model.Endpoint, member [numSets]bool) bool {
 	changed := false
 	entry := &e.list[i]

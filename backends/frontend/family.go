@@ -111,7 +111,7 @@ func (p *port) describe(next Port, asked []Frontend) {
 	}
 }
 
-// remove takes back all that a port asks for.
+// remove withdraws everything that a port asks for.
 func (p *port) remove() {
 	if !p.exists {
 		return
@@ -200,8 +200,8 @@ func (p *port) placeAll() {
 // isValid tells whether traffic can be sent to an endpoint.
 func isValid(ep *model.Endpoint) bool { return ep.Target.IsValid() && ep.Target.Port() != 0 }
 
-// reachesItself tells whether a connection from an endpoint to itself might keep its source address but for S29. Those
-// of this node always count; others only where a route takes them, so that there are few.
+// reachesItself tells whether a connection from an endpoint to itself might keep its source address without S29.
+// Endpoints of this node always count; others only where a route takes them, so that there are few.
 func (p *port) reachesItself(ep *model.Endpoint, used model.EndpointSets) bool {
 	if ep.Local {
 		return true
@@ -226,7 +226,7 @@ func (p *port) setEndpoint(ep *model.Endpoint) {
 	p.place(i, ep)
 }
 
-// deleteEndpoint removes one, if it is there.
+// deleteEndpoint removes an endpoint, if it exists.
 func (p *port) deleteEndpoint(target netip.AddrPort) {
 	i := p.endpoints.find(target)
 	if i < 0 {
@@ -290,8 +290,8 @@ func (f *family) inUse(lost map[pair][]Key) []Problem {
 	return list
 }
 
-// accept makes what there is now what the next changes are told from. It returns the services of ports of which nothing
-// is left.
+// accept makes the present state the one that the next changes are relative to. It returns the services of ports of
+// which nothing is left.
 func (f *family) accept() map[*service]bool {
 	unused := map[*service]bool{}
 	for _, p := range f.dirty {

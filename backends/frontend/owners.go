@@ -18,10 +18,9 @@ import (
 // The others get it when that one goes.
 type owners struct {
 	byKey map[Key]claim
-	// contested has all who ask for a key, for the keys that more than one asked for when the present wave began or
-	// since.
+	// contested lists who asks for a key, for keys that several asked for when the present wave began or later in it.
 	contested map[Key][]claim
-	// unsettled are the contested keys of which somebody came or went in the present wave.
+	// unsettled are the contested keys that somebody began or ceased to ask for in the present wave.
 	unsettled map[Key]bool
 	wave      uint64
 }
@@ -62,7 +61,7 @@ func (o *owners) add(p *port, fr Frontend) {
 	p.lost++
 }
 
-// remove ends that.
+// remove withdraws that.
 func (o *owners) remove(p *port, k Key) {
 	owner := o.byKey[k]
 	if owner.port == p {
@@ -153,7 +152,7 @@ func (o *owners) choose(list []claim, before *port) claim {
 	})
 }
 
-// first orders what is true before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

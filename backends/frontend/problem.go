@@ -6,7 +6,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Problem is a part of a service port that is not served, and why. Problems are comparable.
+// Problem is a part of a service port that is not served, with the reason. Problems are comparable.
 type Problem struct {
 	Family model.Family
 	Port   model.PortName
@@ -17,7 +17,7 @@ type Problem struct {
 	Message string
 }
 
-// problemKey is what a problem is told by, once: its message may change.
+// problemKey identifies a problem, which is reported once: its message may change.
 type problemKey struct {
 	family model.Family
 	port   model.PortName

@@ -16,8 +16,8 @@ type RepairOptions struct {
 	Wake <-chan struct{}
 	// Every is how often to look without being woken; 0: never.
 	Every time.Duration
-	// Look looks whether somebody else has changed what is the backend's in one family, and repairs that. c tells what
-	// was described up to the last Sync, in [Changes.All], and what of it had not been accepted; [Changes.Accept] says
+	// Look checks whether somebody else has changed the backend's objects in one family, and repairs them. c has what
+	// was described up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
 	// that the repair has applied that as well. An error is logged, and Look is called again after a pause.
 	Look func(ctx context.Context, c *Changes) (Look, error)
 	// MinPause and MaxPause bound the pause after an error or a repair: somebody may change the same thing again and
@@ -25,16 +25,16 @@ type RepairOptions struct {
 	MinPause, MaxPause time.Duration
 }
 
-// Look is what came of a look at the dataplane.
+// Look is the result of a look at the dataplane.
 type Look struct {
 	// Repaired: something was different, and is not any more.
 	Repaired bool
-	// Rest is for how long nobody need look again, where looking is expensive.
+	// Rest is how long not to look again, where looking is expensive.
 	Rest time.Duration
 }
 
-// Repair looks at the dataplane, and repairs it, until ctx ends. Families wait for themselves alone: one that cannot be
-// repaired holds up no other. Before the first Sync and after CleanUp there is nothing to look at.
+// Repair looks at the dataplane, and repairs it, until ctx ends. Families are repaired independently: one that cannot
+// be repaired holds up no other. Before the first Sync and after CleanUp there is nothing to look at.
 func (t *Table) Repair(ctx context.Context, o RepairOptions) {
 	if o.MinPause <= 0 {
 		o.MinPause = 100 * time.Millisecond
@@ -131,7 +131,7 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 // maxRepairs is how many repairs are remembered.
 const maxRepairs = 20
 
-// repairs are the last ones. They have a lock of their own, so that nobody who asks waits for a Sync.
+// repairs are the last ones. They have a lock of their own, so that callers do not wait for a Sync.
 type repairs struct {
 	mu    sync.Mutex
 	last  []sink.Repair // the latest first

@@ -73,7 +73,7 @@ func (s *slots) take(slot int32) {
 // size returns the number of endpoints.
 func (s *slots) size() int { return len(s.list) - len(s.free) }
 
-// compact moves endpoints from the end of the list into free slots. It tells moved about each.
+// compact moves endpoints from the end of the list into free slots. It calls moved for each.
 func (s *slots) compact(moved func(ep *model.Endpoint, to int32)) {
 	if len(s.free) == 0 {
 		return
@@ -99,7 +99,7 @@ func (s *slots) compact(moved func(ep *model.Endpoint, to int32)) {
 	}
 }
 
-// accept makes what there is now what the next changes are told from, if any are to be told.
+// accept makes the present state the one that the next changes are relative to, if any are to be reported.
 func (s *slots) accept(tracked bool) { s.accepted, s.tracked = nil, tracked }
 
 // EndpointChange is a slot of a backend set that differs. Before is nil if there was no such slot, After if there is

@@ -19,14 +19,14 @@ type Options struct {
 	// nothing has changed; never for two families at a time. It must not call methods of the table.
 	//
 	// If it returns nil, or an error made of nothing but [*sink.PortError], the changes are accepted, and are not told
-	// again. After any other error, unless it has called [Changes.Accept], the next call is told the same again, with
-	// what has changed since; the family counts as failed. Errors need no family in their text, Sync adds it.
+	// again. After any other error, unless it has called [Changes.Accept], the next call gets the same again, with what
+	// has changed since; the family counts as failed. Errors need no family in their text, Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
-	// OnProblem is told what is not served and why, once, from within Sync: to make an Event of it, say. It is logged
-	// in any case. Nil is for programs that need no more than that.
+	// OnProblem is called once for each part of a service that is not served, from within Sync: to make an Event of it,
+	// say. Problems are logged in any case; nil is for programs that need no more than that.
 	OnProblem func(ctx context.Context, p Problem)
 	// Extra returns what the backend has to know of a service beside what is in a Port, from an annotation for example:
-	// a value that can be compared with ==. A port whose Extra differs is told as changed.
+	// a value that can be compared with ==. A port whose Extra differs is reported as changed.
 	Extra func(*model.Service) any
 }
 
@@ -142,11 +142,11 @@ func (t *Table) DeleteEndpoint(key model.EndpointKey) {
 	t.described = append(t.described, description{endpoint: ep, gone: true})
 }
 
-// ForceResync implements [sink.Resyncer]: the next Sync tells everything as new, in every family.
+// ForceResync implements [sink.Resyncer]: the next Sync reports everything as new, in every family.
 func (t *Table) ForceResync() { t.resyncAll = true }
 
-// ResyncFailed implements [sink.FailureResyncer]: the next Sync tells everything as new in the families that failed.
-// Without it, a failed family is told what differs from what was last accepted, as every other.
+// ResyncFailed implements [sink.FailureResyncer]: the next Sync reports everything as new in the families that
+// failed. Without it, a failed family gets what differs from what was last accepted, like any other.
 func (t *Table) ResyncFailed() { t.resyncFailed = true }
 
 // Sync implements [sink.Sink]: it applies every family, whether or not another one fails. The error is a
@@ -185,7 +185,7 @@ func (t *Table) apply(ctx context.Context, f *family) error {
 	return err
 }
 
-// accept makes what there is now what the next changes are told from. Services of which nothing is left go.
+// accept makes the present state the one that the next changes are relative to. Services of which nothing is left go.
 func (t *Table) accept(f *family) {
 	for s := range f.accept() {
 		if s.removeUnused() {
@@ -216,7 +216,7 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, p *PortChange
 }
 
 // CleanUp calls remove, which is to remove from the dataplane all that is the backend's, without anything being applied
-// at the same time. Nothing is repaired from then on. The next Sync tells everything as new.
+// at the same time. Nothing is repaired from then on. The next Sync reports everything as new.
 func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// update takes over what was described since the last time. Until then the table stays as of the last Sync, for who
-// repairs meanwhile.
+// update takes over what was described since the last time. Until then the table stays as of the last Sync, for repairs
+// that run meanwhile.
 func (t *Table) update(ctx context.Context) {
 	if t.node != nil && !t.node.Equal(t.current) {
 		t.current = t.node

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// action is what happens to traffic from one kind of source to a service port. Each is a chain, which all service ports
-// share for which the same is to happen, but for those that have chains of their own.
+// action is what happens to traffic from one kind of source to a service port. Each is a chain. Service ports whose
+// traffic is treated alike share it, except for those with chains of their own.
 type action struct {
 	verdict    model.Verdict // if n is 0
 	set        model.EndpointSets
@@ -85,7 +85,7 @@ func (a action) code() string {
 	return strings.ReplaceAll(strings.TrimSuffix(code, "-traffic"), "-", "")
 }
 
-// chainName returns the name of the chain that does all this, for example
+// chainName returns the name of the chain for all three, for example
 // "pod-cluster3-node-cluster3masq-other-local2".
 func (a actions) chainName() string {
 	name := a.other.chainName()
@@ -112,8 +112,8 @@ func (a actions) own() string {
 	return ""
 }
 
-// chains returns the chains that actions need besides those that are always there and those that a service port with
-// chains of its own has for each set, in the order in which they can be made; the last one is that of a itself.
+// chains returns the chains that actions need, in the order in which they can be made; the last one is that of a
+// itself. Left out are those that every table has, and those that a service port has of its own for each set.
 func (c *config) chains(s *sets, a actions) []chain {
 	var chains []chain
 	if a.restricted {
@@ -171,8 +171,8 @@ func (c *config) sourcesChain(a actions) chain {
 	return ch
 }
 
-// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30); or, with not,
-// those that together say that it is none.
+// isLocalPod returns matches, any one of which means that the source is a pod of this node (S30). With not, all of them
+// together mean that it is not.
 func (c *config) isLocalPod(not bool) []dp.Statement {
 	switch l := c.localPods; {
 	case l.Bridge != "":

@@ -12,7 +12,7 @@ import (
 // layoutComment is the comment of the table. A table with another one is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 2"
 
-// The chains that are always there. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
+// The chains that every table has. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
 // reserves.)
 const (
 	servicesChain    = "services"
@@ -40,7 +40,7 @@ func vipKey() []dp.Field      { return []dp.Field{dp.DestinationAddr, dp.Protoco
 func nodePortKey() []dp.Field { return []dp.Field{dp.Protocol, dp.DestinationPort} }
 func target() []dp.Field      { return []dp.Field{dp.DestinationAddr, dp.DestinationPort} }
 
-// sets are the sets and maps of a table that are always there.
+// sets are the sets and maps that every table has.
 type sets struct {
 	serviceIPs, nodePorts     *dp.Set // where to go
 	endpoints, localEndpoints *dp.Set // slots of the cluster and the local set
@@ -80,8 +80,8 @@ func (s *sets) all() []*dp.Set {
 		s.nodePortLocalEndpoints, s.portEndpoints, s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
 }
 
-// isLookedUpFirst tells whether packets that are under way are done with a set: what comes after it may be looked up
-// later.
+// isLookedUpFirst tells whether packets look a set up first. Those that have, and are under way, may still look others
+// up.
 func (s *sets) isLookedUpFirst(set *dp.Set) bool { return !hasSlots(set) && set != s.hairpin }
 
 // hasSlots tells whether a set is one of the maps with slots: no others have a size.
@@ -105,7 +105,7 @@ func sizeFor(n int) uint32 {
 	return max(minSlots, uint32(1)<<bits.Len(uint(max(2*n-1, 0))))
 }
 
-// config is what of the node and the options the rules depend on, in one family.
+// config is the part of the node and of the options that the rules of a family depend on.
 type config struct {
 	node      *model.Node
 	family    model.Family
@@ -151,11 +151,11 @@ func (c *config) equal(o *config) bool {
 		(c.nodePortPrefixes == nil) == (o.nodePortPrefixes == nil)
 }
 
-// baseChains returns the chains that are always there, in the order in which they can be made.
+// baseChains returns the chains that every table has, in the order in which they can be made.
 //
-// What happens to service addresses that have no such port, or are nobody's, is decided on forward and output, after
-// all address translation (S33): there may be others who serve some of these, and packets to an address of the node
-// itself are not forwarded at all.
+// Packets to service addresses that lack the port, or belong to no service, are refused on forward and output, after
+// all address translation (S33): another program may serve some of these, and packets to an address of the node itself
+// are not forwarded at all.
 func (c *config) baseChains(s *sets) []chain {
 	reject := chain{Chain: dp.Chain{Name: rejectChain}}
 	reject.add(dp.Reject{})
@@ -180,7 +180,7 @@ func (c *config) baseChains(s *sets) []chain {
 	}
 }
 
-// clusterIPsChain refuses new connections to what is left of service addresses (S33).
+// clusterIPsChain refuses new connections to service addresses that nobody has translated (S33).
 func (c *config) clusterIPsChain(s *sets) chain {
 	ch := chain{Chain: dp.Chain{Name: clusterIPsChain}}
 	ch.addCommented("ports that the service does not have",

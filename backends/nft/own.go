@@ -27,16 +27,16 @@ const maxSharedSlots = 1024
 
 // ownPort is a service port that has chains of its own. It is not written to once its plan is made.
 type ownPort struct {
-	name     string // that the names of its chains begin with
+	name     string // the prefix of the names of its chains
 	clients  string // the name of the set of its clients, "" without session affinity
 	numbered bool   // it has slots by number
-	random   string // that the names of the chains begin with that take one of these at random
+	random   string // the prefix of the names of the chains that pick one of these at random
 	ids      [2]uint32
 	kinds    [frontend.NodePort + 1][2]int // frontends, unrestricted and restricted
 	chains   []string
 }
 
-// hasNumbers tells whether a service port, which may have nothing of its own, has slots by number.
+// hasNumbers tells whether a service port has slots by number. o is nil if the port has nothing of its own.
 func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
 
 // backendSets lists the backend sets in the order of ownPort.ids.
@@ -44,7 +44,7 @@ func backendSets() [2]model.EndpointSets {
 	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
 }
 
-// wantsNumbers tells whether a service port gets slots by number.
+// wantsNumbers tells whether a service port is to have slots by number.
 func wantsNumbers(p *frontend.Port) bool {
 	endpoints, used := 0, p.Routes.Sets()
 	for _, set := range backendSets() {
@@ -55,7 +55,7 @@ func wantsNumbers(p *frontend.Port) bool {
 	return p.NumFrontends()*endpoints > maxSharedSlots
 }
 
-// ownOf returns what a service port has of its own from now on, without its chains; nil if that is nothing.
+// ownOf returns what a service port is to have of its own, except for its chains, or nil if it needs nothing.
 func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
 	if c.After == nil || c.After.NumFrontends() == 0 {
 		return nil
@@ -103,7 +103,7 @@ func (o *ownPort) kind(fr *frontend.Frontend) *int {
 	return &o.kinds[fr.Kind][0]
 }
 
-// kindsFor lists the kinds of which the service port has frontends that send traffic to a backend set.
+// kindsFor lists the kinds of the service port's frontends that send traffic to a backend set.
 func (o *ownPort) kindsFor(port *frontend.Port, set model.EndpointSets) []frontend.Kind {
 	var kinds []frontend.Kind
 	for i, n := range o.kinds {
@@ -130,15 +130,15 @@ func hashOf(n model.PortName) [sha256.Size]byte {
 		"\x00")))
 }
 
-// shortHash is a part of the names of what is a service port's own, and makes them its alone. A set is named by nothing
-// else: for each rule with a set the kernel looks for that by comparing it with the names of all sets, which takes the
-// longer the longer these are.
+// shortHash makes the names of a service port's own objects unique. The name of a set has little else: for each rule
+// that uses a set the kernel compares its name with those of all sets, which takes longer the longer the names are.
 func shortHash(n model.PortName) string {
 	sum := hashOf(n)
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
 
-// readable is what tells people whose the chains of a service port are. It is bounded.
+// readable is the part of the names of chains that tells people which service port they belong to. Its length is
+// bounded.
 func readable(n model.PortName) string {
 	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(n.Protocol.String())
 	if n.Port != "" {
@@ -147,7 +147,7 @@ func readable(n model.PortName) string {
 	return identifier(text, 40)
 }
 
-// identifier makes text fit to be a part of a name that nft can read: letters, digits, '/', '-', '_' and '.'.
+// identifier makes text a valid part of a name in nft's syntax: letters, digits, '/', '-', '_' and '.'.
 func identifier(text string, limit int) string {
 	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_."
 	return strings.Map(func(c rune) rune {
@@ -209,7 +209,7 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 		endpoints = append(endpoints, ep.Target)
 	}
 	slices.SortFunc(endpoints, model.CompareTargets) // or the chain would differ after a restart
-	// There may be very many of these rules: what two of them say alike they share.
+	// There may be very many of these rules, so they share the statements that they have in common.
 	n := len(endpoints)
 	ch.rules = make([]dp.Rule, 2*n, 2*n+2)
 	for i, ep := range endpoints {
@@ -222,7 +222,7 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 			ch.rules[n+i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, known[1:]...)
 		}
 	}
-	// If the set is full. A chain in which the packet finds no slot comes back.
+	// For clients that the set has no room for. A chain in which the packet finds no slot returns.
 	random := p.randomChains(c.After, o, set)
 	last := len(random) - 1
 	for _, name := range random[:last] {
@@ -232,11 +232,11 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 	return ch
 }
 
-// fullComment is on the rules for clients for whom the set of clients has no room.
+// fullComment is the comment of the rules for clients that the set of clients has no room for.
 const fullComment = "if the set is full"
 
-// randomChains returns the names of the chains that take an endpoint of a set at random, of which a packet finds its
-// slot in one, and sees to it that they exist.
+// randomChains returns the names of the chains that pick an endpoint of a set at random, and plans those that do not
+// exist yet. A packet finds its slot in one of them.
 func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointSets) []string {
 	if o.numbered {
 		return []string{action{set: set, n: 1, own: o.random}.chainName()}

@@ -16,7 +16,7 @@ type plan struct {
 	base   *table // as it is
 	config *config
 	sets   []*setPlan // for the sets of base.sets.all, in that order
-	// The rest is about objects that are not always there.
+	// The rest is about objects that not every table has.
 	newSets    []*dp.Set
 	newChains  []chain // to make
 	chains     []chain // to rewrite

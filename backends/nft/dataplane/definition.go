@@ -2,7 +2,7 @@ package dataplane
 
 import "sigs.k8s.io/kube-proxy-lib/model"
 
-// definition is what the kernel knows of a set: what is read is compared with what is wanted by it.
+// definition is a set as the kernel describes it. A set that was read has its definition compared with the wanted one.
 type definition struct {
 	family                                          model.Family
 	flags, keyType, keyLen, dataType, dataLen, size uint32
@@ -27,7 +27,7 @@ func definitionOf(s *Set, f model.Family) definition {
 	}
 	switch {
 	case s.Verdicts:
-		d.flags, d.dataType = setMap, verdictType // its length is the kernel's own affair
+		d.flags, d.dataType = setMap, verdictType // the kernel chooses its length
 	case s.Value != nil:
 		d.flags, d.dataType, d.dataLen = setMap, fieldsType(s.Value, f), uint32(fieldsSize(f, s.Value))
 	}

@@ -19,8 +19,8 @@ type batch struct {
 	ops []uint32 // the sequence number of the first message of each operation
 }
 
-// encodeBatch builds the messages of a transaction, for which setGeneration then says which ruleset it is for. Without
-// the message that ends it, commit false, the kernel checks the batch and takes everything back.
+// encodeBatch builds the messages of a transaction; setGeneration then adds the generation of the ruleset that it is
+// for. If commit is false, the message that ends the batch is left out: the kernel checks it and undoes everything.
 func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 	b := &batch{}
 	b.Buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())

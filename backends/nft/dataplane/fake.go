@@ -10,8 +10,8 @@ import (
 )
 
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks (that what is referred to
-// is there, that nothing that is still referred to goes, that keys fit and elements are new, that no chain leads back
-// to itself) and some that it does not (comments that nft cannot print, DNAT where there is none). Its errors are the
+// exists, that nothing in use is deleted, that keys have the right size and elements are new, that no chain jumps back
+// to itself) and more (that nft can print comments, that DNAT is only where there is DNAT). Its errors are the
 // kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError].
 //
 // It evaluates no packets, so dynamic sets stay empty, and it knows nothing of limits in size.
@@ -101,7 +101,7 @@ func (f *Fake) Check(ctx context.Context, tx *Transaction) error {
 	return f.apply(tx, false)
 }
 
-// ApplyAsSomebodyElse applies a transaction as another program would: Drift and Drifted tell of it.
+// ApplyAsSomebodyElse applies a transaction as another program would: Drift and Drifted report it.
 func (f *Fake) ApplyAsSomebodyElse(tx *Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +116,7 @@ func (f *Fake) ApplyAsSomebodyElse(tx *Transaction) error {
 	return nil
 }
 
-// ApplyUnnoticed applies a transaction as another program would in a moment in which nobody looks: only reading the
-// table tells of it.
+// ApplyUnnoticed applies a transaction as another program would while nobody listens: only reading the table shows it.
 func (f *Fake) ApplyUnnoticed(tx *Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

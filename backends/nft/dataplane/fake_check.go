@@ -10,7 +10,7 @@ import (
 // maxName is what the kernel lets a name have, 255 bytes, and nft 128.
 const maxName = 127
 
-// checkName holds a name against what nft reads as one: a letter, and then letters, digits and a few more.
+// checkName checks that nft can read a name: a letter, and then letters, digits and a few other characters.
 func checkName(name, comment string) error {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	if name == "" || len(name) > maxName || !strings.Contains(letters, name[:1]) ||
@@ -134,8 +134,8 @@ func (t *fakeTable) checkSetUse(s Statement) error {
 	return nil
 }
 
-// validate follows all ways from the base chains, as the kernel does after rules have been added: none may lead back to
-// where it came from, and NAT statements must be where there is that NAT.
+// validate follows all jumps from the base chains, as the kernel does after rules have been added: there must be no
+// loop, and NAT statements must be where that kind of NAT is possible.
 func (t *fakeTable) validate() error {
 	for _, c := range t.chains {
 		if c.Hook != NoHook {
@@ -270,7 +270,7 @@ func (a *fakeApply) elementsOf(t *fakeTable, o *op) (*fakeSet, error) {
 	return s, nil
 }
 
-// overlaps tells whether the range of an element has something in common with that of another.
+// overlaps tells whether the range of an element overlaps that of another.
 func (s *fakeSet) overlaps(e Element, size int) bool {
 	if !s.Interval {
 		return false

@@ -24,7 +24,7 @@ const (
 	Constant                         // numgen random mod 1 offset ID: nft has no other way to write a number in a key
 )
 
-// fieldInfo is what nft and the kernel know of a field.
+// fieldInfo is how nft and the kernel describe a field.
 type fieldInfo struct {
 	text   string // in nft's syntax, without the numbers of Random and Constant
 	size   int    // in bytes; in keys each field takes a multiple of four
@@ -61,7 +61,8 @@ func fieldsSize(family model.Family, fields []Field) int {
 	return n
 }
 
-// numbers are what the fields of a key that are not of the packet give: Constant always id, Random a number below n.
+// numbers are the values of the fields of a key that do not come from the packet: Constant gives id, Random a number
+// below n.
 type numbers struct{ id, n uint32 }
 
 // numgen returns the modulus and the offset by which nft makes the number of a field.

@@ -22,7 +22,7 @@ type Interface interface {
 	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
 	// Drift has a value soon after somebody else changed a table that has been read or written here.
 	Drift() <-chan struct{}
-	// Drifted tells whether a table is one of those that Drift is about. ReadTable resets it.
+	// Drifted tells whether a table is among those that somebody else changed. ReadTable resets it.
 	Drifted(key TableKey) bool
 	// Close releases what it holds, and leaves all tables as they are.
 	Close() error

@@ -49,7 +49,7 @@ func (m *monitor) close() error {
 	return err
 }
 
-// watch begins to take note of changes of a table.
+// watch starts to record changes of a table.
 func (m *monitor) watch(key TableKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +58,7 @@ func (m *monitor) watch(key TableKey) {
 	}
 }
 
-// seenNow takes the table, as it is read now, for the known one.
+// seenNow marks the table, as it is read now, as unchanged.
 func (m *monitor) seenNow(key TableKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,7 @@ func (m *monitor) drifted(key TableKey) bool {
 	return m.tables[key]
 }
 
-// suspectAll takes all tables for changed: it is not known which ones were.
+// suspectAll marks all tables as changed: it is not known which ones were.
 func (m *monitor) suspectAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,7 +81,7 @@ func (m *monitor) suspectAll() {
 	m.tell()
 }
 
-// sawUntil takes what happened up to a generation for reported.
+// sawUntil marks all changes up to a generation as reported.
 func (m *monitor) sawUntil(generation uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,7 +142,7 @@ func (m *monitor) run() {
 	}
 }
 
-// note takes note of one message. Those about what a transaction changed come before the one with its generation.
+// note records one message. Those about what a transaction changed come before the one with its generation.
 func (m *monitor) note(msg nfnetlink.Message) {
 	if msg.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(msg.Data) < 4 {
 		return

@@ -15,7 +15,7 @@ import (
 type Netlink struct {
 	mu         sync.Mutex
 	conn       *nfnetlink.Conn
-	generation uint32 // of the ruleset: what it is as far as is known here
+	generation uint32 // of the ruleset, as last seen here
 	monitor    *monitor
 }
 
@@ -32,8 +32,8 @@ func dial(waits bool) (*nfnetlink.Conn, error) {
 	return nfnetlink.Dial(nfnetlink.Config{SendBuffer: sendBuffer, ReceiveBuffer: recvBuffer, Waits: waits})
 }
 
-// NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it in the
-// end.
+// NewNetlink opens the kernel's nftables. The process needs CAP_NET_ADMIN over the network namespace. Close it after
+// use.
 func NewNetlink() (*Netlink, error) {
 	c, err := dial(false)
 	if err != nil {

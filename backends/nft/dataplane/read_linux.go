@@ -67,7 +67,7 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 	if err := n.readChains(t); err != nil {
 		return nil, err
 	}
-	var ids []RuleID // of one chain: the room is used again for the next
+	var ids []RuleID // of one chain: the memory is reused for the next
 	for _, c := range t.Chains {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -51,7 +51,7 @@ type IsDNATed struct{}
 // IsNew matches the packets that begin a connection.
 type IsNew struct{}
 
-// OneIn matches every Nth packet at random, on average.
+// OneIn matches one packet in N, at random.
 type OneIn struct{ N uint32 }
 
 // HasMark matches packets that have a bit of the packet mark set.
@@ -94,10 +94,10 @@ type DNAT struct{ To netip.AddrPort }
 // Masquerade makes the connection come from an address of the outgoing interface, from a random port.
 type Masquerade struct{}
 
-// Goto continues in another chain, and does not come back.
+// Goto continues in another chain, and does not return.
 type Goto struct{ Chain string }
 
-// Jump continues in another chain, and comes back.
+// Jump continues in another chain, and returns.
 type Jump struct{ Chain string }
 
 // Drop ends the packet.

@@ -100,8 +100,8 @@ type TableChain struct {
 	Rules []RuleID
 }
 
-// RuleID stands for the content of a rule: rules with the same one say the same. The zero value is a rule that is not
-// from here.
+// RuleID identifies the content of a rule: rules with the same ID do the same. The zero value is that of a rule that
+// somebody else made.
 type RuleID uint64
 
 // TableSet is a set with its elements.
@@ -112,7 +112,7 @@ type TableSet struct {
 	Elements      []Element
 
 	definition definition
-	foreign    bool // it has elements that nobody here could delete
+	foreign    bool // it has elements that this package cannot delete
 }
 
 // Matches tells whether the set is what want says, whatever its elements and comment.
@@ -120,7 +120,7 @@ func (s *TableSet) Matches(want *Set) bool {
 	return !s.foreign && s.definition == definitionOf(want, s.definition.family)
 }
 
-// RuleIDs returns what stands for the rules in a table of the family.
+// RuleIDs returns the IDs of rules in a table of the family.
 func RuleIDs(rules []Rule, family model.Family) []RuleID {
 	ids := make([]RuleID, len(rules))
 	var text []byte // one for all: there may be very many rules
@@ -146,7 +146,8 @@ const typeofModulus = 65536
 // maxComment is what nft lets a comment have.
 const maxComment = 120
 
-// Escape makes text fit for a comment or name: printable ASCII without quotes and backslashes, of at most limit bytes.
+// Escape turns any text into a valid comment or part of a name: printable ASCII without quotes and backslashes, of at
+// most limit bytes.
 func Escape(text string, limit int) string {
 	if len(text) > limit {
 		text = text[:max(limit-3, 0)] + "..."

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Transaction is a list of operations on one table that are applied together, in order: what is referred to is added
-// before, and no longer referred to when it is deleted.
+// Transaction is a list of operations on one table that are applied together, in order. Objects have to be added before
+// something refers to them, and deleted when nothing does any more.
 type Transaction struct {
 	Table TableKey
 	// Unconditional: whatever others have made of the table, Apply does not fail with ErrStale.
@@ -58,13 +58,13 @@ func (t *Transaction) Elements() (n int) {
 
 func (t *Transaction) add(o op) { t.ops = append(t.ops, o) }
 
-// AddTable adds the table. It may be there already; a comment then stays what it is.
+// AddTable adds the table. It may exist already; its comment then stays as it is.
 func (t *Transaction) AddTable(comment string) { t.add(op{verb: addTable, comment: comment}) }
 
-// DeleteTable deletes the table with all that is in it. It must be there.
+// DeleteTable deletes the table with all that is in it. It must exist.
 func (t *Transaction) DeleteTable() { t.add(op{verb: deleteTable}) }
 
-// AddChain adds a chain. It must not be there.
+// AddChain adds a chain. It must not exist yet.
 func (t *Transaction) AddChain(c *Chain) { t.add(op{verb: addChain, name: c.Name, chain: c}) }
 
 // FlushChain deletes all rules of a chain.
@@ -76,16 +76,16 @@ func (t *Transaction) DeleteChain(name string) { t.add(op{verb: deleteChain, nam
 // AddRule adds a rule at the end of a chain.
 func (t *Transaction) AddRule(chain string, r *Rule) { t.add(op{verb: addRule, name: chain, rule: r}) }
 
-// AddSet adds a set or map. It must not be there.
+// AddSet adds a set or map. It must not exist yet.
 func (t *Transaction) AddSet(s *Set) { t.add(op{verb: addSet, name: s.Name, set: s}) }
 
 // DeleteSet deletes a set with its elements. No rule may refer to it.
 func (t *Transaction) DeleteSet(name string) { t.add(op{verb: deleteSet, name: name}) }
 
-// AddElements adds elements to a set. They must not be there.
+// AddElements adds elements to a set. They must not exist yet.
 func (t *Transaction) AddElements(s *Set, elements ...Element) { t.elements(addElements, s, elements) }
 
-// DeleteElements deletes elements of a set by their keys. They must be there.
+// DeleteElements deletes elements of a set by their keys. They must exist.
 func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
 	t.elements(deleteElements, s, elements)
 }
