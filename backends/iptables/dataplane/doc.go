@@ -6,8 +6,8 @@
 //
 // A [Batch] is one run of iptables-restore --noflush: chains to make, fill and remove, and rules to put into built-in
 // chains. A table is changed wholly or not at all; with several tables, those before the one that fails are changed. A
-// batch that failed can be given again: what is there already is replaced, what is gone already is no error. An error
-// names the line, the rule, and whose it is: see [RestoreError].
+// batch that failed can be applied again: what exists already is replaced, and what is gone already is no error. An
+// error names the line, the rule, and the owner of the rule: see [RestoreError].
 //
 // Read returns our own chains and the rules that jump to them, as text, in one form: what was written comes back the
 // same, from both variants, whatever C library the programs are linked with. [Quote], [Address], [Masked] and

@@ -76,8 +76,8 @@ type getinfo struct {
 	size       uint32
 }
 
-// getLegacy hashes what the kernel says about the size of the tables and where in them the built-in chains begin. It
-// has no counter of changes. Asking for a table makes the kernel load it.
+// getLegacy hashes what the kernel says about the size of the tables and where in them the built-in chains begin. The
+// kernel has no counter of changes. Asking for a table makes the kernel load it.
 func (g *generation) getLegacy() (uint64, error) {
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 	hash := fnv.New64a()

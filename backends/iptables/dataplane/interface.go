@@ -63,12 +63,11 @@ type TableBatch struct {
 	Table Table
 	// Chains are made if need be, emptied, and filled. All of them are there before the first rule is.
 	Chains []Chain
-	// Delete takes away the first rule that is the same; if there is none, that is no error. Insert puts rules at the
+	// Delete removes the first rule that is the same, if there is one. Insert puts rules at the
 	// head of built-in chains, in the order of the list, whether or not they are there already. To move a rule, delete
 	// and insert it.
 	Delete, Insert []BuiltinRule
-	// Remove lists chains to empty and delete. Nothing but each other may jump to them any more. One that is not there
-	// is no error.
+	// Remove lists chains to empty and delete, if they exist. Only chains of the list may still jump to them.
 	Remove []string
 }
 
@@ -78,7 +77,7 @@ type Chain struct {
 	// Rules are what follows "-A NAME " in iptables-save, in the form in which iptables-save prints it: see Quote,
 	// Address, Masked and Probability.
 	Rules []string
-	// Origin is whose the chain is, for errors: a service, say.
+	// Origin names the owner of the chain in errors: a service, say.
 	Origin string
 }
 

@@ -27,7 +27,7 @@ type IPTables struct {
 var _ Interface = (*IPTables)(nil)
 
 // New finds the programs and what they can do. It needs CAP_NET_ADMIN over the network namespace of the calling thread,
-// in which all that is done later happens, whichever goroutine asks for it. Close it in the end.
+// in which everything is done later, whichever goroutine asks for it. Close it after use.
 //
 // Errors are exec.ErrNotFound if a program is missing, fs.ErrPermission, and ErrNoTable if the kernel has no table nat
 // for the family, as without IPv6.

@@ -14,8 +14,8 @@ import (
 )
 
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks: that what is added is
-// new, that what is changed is there, that a scheduler has a module, that families fit. It forwards no packets: who has
-// connections is for tests to say, with [Fake.SetConnections].
+// new, that what is changed exists, that a scheduler has a module, that families match. It forwards no packets: tests
+// say which real servers have connections, with [Fake.SetConnections].
 type Fake struct {
 	mu       sync.Mutex
 	servers  map[ServerKey]*fakeServer
@@ -24,7 +24,7 @@ type Fake struct {
 	timeouts Timeouts
 	calls    Calls
 
-	// Schedulers are those that there are. Nil means rr, wrr, lc, sh and mh.
+	// Schedulers are the available ones. Nil means rr, wrr, lc, sh and mh.
 	Schedulers []string
 	// Fail, if set, is asked before each call that changes something, with a text such as "add server
 	// 10.96.0.1:80/TCP". Its error is returned and nothing is done.
@@ -74,7 +74,7 @@ func (f *Fake) Timeouts() Timeouts {
 	return f.timeouts
 }
 
-// HasLink tells whether there is the dummy interface.
+// HasLink tells whether the dummy interface exists.
 func (f *Fake) HasLink() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

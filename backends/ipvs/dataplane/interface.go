@@ -13,8 +13,8 @@ import (
 )
 
 // Interface is a kernel's IPVS and the dummy interface for service addresses, or something that behaves like them.
-// Calls may come from several goroutines. Errors of the kernel are syscall.Errno, wrapped: EEXIST for what is there
-// already, ENOENT for a virtual server or real server that is not, and for a scheduler without a module.
+// Calls may come from several goroutines. Errors of the kernel are syscall.Errno, wrapped: EEXIST for what exists
+// already, ENOENT for a virtual or real server that does not, and for a scheduler without a module.
 type Interface interface {
 	// Servers returns all virtual servers, also those of others.
 	Servers(ctx context.Context) ([]Server, error)
@@ -37,11 +37,11 @@ type Interface interface {
 
 	// Addresses returns the addresses of a family on the dummy interface, none if there is no such interface.
 	Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error)
-	// AddAddress adds one, and makes the interface if need be. That it is there is no error.
+	// AddAddress adds an address, and creates the interface if need be. An address that exists is no error.
 	AddAddress(ctx context.Context, a netip.Addr) error
-	// DeleteAddress deletes one. That it is not there is no error.
+	// DeleteAddress deletes an address. One that does not exist is no error.
 	DeleteAddress(ctx context.Context, a netip.Addr) error
-	// DeleteLink deletes the interface. That there is none is no error.
+	// DeleteLink deletes the interface, if it exists.
 	DeleteLink(ctx context.Context) error
 
 	// Close releases what it holds, and leaves everything as it is.
@@ -102,7 +102,7 @@ type Destination struct {
 	// Weight 0 takes no new connections.
 	Weight int
 	// Active is how many established connections there are, and Inactive how many others: opening, closing, or without
-	// a state. They are the kernel's to tell.
+	// a state. The kernel counts them.
 	Active, Inactive int
 }
 

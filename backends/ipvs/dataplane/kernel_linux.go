@@ -243,7 +243,7 @@ func (k *Kernel) find() (netlink.Link, error) {
 	return link, nil
 }
 
-// ensure makes the dummy interface unless it is there, and returns its index.
+// ensure creates the dummy interface unless it exists, and returns its index.
 func (k *Kernel) ensure() (int, error) {
 	if k.dummy != 0 {
 		return k.dummy, nil

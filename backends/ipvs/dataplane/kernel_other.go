@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Kernel is the kernel of this machine; on systems other than Linux there is none to be had.
+// Kernel is the kernel of this machine. Systems other than Linux have no IPVS.
 type Kernel struct{ absent }
 
 // NewKernel returns ErrUnsupported.
