@@ -109,7 +109,7 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	two := []*sink.ServiceEntry{all.with(endpoint{host: 2}).entry(t, f)}
 	r.SetNode(&model.Node{Name: "node-1"})
 	describe(r, nil, one)
-	next.FailNext(errors.New("not in force"))
+	next.FailNext(errors.New("not applied"))
 	require.Error(t, r.Sync(t.Context()))
 	r.Wait()
 	require.Equal(t, [2]int{}, since(), "the first Sync failed")
@@ -119,13 +119,13 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	require.Equal(t, [2]int{1, 1}, since())
 
 	describe(r, one, two)
-	next.FailNext(errors.New("not in force"), &sink.FamilyError{Family: model.IPv6, Err: errors.New("not in force")})
+	next.FailNext(errors.New("not applied"), &sink.FamilyError{Family: model.IPv6, Err: errors.New("not applied")})
 	require.Error(t, r.Sync(t.Context()))
 	r.Wait()
 	require.Equal(t, [2]int{}, since())
 	require.Len(t, table.Flows(), 1)
 
-	// IPv4 is in force now, IPv6 still is not.
+	// IPv4 is applied now, IPv6 still is not.
 	r.ForceResync()
 	require.Error(t, r.Sync(t.Context()))
 	r.Wait()
@@ -138,7 +138,7 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	require.Equal(t, [2]int{1, 1}, since(), "a resync passes over everything")
 	require.Empty(t, next.Violations(), "everything is passed on, in order")
 	r.ForceResync()
-	next.FailNext(errors.New("not in force"))
+	next.FailNext(errors.New("not applied"))
 	require.Error(t, r.Sync(t.Context()))
 	require.NoError(t, r.Sync(t.Context()))
 	r.Wait()
@@ -315,7 +315,7 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 	table.proceed <- struct{}{}
 	r.Wait()
 	require.Equal(t, 2, table.Passes(f))
-	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is in force, not by what was when the pass "+
+	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is applied, not by what was when the pass "+
 		"began")
 }
 

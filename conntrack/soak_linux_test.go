@@ -152,7 +152,7 @@ type arrivals struct {
 	news   chan struct{}
 }
 
-// arrived takes a datagram that was sent when wave k was in force and the next one perhaps on its way: it must be at an
+// arrived takes a datagram that was sent when wave k was applied and the next one perhaps on its way: it must be at an
 // endpoint that is alive in one of them. Nothing arrives in a wave without endpoints, so nobody waits for it to: the
 // datagram may then be on its way until the wave after that one.
 func (a *arrivals) arrived(flow, wave, endpoint int) {
@@ -196,7 +196,7 @@ func (a *arrivals) waitFor(t *testing.T, wave int) {
 }
 
 // Endpoints come and go while clients send without a pause, from sockets that never change. No datagram that is sent
-// after a wave is in force, and cleaned up after, arrives at an endpoint that is dead in it; and every flow gets
+// after a wave is applied, and cleaned up after, arrives at an endpoint that is dead in it; and every flow gets
 // through.
 func TestSoakNoDatagramGoesToADeadEndpoint(t *testing.T) {
 	need.Root(t)
@@ -204,7 +204,7 @@ func TestSoakNoDatagramGoesToADeadEndpoint(t *testing.T) {
 	n := newNetwork(t)
 	random := rand.New(rand.NewSource(1))
 	const waves, nodePort = 40, 30053
-	// The wave that is in force. Whoever sends holds the lock, so that nothing is under way of the wave before the last
+	// The wave that is applied. Whoever sends holds the lock, so that nothing is under way of the wave before the last
 	// one.
 	var wave uint32
 	var sending sync.RWMutex

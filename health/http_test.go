@@ -38,7 +38,7 @@ func TestHealthOfTheProxy(t *testing.T) {
 		body           string // of healthz
 	}{
 		{
-			name: "everything is in force",
+			name: "everything is applied",
 			health: func() health {
 				return health{times{applied: ago(time.Hour)}, times{applied: ago(time.Minute)}}
 			},
@@ -46,7 +46,7 @@ func TestHealthOfTheProxy(t *testing.T) {
 			body: `{"lastUpdated":"2000-01-01T00:00:00Z","currentTime":"2000-01-01T00:00:00Z","nodeEligible":true,"healthy":true,` +
 				`"status":{"IPv4":{"lastUpdated":"1999-12-31T23:00:00Z","healthy":true},"IPv6":{"lastUpdated":"1999-12-31T23:59:00Z","healthy":true}}}`,
 		}, {
-			name: "nothing has been put in force yet",
+			name: "nothing has been applied yet",
 			health: func() health {
 				return health{times{pending: ago(time.Hour)}, times{pending: ago(time.Hour)}}
 			},

@@ -239,7 +239,7 @@ func TestAServiceOfOneFamilyIsAnsweredForInBoth(t *testing.T) {
 		_, v6, _ := l.get(t, "[::]:32000")
 		return [2]string{v4.Get("X-Load-Balancing-Endpoint-Weight"), v6.Get("X-Load-Balancing-Endpoint-Weight")}
 	}
-	broken := errors.New("not in force")
+	broken := errors.New("not applied")
 	for _, test := range []struct {
 		name          string
 		before, after *model.Service
@@ -361,7 +361,7 @@ func TestNothingIsServedBeforeItIsInForce(t *testing.T) {
 		_, header, _ := l.get(t, address)
 		return header.Get("X-Load-Balancing-Endpoint-Weight")
 	}
-	broken := errors.New("not in force")
+	broken := errors.New("not applied")
 	s.SetNode(&model.Node{Name: "node-1"})
 	s.SetService(service("web", 32000, 0, 0))
 	next.FailNext(broken)

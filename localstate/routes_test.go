@@ -195,6 +195,6 @@ func TestLocalTrafficDetectors(t *testing.T) {
 		require.Equal(t, not, w.mustService("web").Ports[0].RoutesIPv4.ClusterIP.Masquerade)
 		w.delete(aNode())
 		w.flush()
-		require.Equal(t, []string{"set node"}, w.got.callTexts(), "the node goes: what is known of it stays in force")
+		require.Equal(t, []string{"set node"}, w.got.callTexts(), "the node goes: what is known of it stays")
 	})
 }

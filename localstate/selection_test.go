@@ -299,7 +299,7 @@ func TestTheZoneOfTheNode(t *testing.T) {
 		"set endpoint ns/web:http/TCP -> 10.1.0.2:8080"}, w.change(aNode(inZone("zone-b"))), "S24 it changes")
 	w.delete(aNode())
 	w.flush()
-	require.Equal(t, []string{"set node"}, w.got.callTexts(), "S24 the node goes: its zone stays in force")
+	require.Equal(t, []string{"set node"}, w.got.callTexts(), "S24 the node goes: its zone stays")
 	require.Equal(t, "zone-b", w.got.node.Zone)
 	w.change(aNode())
 	require.Len(t, w.clusterSet("web"), 2, "S24 the label goes")

@@ -26,7 +26,7 @@ import (
 )
 
 func main() {
-	// The rules stay in force when the program ends: a restart is no reason to interrupt traffic.
+	// The rules stay when the program ends: a restart is no reason to interrupt traffic.
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	err := run(ctx, os.Args[1:], theMachine())

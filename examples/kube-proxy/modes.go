@@ -23,9 +23,9 @@ type mode struct {
 	usable func(ctx context.Context, f model.Family, m *machine) error
 	// start returns the backend. It changes nothing before its first Sync.
 	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error)
-	// cleanUp removes all that this program has ever put in force in the mode. That there is nothing is no error.
+	// cleanUp removes all that this program has ever applied in the mode, if there is anything.
 	cleanUp func(ctx context.Context, m *machine) error
-	// cleanUpUpstream removes what Kubernetes' own kube-proxy has put in force in the mode.
+	// cleanUpUpstream removes what Kubernetes' own kube-proxy has applied in the mode.
 	cleanUpUpstream func(ctx context.Context, m *machine) error
 }
 
@@ -39,7 +39,7 @@ type backendOptions struct {
 // backend is a sink with an end.
 type backend interface {
 	sink.Sink
-	// Close releases what the backend holds. What is in force stays.
+	// Close releases what the backend holds. What is applied stays.
 	Close() error
 }
 

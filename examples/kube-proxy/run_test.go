@@ -293,7 +293,7 @@ func TestWhatIsServed(t *testing.T) {
 	assert.Equal(t, "ok", body)
 	_, body = get(t, metrics+"/proxyMode")
 	assert.Equal(t, nameOfOwnMode(), body)
-	// The rules were in force before that was measured.
+	// The rules were applied before that was measured.
 	require.Eventually(t, func() bool {
 		_, body = get(t, metrics+"/metrics")
 		return strings.Contains(body, "kubeproxy_sync_proxy_rules_last_timestamp_seconds")

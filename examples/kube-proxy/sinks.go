@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// sinks are all that is fed. Once the rules are in force for the first time, those of other modes are not needed any
+// sinks are all that is fed. Once the rules are applied for the first time, those of other modes are not needed any
 // more: so there is no moment without rules when modes are switched.
 type sinks struct {
 	*sink.TeeSink
@@ -38,7 +38,7 @@ func (s *sinks) Sync(ctx context.Context) error {
 	if cleanUp := s.afterFirstSync(ctx); cleanUp == nil {
 		s.afterFirstSync = nil
 	} else if ctx.Err() == nil {
-		klog.FromContext(ctx).Error(cleanUp, "Not everything that was in force before is cleaned up; trying again",
+		klog.FromContext(ctx).Error(cleanUp, "Not everything of earlier modes is cleaned up; trying again",
 			"retryIn", cleanUpPause)
 	}
 	return err

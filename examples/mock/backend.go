@@ -26,7 +26,7 @@ type backend struct {
 	// Services that something was said about since the last successful Sync. It costs what changed, not what there is.
 	changed map[model.ServiceName]bool
 
-	// What is in force: the rows of the routing table, by service. Sync compares with what was applied, not with what
+	// What is applied: the rows of the routing table, by service. Sync compares with what was applied, not with what
 	// it was told last: so a Sync that failed would lose nothing.
 	table map[model.ServiceName]map[row]action
 }
@@ -79,7 +79,7 @@ func (b *backend) DeleteEndpoint(key model.EndpointKey) {
 	b.changed[key.Port.Service] = true
 }
 
-// Sync puts what we have been told in force: now the state is consistent. We render the services that changed, compare
+// Sync applies what we have been told: now the state is consistent. We render the services that changed, compare
 // with the table as it is, and apply the difference. An error from here would make the caller try again later.
 func (b *backend) Sync(context.Context) error {
 	for _, name := range slices.SortedFunc(maps.Keys(b.changed), model.ServiceName.Compare) {

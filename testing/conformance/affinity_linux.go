@@ -308,7 +308,7 @@ func affinityExpires(ctx context.Context, s *session) error {
 	return errors.New("all of the clients are still sent to the endpoints where they were before the timeout")
 }
 
-// put puts services in force, and nothing else.
+// put applies services, and nothing else.
 func (s *session) put(ctx context.Context, services ...service) error {
 	to, err := s.build(services)
 	if err != nil {

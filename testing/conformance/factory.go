@@ -15,7 +15,7 @@ import (
 // open there, netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in
 // it: those open Env.NetNS, or call Env.Do. None of them may call t.FailNow.
 type Factory struct {
-	// New starts the backend. What an earlier one left in force is still there: New may come after a cleanup, or as
+	// New starts the backend. What an earlier one left behind is still there: New may come after a cleanup, or as
 	// after a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx
 	// lasts as long as the backend: it ends after the sink has been dropped, and closed.
 	//

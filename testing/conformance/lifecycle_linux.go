@@ -146,7 +146,7 @@ func cancelledSync(ctx context.Context, s *session) error {
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := s.sync(cancelled); err == nil {
-		return s.traffic(ctx, after) // It would not be stopped; then the state must be in force.
+		return s.traffic(ctx, after) // It would not be stopped; then the state must be applied.
 	}
 	return s.retry(ctx, after)
 }

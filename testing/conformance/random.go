@@ -25,7 +25,7 @@ type scriptStep struct {
 	services []service
 }
 
-// event is what happens to the backend before or while a wave is put in force.
+// event is what happens to the backend before or while a wave is applied.
 type event int
 
 const (

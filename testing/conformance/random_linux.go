@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// Random puts random states in force, n of them, one change after the other, and compares what happens to random
+// Random applies random states, n of them, one change after the other, and compares what happens to random
 // traffic with what the oracle says. Every so often the backend is restarted, a Sync is cancelled, or a fresh backend
 // begins with another configuration. Everything follows from the seed.
 //
@@ -94,7 +94,7 @@ type flowsFailed struct {
 
 func (e *flowsFailed) Error() string { return e.failures.err().Error() }
 
-// wave puts a state in force, with its event, and tries traffic.
+// wave applies a state, with its event, and tries traffic.
 func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) error {
 	if r.sink == nil {
 		if err := r.start(ctx, r.script.setup); err != nil {
@@ -148,7 +148,7 @@ func (r *randomRun) forgetContacts(to state) {
 	}
 }
 
-// tryTraffic tries flows in the state that is in force: all at the same time, but for those with affinity, where each
+// tryTraffic tries flows in the state that is applied: all at the same time, but for those with affinity, where each
 // depends on the ones before.
 func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 	o, err := r.told.oracle(r.setup, r.env.Families)

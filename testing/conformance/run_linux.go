@@ -77,7 +77,7 @@ func (c trafficCase) run(ctx context.Context, s *session) error {
 	return nil
 }
 
-// step puts a state in force and tries its traffic.
+// step applies a state and tries its traffic.
 func (s *session) step(ctx context.Context, st step) error {
 	to, err := s.build(st.services)
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *session) step(ctx context.Context, st step) error {
 	return s.traffic(ctx, st)
 }
 
-// traffic tries the traffic of a step in the state that is in force.
+// traffic tries the traffic of a step in the state that is applied.
 func (s *session) traffic(ctx context.Context, st step) error { return s.trafficIn(ctx, st, s.told) }
 
 // trafficIn tries the traffic of a step in a state.

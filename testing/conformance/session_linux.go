@@ -62,7 +62,7 @@ func (s *session) close() {
 	s.n.close()
 }
 
-// start starts a backend. What an earlier one left in force is still there.
+// start starts a backend. What an earlier one left behind is still there.
 func (s *session) start(ctx context.Context, set setup) error {
 	ctx, s.end = context.WithCancel(context.WithoutCancel(ctx)) // a backend may serve several cases
 	defer time.AfterFunc(callTimeout, s.end).Stop()
@@ -88,7 +88,7 @@ func (s *session) start(ctx context.Context, set setup) error {
 	return nil
 }
 
-// drop drops the sink, as the end of the process would. What is in force stays in force.
+// drop drops the sink, as the end of the process would. What is applied stays.
 func (s *session) drop() error {
 	defer s.end()
 	old := s.sink

@@ -16,7 +16,7 @@ import (
 const (
 	maxChanges    = 15
 	changesFor    = 20 * time.Second // a proxy that is slow shows fewer changes
-	changeLimit   = time.Minute      // for one change to be in force
+	changeLimit   = time.Minute      // for one change to be applied
 	burstSize     = 100
 	burstLimit    = 2 * time.Minute
 	quietFor      = 150 * time.Millisecond

@@ -57,7 +57,7 @@ func startProxy(b *testing.B, c *cluster.Cluster, n *network, program string, m 
 	return p
 }
 
-// stop ends the proxy. What it has put in force goes with the namespace.
+// stop ends the proxy. What it has applied goes with the namespace.
 func (p *proxy) stop() {
 	p.peak.stop()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)

@@ -22,7 +22,7 @@ type result struct {
 	startCPU   time.Duration
 	busy       int // how often it did not come to rest
 
-	changes, writes  []time.Duration // one endpoint: until it is in force; how much of that the API server took to answer
+	changes, writes  []time.Duration // one endpoint: until it is applied; how much of that the API server took to answer
 	changeCPU        time.Duration
 	burst, burstCPU  time.Duration
 	ownKiB, childKiB int // peaks

@@ -15,7 +15,7 @@ import (
 type generator struct {
 	testdice.Dice
 	malformed bool
-	hinted    bool // as a rule every endpoint has hints, so that topology is in force
+	hinted    bool // as a rule every endpoint has hints, so that topology counts
 	objects   cluster
 	made      int // objects so far
 }

@@ -17,7 +17,7 @@ import (
 type busy struct {
 	*lab
 	load     *load
-	made     int // services to see what is in force
+	made     int // services to see what is applied
 	asking   *pod
 	clusters [2]string // the cluster IPs
 }
@@ -66,7 +66,7 @@ func (b *busy) awaitAt(what string, ok func(reply, error) bool) {
 	}
 }
 
-// startClients lets the clients begin. The service must be in force.
+// startClients lets the clients begin. The service must be applied.
 func (b *busy) startClients() {
 	b.load = newLoad(b.t)
 	for i, family := range families {
@@ -79,7 +79,7 @@ func (b *busy) startClients() {
 	b.load.more(20)
 }
 
-// startUnderLoad starts the proxy, and the clients as soon as the service is in force.
+// startUnderLoad starts the proxy, and the clients as soon as the service is applied.
 func (b *busy) startUnderLoad(mode string, endpoints ...endpoint) (flags []string, p *program) {
 	b.setEndpoints("busy", endpoints...)
 	flags = b.flags(mode, b.AdminKubeconfig(b.relay.Port))
