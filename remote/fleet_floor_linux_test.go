@@ -122,32 +122,15 @@ func runBareServer(config *tls.Config, in *json.Decoder, out *json.Encoder) erro
 	remotev1.RegisterBrainServer(server, s)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(ln) }()
-	usage := s.usage()
-	usage.Address = ln.Addr().String()
-	for {
-		if err := out.Encode(usage); err != nil {
-			return err
-		}
-		var command fleetCommand
-		if err := in.Decode(&command); err != nil {
-			return nil // the benchmark has ended
-		}
-		usage = fleetUsage{}
-		switch command.Do {
-		case doCollect:
-			collectGarbage()
-			usage = s.usage()
-		case doUsage:
-			usage = s.usage()
-		case doReplace:
-			if err := s.change(); err != nil {
-				return err
-			}
-		}
+	return serveCommands(in, out, ln.Addr().String(), s.usage, func(command fleetCommand) error {
 		select {
 		case err := <-failed:
 			return err
 		default:
 		}
-	}
+		if command.Do == doReplace {
+			return s.change()
+		}
+		return nil
+	})
 }

@@ -168,27 +168,43 @@ func runFleetServer() error {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	usage := readUsage(server)
-	usage.Address = ln.Addr().String()
+	return serveCommands(in, out, ln.Addr().String(), func() fleetUsage { return readUsage(server) },
+		func(command fleetCommand) error {
+			switch command.Do {
+			case doReplace:
+				source.set(spec.slice(command.N%spec.Services, 1+command.N))
+			case doReplaceInZone:
+				source.set(spec.hintedSlice(1 + command.N))
+			}
+			return nil
+		})
+}
+
+// serveCommands tells the benchmark where the server is, and does what it asks for until it ends: it answers questions
+// with usage, and everything else is for do.
+func serveCommands(in *json.Decoder, out *json.Encoder, address string, usage func() fleetUsage,
+	do func(fleetCommand) error) error {
+	answer := usage()
+	answer.Address = address
 	for {
-		if err := out.Encode(usage); err != nil {
+		if err := out.Encode(answer); err != nil {
 			return err
 		}
 		var command fleetCommand
 		if err := in.Decode(&command); err != nil {
 			return nil // the benchmark has ended
 		}
-		usage = fleetUsage{}
+		answer = fleetUsage{}
 		switch command.Do {
 		case doCollect:
 			collectGarbage()
-			usage = readUsage(server)
+			answer = usage()
 		case doUsage:
-			usage = readUsage(server)
-		case doReplace:
-			source.set(spec.slice(command.N%spec.Services, 1+command.N))
-		case doReplaceInZone:
-			source.set(spec.hintedSlice(1 + command.N))
+			answer = usage()
+		default:
+			if err := do(command); err != nil {
+				return err
+			}
 		}
 	}
 }

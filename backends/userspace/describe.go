@@ -33,13 +33,7 @@ func (f *family) describe(text *strings.Builder, p *port) {
 	line := func(format string, args ...any) { fmt.Fprintf(text, "    "+format+"\n", args...) }
 	var udp []*udpListener
 	for _, k := range slices.SortedFunc(maps.Keys(p.keys), frontend.Key.Compare) {
-		addresses := []netip.Addr{k.Addr}
-		if k.IsNodePort() {
-			addresses = f.nodePorts
-		}
-		for _, a := range addresses {
-			at := k
-			at.Addr = a
+		for at := range f.listenerKeys(k) {
 			switch l := f.listeners[at]; {
 			case l != nil:
 				line("%v: listens on %v", at, l.addr())

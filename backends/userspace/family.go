@@ -3,6 +3,7 @@ package userspace
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -233,14 +234,8 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 	if t.frontend.Protocol == model.SCTP {
 		f.failed[k] = fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k)
 	}
-	addresses := []netip.Addr{k.Addr}
-	if k.IsNodePort() {
-		addresses = f.nodePorts
-	}
-	for _, a := range addresses {
-		at := k
-		at.Addr = a
-		t.frontend.Addr = a
+	for at := range f.listenerKeys(k) {
+		t.frontend.Addr = at.Addr
 		switch l := f.listeners[at]; {
 		case !wanted && l != nil:
 			f.closeListener(at)
@@ -252,6 +247,22 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 				f.failed[k] = err
 			} else if l != nil {
 				f.listeners[at] = l
+			}
+		}
+	}
+}
+
+// listenerKeys returns the keys of a frontend's listeners: a node port has one on each of the node's addresses.
+func (f *family) listenerKeys(k frontend.Key) iter.Seq[frontend.Key] {
+	addresses := []netip.Addr{k.Addr}
+	if k.IsNodePort() {
+		addresses = f.nodePorts
+	}
+	return func(yield func(frontend.Key) bool) {
+		for _, a := range addresses {
+			k.Addr = a
+			if !yield(k) {
+				return
 			}
 		}
 	}
