@@ -192,7 +192,7 @@ func serveCommands(in *json.Decoder, out *json.Encoder, address string, usage fu
 		}
 		var command fleetCommand
 		if err := in.Decode(&command); err != nil {
-			return nil // the benchmark has ended
+			return nil //nolint:nilerr // the benchmark has ended
 		}
 		answer = fleetUsage{}
 		switch command.Do {
