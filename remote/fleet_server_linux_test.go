@@ -272,7 +272,7 @@ func startFleetServer(b *testing.B, spec fleetSpec, ca authority) *fleetServer {
 	require.NoError(b, err)
 	spec.Cert, spec.Key, spec.CA = config.Certificates[0].Certificate[0], key, ca.Certificate.Raw
 	s := &fleetServer{cmd: exec.Command(os.Args[0])}
-	s.cmd.Env = append([]string{"GOGC=50"}, append(os.Environ(), fleetServerEnv+"=1")...) // as examples/brain has it
+	s.cmd.Env = append(os.Environ(), fleetServerEnv+"=1")
 	s.cmd.Stderr = os.Stderr
 	in, err := s.cmd.StdinPipe()
 	require.NoError(b, err)
