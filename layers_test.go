@@ -1,6 +1,7 @@
 package kubeproxy_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"go/ast"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,21 +31,34 @@ type listed struct {
 	Module          *struct{ Path, Dir string }
 }
 
-// list returns the packages of the module, as they are built for an operating system.
+// lists has what list returns for each operating system: finding out takes seconds, and several tests ask.
+var lists sync.Map
+
+// list returns the packages of the module, as they are built for an operating system. Do not change them.
 func list(t *testing.T, goos string) map[string]listed {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps",
+	once, _ := lists.LoadOrStore(goos, sync.OnceValues(func() (map[string]listed, error) { return runList(goos) }))
+	packages, err := once.(func() (map[string]listed, error))()
+	require.NoError(t, err)
+	return packages
+}
+
+func runList(goos string) (map[string]listed, error) {
+	cmd := exec.Command("go", "list", "-deps",
 		"-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps,Module", "./...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	packages := map[string]listed{}
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return packages
-		} else {
-			require.NoError(t, err)
+		switch err := d.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return packages, nil
+		case err != nil:
+			return nil, err
 		}
 		packages[p.ImportPath] = p
 	}
