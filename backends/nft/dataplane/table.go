@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"hash/fnv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -133,11 +134,9 @@ func RuleIDs(rules []Rule, family model.Family) []RuleID {
 
 // ruleID is the hash FNV-1a of a rule as nft prints it.
 func ruleID(text []byte) RuleID {
-	h := uint64(14695981039346656037)
-	for _, c := range text {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return RuleID(max(h, 1))
+	h := fnv.New64a()
+	_, _ = h.Write(text) // which never fails
+	return RuleID(max(h.Sum64(), 1))
 }
 
 // typeofModulus is the modulus that maps with a Random field are declared with. Rules may have any.
