@@ -194,24 +194,28 @@ func (t *Table) accept(f *family) {
 	}
 }
 
-// View calls show for each port of a service, family by family, as new, while no Sync changes them: for a backend that
-// is a [sink.Describer]. After CleanUp there is nothing to show. It may be called from any goroutine, but not from
-// Apply.
-func (t *Table) View(name model.ServiceName, show func(c *Changes, p *PortChange)) {
+// View calls show for each family with the ports that a service has there, as new and sorted by name, while no Sync
+// changes them: for a backend that is a [sink.Describer]. It does not call show for a service without ports, nor after
+// CleanUp. It may be called from any goroutine, but not from Apply.
+func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*PortChange)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.services[name]
 	if s == nil || !t.active {
 		return
 	}
-	ports := slices.SortedFunc(slices.Values(s.ports),
-		func(a, b *port) int { return a.current.Name.Compare(b.current.Name) })
+	if !slices.ContainsFunc(s.ports, func(p *port) bool { return p.exists }) {
+		return
+	}
 	for _, f := range t.families {
-		for _, p := range ports {
+		var ports []*PortChange
+		for _, p := range s.ports {
 			if p.family == f && p.exists {
-				show(&Changes{table: t, family: f}, &PortChange{After: &p.current, port: p})
+				ports = append(ports, &PortChange{After: &p.current, port: p})
 			}
 		}
+		slices.SortFunc(ports, func(a, b *PortChange) int { return a.After.Name.Compare(b.After.Name) })
+		show(&Changes{table: t, family: f}, ports)
 	}
 }
 

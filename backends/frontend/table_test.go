@@ -195,7 +195,7 @@ func TestAfterCleanUpEverythingIsNew(t *testing.T) {
 	r.set(web().Build())
 	r.sync(t)
 	viewed := func() (n int) {
-		r.View(web().Build().Name, func(*Changes, *PortChange) { n++ })
+		r.View(web().Build().Name, func(_ *Changes, ports []*PortChange) { n += len(ports) })
 		return n
 	}
 	assert.Equal(t, 2, viewed(), "in both families")

@@ -18,28 +18,22 @@ var _ sink.Describer = (*Backend)(nil)
 // DescribeService implements [sink.Describer]. For each family it returns the HNS endpoints that a service uses and its
 // load balancers, as HNS was last known to have them. It waits for a Sync that is under way.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
-	texts := map[model.Family]*description{}
-	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
-		d := texts[c.Family()]
-		if d == nil {
-			d = &description{endpoints: map[string]bool{}, balancers: map[string]bool{}}
-			texts[c.Family()] = d
-		}
-		d.add(b.families[c.Family()], pc.After.Name)
-	})
 	var text strings.Builder
-	for _, f := range b.order {
-		d := texts[f]
-		if d == nil || len(d.balancers) == 0 {
-			continue
+	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
+		d := &description{endpoints: map[string]bool{}, balancers: map[string]bool{}}
+		for _, pc := range ports {
+			d.add(b.families[c.Family()], pc.After.Name)
 		}
-		fmt.Fprintf(&text, "# %v\n", f)
+		if len(d.balancers) == 0 {
+			return
+		}
+		fmt.Fprintf(&text, "# %v\n", c.Family())
 		for _, lines := range []map[string]bool{d.endpoints, d.balancers} {
 			for _, line := range slices.Sorted(maps.Keys(lines)) {
 				text.WriteString(line)
 			}
 		}
-	}
+	})
 	return text.String(), nil
 }
 

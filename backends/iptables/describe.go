@@ -19,23 +19,15 @@ var _ sink.Describer = (*Backend)(nil)
 // declared with a colon. Of all other chains only the rules are shown that packets for the service match. It is what
 // the backend applies, not read from the kernel; DescribeService waits for a Sync that is under way.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
-	listings := map[*family]*listing{}
-	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
-		if len(listings) == 0 {
-			for _, f := range b.families { // health checks are answered in both, whatever families the service has
-				listings[f] = newListing(f.features.Family)
-				f.listHealthChecks(name, c.AllHealthChecks(), listings[f])
-			}
-		}
-		f := b.family(c.Family())
-		f.listPort(pc, listings[f])
-	})
 	var text strings.Builder
-	for _, f := range b.families {
-		if l := listings[f]; l != nil {
-			l.write(&text)
+	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
+		f, l := b.family(c.Family()), newListing(c.Family())
+		f.listHealthChecks(name, c.AllHealthChecks(), l) // answered in both families, whatever those of the service
+		for _, pc := range ports {
+			f.listPort(pc, l)
 		}
-	}
+		l.write(&text)
+	})
 	return text.String(), nil
 }
 

@@ -21,34 +21,23 @@ var _ sink.Describer = (*Backend)(nil)
 // and the chains that they point at, which it may share with others. The virtual servers are as the kernel was last
 // known to have them; real servers of weight 0 take no new connections. It waits for a Sync that is under way.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
-	var list []*description
-	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
-		f := b.families[c.Family()]
-		if n := len(list); n == 0 || list[n-1].family != f {
-			list = append(list, &description{family: f, elements: map[element]string{}, chains: map[string]chain{}})
-		}
-		list[len(list)-1].add(pc)
-	})
 	var text strings.Builder
-	for _, d := range list {
+	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
+		d := &description{family: b.families[c.Family()], elements: map[element]string{}, chains: map[string]chain{}}
+		for _, pc := range ports {
+			d.add(pc)
+		}
 		d.write(&text)
-	}
+	})
 	return text.String(), nil
 }
 
-// description is what the kernel has of a service in one family. Everything in it is copied: it is used when the family
-// may change again.
+// description is what the kernel has of a service in one family.
 type description struct {
 	family   *family
-	servers  []serverText
+	servers  []*server
 	elements map[element]string
 	chains   map[string]chain
-}
-
-// serverText is a virtual server as text.
-type serverText struct {
-	key  dp.ServerKey
-	text string
 }
 
 // add adds a service port.
@@ -62,7 +51,7 @@ func (d *description) add(c *frontend.PortChange) {
 		if !s.exists || f.owner[s] != p {
 			continue
 		}
-		d.servers = append(d.servers, serverText{s.key, s.text()})
+		d.servers = append(d.servers, s)
 		if s.key.Mark == 0 {
 			d.addElement(element{boundSet, addrKey(s.key.Addr)})
 			d.addElement(element{boundSources, addrKey(s.key.Addr) + addrKey(s.key.Addr)})
@@ -116,12 +105,12 @@ func (d *description) write(b *strings.Builder) {
 		return
 	}
 	fmt.Fprintf(b, "# %v\n", d.family.key)
-	slices.SortFunc(d.servers, func(x, y serverText) int { return x.key.Compare(y.key) })
+	slices.SortFunc(d.servers, func(x, y *server) int { return x.key.Compare(y.key) })
 	for _, s := range d.servers {
 		if s.key.Mark != 0 { // which chains have in hexadecimal, and ipvsadm has not
 			fmt.Fprintf(b, "# mark 0x%08x\n", s.key.Mark)
 		}
-		b.WriteString(s.text)
+		b.WriteString(s.text())
 	}
 	tx := nft.NewTransaction(d.family.filter.key)
 	names := slices.Sorted(maps.Keys(d.chains))

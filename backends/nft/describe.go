@@ -13,18 +13,20 @@ import (
 // out anew and not read from the kernel; it waits for a Sync that is under way.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
-	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
+	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
 		f := b.family(c.Family())
 		if f.table == nil || f.table.config == nil {
 			return // nothing has been applied yet
 		}
-		// An empty table whose sets have the names of those in the kernel: everything is to be added.
-		base := newTable()
-		base.there, base.sets = true, f.table.sets
-		p := newPlan(base, f.table.config)
-		p.changePort(pc)
-		first, _ := p.transactions(f.key)
-		text.WriteString(first.Text())
+		for _, pc := range ports {
+			// An empty table whose sets have the names of those in the kernel: everything is to be added.
+			base := newTable()
+			base.there, base.sets = true, f.table.sets
+			p := newPlan(base, f.table.config)
+			p.changePort(pc)
+			first, _ := p.transactions(f.key)
+			text.WriteString(first.Text())
+		}
 	})
 	return text.String(), nil
 }

@@ -16,13 +16,15 @@ import (
 // It waits for a Sync in progress.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
-	b.View(name, func(c *frontend.Changes, pc *frontend.PortChange) {
+	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		f := b.families[c.Family()]
-		if p := f.ports[pc.After.Name]; p != nil {
-			fmt.Fprintf(&text, "%v, %v\n", pc.After.Name, f.family)
-			f.describe(&text, p)
+		for _, pc := range ports {
+			if p := f.ports[pc.After.Name]; p != nil {
+				fmt.Fprintf(&text, "%v, %v\n", pc.After.Name, f.family)
+				f.describe(&text, p)
+			}
 		}
 	})
 	return text.String(), nil
