@@ -55,7 +55,8 @@ func (f *family) describe(text *strings.Builder, p *port) {
 	for i, set := range []string{"cluster set", "local set", "draining"} {
 		if endpoints := slices.Clone(p.sets[i]); len(endpoints) > 0 {
 			slices.SortFunc(endpoints, netip.AddrPort.Compare)
-			line("%s: %s", set, strings.Trim(fmt.Sprint(endpoints), "[]"))
+			list := fmt.Sprint(endpoints)
+			line("%s: %s", set, list[1:len(list)-1])
 		}
 	}
 	if p.spec.AffinityTimeout > 0 {

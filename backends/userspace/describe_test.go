@@ -62,3 +62,13 @@ func TestADescriptionSaysWhyAPortIsNotServed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, text, fmt.Sprintf("127.0.0.1:%d/TCP: not served: listen tcp", port))
 }
+
+func TestADescriptionHasIPv6EndpointsWhole(t *testing.T) {
+	l := newLaptop(t, userspace.Options{Families: []model.Family{model.IPv6}})
+	l.Set(fakemodel.Service("default/web").ClusterIP("fd00:96::1").Port("http", 80).Build(),
+		tcpEndpoint("[fd00::1]:8080"), tcpEndpoint("[fd00::2]:8080"))
+	_ = l.TrySync() // it fails where ::1 is missing
+	text, err := l.b.DescribeService(t.Context(), model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, err)
+	assert.Contains(t, text, "cluster set: [fd00::1]:8080 [fd00::2]:8080\n")
+}

@@ -30,7 +30,9 @@ func newLaptop(t testing.TB, o userspace.Options) *laptop {
 	if o.Addresses == nil {
 		o.Addresses = userspace.Localhost{}
 	}
-	o.Families = []model.Family{model.IPv4}
+	if o.Families == nil {
+		o.Families = []model.Family{model.IPv4}
+	}
 	o.Host = &nodeaddr.Fake{}
 	b, err := userspace.New(context.Background(), o)
 	require.NoError(t, err)
