@@ -90,16 +90,16 @@ func (e *entries) forPort(name string, protocol model.Protocol) {
 	for len(e.numbers) < len(e.slices) {
 		e.numbers = append(e.numbers, nil)
 	}
+	port := slicePort{name: name, protocol: protocol}
 	for s, slice := range e.slices {
 		if s > 0 && sharePorts(slice, e.slices[s-1]) {
 			e.numbers[s] = append(e.numbers[s][:0], e.numbers[s-1]...)
 			continue
 		}
 		e.numbers[s] = e.numbers[s][:0]
-		for i, p := range slice.ports {
-			if p.name == name && p.protocol == protocol {
-				e.numbers[s] = append(e.numbers[s], slicePortNumber{p.number, int32(i)})
-			}
+		i, _ := slices.BinarySearchFunc(slice.ports, port, slicePort.compare)
+		for ; i < len(slice.ports) && slice.ports[i].compare(port) == 0; i++ {
+			e.numbers[s] = append(e.numbers[s], slicePortNumber{slice.ports[i].number, int32(i)})
 		}
 	}
 }
@@ -172,14 +172,14 @@ func (e *entries) servesLocally(same []entry) bool {
 // one address, without those that another one is preferred to.
 func (e *entries) winners(same []entry) iter.Seq[*candidate] {
 	return func(yield func(*candidate) bool) {
-		var asked []slicePort
+		asked := map[slicePort]struct{}{}
 		for _, x := range same {
 			for _, p := range e.slices[x.slice].ports {
 				p.number = 0
-				if slices.Contains(asked, p) {
+				if _, was := asked[p]; was {
 					continue
 				}
-				asked = append(asked, p)
+				asked[p] = struct{}{}
 				e.forPort(p.name, p.protocol)
 				for _, c := range e.candidates(nil, same) {
 					if !c.loses && !yield(&c) {

@@ -97,9 +97,13 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 		}
 		return e, true
 	}
+	known := map[model.PortName]struct{}{}
+	for _, p := range svc.intake.fields.Ports {
+		known[svc.intake.fields.PortName(p)] = struct{}{}
+	}
 	for _, slice := range svc.slices {
 		for _, p := range slice.ports {
-			if svc.intake.fields.Port(p.name, p.protocol) == nil {
+			if _, ok := known[model.PortName{Service: svc.name, Port: p.name, Protocol: p.protocol}]; !ok {
 				unmatched := fmt.Sprintf("%q %d/%v in slice %s", p.name, p.number, p.protocol, slice.name)
 				e.UnmatchedPorts = append(e.UnmatchedPorts, unmatched)
 			}

@@ -35,7 +35,7 @@ func (s *State) flushPort(svc *service, i int, name model.PortName, list []*mode
 			p.merge(all, p.from, p.to, &r)
 		} else {
 			now.counts[k] = p.countTouched(before.counts[k])
-			if r := p.rules(&now.counts[k]); r == p.rulesBefore(&before.counts[k]) {
+			if r := p.rules(&now.counts[k]); r == p.rulesBefore(before) {
 				p.mergeTouched(r)
 			} else {
 				p.merge(p.allCandidates(), p.from, p.to, &r)
@@ -43,6 +43,7 @@ func (s *State) flushPort(svc *service, i int, name model.PortName, list []*mode
 		}
 		now.known[k] = true
 		w.routes[i][k] = p.routes(&now.counts[k])
+		now.inUse[k] = w.routes[i][k].Sets()
 		noLocal.count(f, w.routes[i][k], &now.counts[k])
 	}
 	if svc.size > s.indexAbove/2 { // or it will have no index
@@ -112,9 +113,9 @@ func (p *familyPort) rules(n *counts) rules {
 }
 
 // rulesBefore are the rules that the endpoints were handed over by.
-func (p *familyPort) rulesBefore(n *counts) rules {
-	handed := p.svc.handed
-	return p.rulesFor(n, handed.Headless, handed.Port(p.name.Port, p.name.Protocol).Routes(p.family).Sets())
+func (p *familyPort) rulesBefore(before *indexedPort) rules {
+	k := familyIndex(p.family)
+	return p.rulesFor(&before.counts[k], p.svc.handed.Headless, before.inUse[k])
 }
 
 func (p *familyPort) rulesFor(n *counts, headless bool, inUse model.EndpointSets) rules {

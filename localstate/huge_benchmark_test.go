@@ -57,11 +57,10 @@ func BenchmarkHugeService(b *testing.B) {
 		{"10000", 10_000, 1, replaceOne},
 		{"50000", 50_000, 1, replaceOne},
 		{"10000x50ports", 10_000, 50, replaceOne},
-		{"relabel50000", 50_000, 1, func(n int, service *corev1.Service, _ []*discoveryv1.EndpointSlice) (metav1.Object,
-			bool) {
-			service.Labels["version"] = fmt.Sprint(n)
-			return service, false
-		}},
+		{"100x1000ports", 100, 1000, replaceOne},
+		{"100x8000ports", 100, 8000, replaceOne},
+		{"relabel50000", 50_000, 1, relabel},
+		{"relabel100x8000ports", 100, 8000, relabel},
 		{"slice50000", 50_000, 1, func(n int, _ *corev1.Service, slices []*discoveryv1.EndpointSlice) (metav1.Object,
 			bool) {
 			return slices[n/2%len(slices)], n%2 == 0
@@ -97,4 +96,10 @@ func replaceOne(n int, _ *corev1.Service, slices []*discoveryv1.EndpointSlice) (
 	slice := slices[n%len(slices)]
 	slice.Endpoints[n%100] = hugeEndpoint(100_000 + n*7919%1_000_000)
 	return slice, false
+}
+
+// relabel changes the labels of the service.
+func relabel(n int, service *corev1.Service, _ []*discoveryv1.EndpointSlice) (metav1.Object, bool) {
+	service.Labels["version"] = fmt.Sprint(n)
+	return service, false
 }

@@ -30,6 +30,7 @@ type indexedPort struct {
 	name     string
 	protocol model.Protocol
 	counts   [2]counts
+	inUse    [2]model.EndpointSets // by the routes
 	known    [2]bool
 }
 

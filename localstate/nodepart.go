@@ -17,8 +17,8 @@ type NodePart struct {
 	// Endpoints are in the order of their keys. Each replaces the class's endpoint with its key, or is an additional
 	// one.
 	Endpoints []*model.Endpoint
-	// Unselected are ports in whose sets no other endpoints are than those in Endpoints, because hints name this node
-	// (S22).
+	// Unselected are the ports whose sets have no endpoints but those in Endpoints, because hints name this node (S22).
+	// They are in the order of PortFamily.Compare.
 	Unselected []PortFamily
 	// LocalEndpoints are the counts of the health check (S38), for IPv4 and IPv6.
 	LocalEndpoints [2]int
@@ -31,7 +31,8 @@ type PortFamily struct {
 	Family   model.Family
 }
 
-func (p PortFamily) compare(o PortFamily) int {
+// Compare orders ports by name, protocol and family.
+func (p PortFamily) Compare(o PortFamily) int {
 	return cmp.Or(cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.Family, o.Family))
 }
 
@@ -84,7 +85,7 @@ func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoi
 	switch {
 	case found:
 		return p.Endpoints[at]
-	case shared == nil || !slices.Contains(p.Unselected, PortFamily{key.Port.Port, key.Port.Protocol, shared.Family()}):
+	case shared == nil || !p.unselected(PortFamily{key.Port.Port, key.Port.Protocol, shared.Family()}):
 		return shared
 	case !c.keeps(shared):
 		return nil
@@ -94,6 +95,11 @@ func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoi
 	own := *shared
 	own.Sets = 0
 	return &own
+}
+
+func (p *NodePart) unselected(port PortFamily) bool {
+	_, found := slices.BinarySearchFunc(p.Unselected, port, PortFamily.Compare)
+	return found
 }
 
 // nodePlaces is what one node has of a port in one family: places of candidates.
@@ -142,7 +148,7 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 	}
 	for _, p := range parts {
 		slices.SortFunc(p.Endpoints, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
-		slices.SortFunc(p.Unselected, PortFamily.compare)
+		slices.SortFunc(p.Unselected, PortFamily.Compare)
 	}
 	return parts
 }

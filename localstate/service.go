@@ -290,6 +290,7 @@ func intakePolicies(in *serviceIntake, obj *corev1.Service, bad func(string, err
 func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)) {
 	svc := in.fields
 	svc.Ports = make([]model.ServicePort, 0, len(obj.Spec.Ports))
+	taken := make(map[portKey]struct{}, 2*len(obj.Spec.Ports))
 	for i := range obj.Spec.Ports {
 		p := &obj.Spec.Ports[i]
 		bad := func(err error) { bad(fmt.Sprintf("ports[%d]", i), err) }
@@ -303,12 +304,14 @@ func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)
 			bad(fmt.Errorf("port %d is out of range", p.Port))
 			continue
 		}
-		if slices.ContainsFunc(svc.Ports, func(o model.ServicePort) bool {
-			return o.Protocol == protocol && (o.Name == p.Name || o.Port == number)
-		}) {
+		byName, byNumber := portKey{protocol: protocol, name: p.Name}, portKey{protocol: protocol, number: number}
+		_, sameName := taken[byName]
+		_, sameNumber := taken[byNumber]
+		if sameName || sameNumber {
 			bad(fmt.Errorf("another %v port has the name %q or the number %d", protocol, p.Name, number))
 			continue
 		}
+		taken[byName], taken[byNumber] = struct{}{}, struct{}{}
 		nodePort, ok := parsePort(p.NodePort)
 		if !ok && p.NodePort != 0 {
 			bad(fmt.Errorf("node port %d is out of range", p.NodePort))
@@ -323,6 +326,13 @@ func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)
 		}
 		svc.Ports = append(svc.Ports, port)
 	}
+}
+
+// portKey is what only one port of a service may have: a name or, if number is not 0, a number.
+type portKey struct {
+	protocol model.Protocol
+	name     string
+	number   uint16
 }
 
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count

@@ -2,6 +2,7 @@ package localstate
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,7 +27,7 @@ type sliceIntake struct {
 	service *service
 	family  model.Family
 	hinted  bool        // an endpoint has hints: node and zone matter
-	ports   []slicePort // shared with the service's other slices that have the same
+	ports   []slicePort // by name and protocol; shared with the service's other slices that have the same
 	// The endpoints, in the object's order. packed has a byte of flags and the address of each, see packedSize.
 	packed []byte
 	places []unique.Handle[place]
@@ -38,6 +39,11 @@ type slicePort struct {
 	name     string
 	protocol model.Protocol
 	number   uint16
+}
+
+// compare orders ports by name and protocol. Those that agree stay in the object's order, which settle asks for (S17).
+func (p slicePort) compare(o slicePort) int {
+	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
 }
 
 // packedSize is what an endpoint takes in sliceIntake.packed.
@@ -173,6 +179,7 @@ func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old
 		}
 		s.ports = append(s.ports, port)
 	}
+	slices.SortStableFunc(s.ports, slicePort.compare)
 
 	s.packed = make([]byte, 0, len(obj.Endpoints)*packedSize(s.family))
 	s.places = make([]unique.Handle[place], 0, len(obj.Endpoints))

@@ -47,12 +47,15 @@ func (s State) String() string {
 // validate returns how a state contradicts itself; nobody can say what must happen then.
 func (s State) validate() error {
 	var errs []error
-	services := map[model.ServiceName]*model.Service{}
+	services, ports := map[model.ServiceName]bool{}, map[model.PortName]bool{}
 	for _, svc := range s.Services {
-		if services[svc.Name] != nil {
+		if services[svc.Name] {
 			errs = append(errs, fmt.Errorf("duplicate service %v", svc.Name))
 		}
-		services[svc.Name] = svc
+		services[svc.Name] = true
+		for _, p := range svc.Ports {
+			ports[svc.PortName(p)] = true
+		}
 	}
 	seen := map[model.EndpointKey]bool{}
 	for _, ep := range s.Endpoints {
@@ -61,7 +64,7 @@ func (s State) validate() error {
 			errs = append(errs, fmt.Errorf("duplicate endpoint %v", key))
 		}
 		seen[key] = true
-		if svc := services[key.Port.Service]; svc == nil || svc.Port(key.Port.Port, key.Port.Protocol) == nil {
+		if !ports[key.Port] {
 			errs = append(errs, fmt.Errorf("endpoint %v belongs to no service port", key))
 		}
 	}

@@ -21,13 +21,13 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 			touched[c.Name] = true
 			continue
 		}
-		part, service := v.own[c.Name], v.service(c.Name)
+		part, takes := v.own[c.Name], v.taker(v.service(c.Name))
 		for before, now := range c.Endpoints() {
 			key := before
 			if key == nil {
 				key = now
 			}
-			v.setEndpoint(service, key.Key(), part.Endpoint(v.class, key.Key(), now))
+			v.setEndpoint(takes, key.Key(), part.Endpoint(v.class, key.Key(), now))
 		}
 	}
 	for name := range touched {
@@ -54,10 +54,11 @@ func (v *view) begin(touched map[model.ServiceName]bool) {
 
 // takesAll tells whether this node has all endpoints of a service.
 func (v *view) takesAll(e *sink.ServiceEntry) bool {
+	takes := v.taker(e.Service)
 	var last *model.Endpoint // a port's are next to each other
 	for _, ep := range e.Endpoints {
 		if last == nil || ep.Port != last.Port || ep.Family() != last.Family() {
-			if !v.takes(e.Service, ep) {
+			if !takes(ep) {
 				return false
 			}
 		}
@@ -66,10 +67,21 @@ func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// takes tells whether this node has an endpoint of a service: with a port that the service has, of an enabled family.
-func (v *view) takes(service *model.Service, e *model.Endpoint) bool {
-	return service != nil && service.Port(e.Port.Port, e.Port.Protocol) != nil &&
-		slices.Contains(v.families, e.Family())
+// taker returns a function that tells whether this node has an endpoint of a service, which may be nil: one with a port
+// that the service has, of an enabled family.
+func (v *view) taker(service *model.Service) func(*model.Endpoint) bool {
+	if service == nil {
+		return func(*model.Endpoint) bool { return false }
+	}
+	hasPort := func(p model.PortName) bool { return service.Port(p.Port, p.Protocol) != nil }
+	if len(service.Ports) > 8 { // to ask for each of thousands of ports would cost the square of their number
+		ports := make(map[model.PortName]bool, len(service.Ports))
+		for _, p := range service.Ports {
+			ports[service.PortName(p)] = true
+		}
+		hasPort = func(p model.PortName) bool { return ports[p] }
+	}
+	return func(e *model.Endpoint) bool { return slices.Contains(v.families, e.Family()) && hasPort(e.Port) }
 }
 
 // service returns a service as it is for this node, or nil.
@@ -81,8 +93,8 @@ func (v *view) service(name model.ServiceName) *model.Service {
 	return narrow(v.own[name].Service(e.Service, v.node), v.families)
 }
 
-func (v *view) setEndpoint(service *model.Service, key model.EndpointKey, e *model.Endpoint) {
-	if e == nil || !v.takes(service, e) {
+func (v *view) setEndpoint(takes func(*model.Endpoint) bool, key model.EndpointKey, e *model.Endpoint) {
+	if e == nil || !takes(e) {
 		v.effective.full.DeleteEndpoint(key)
 		return
 	}
@@ -91,32 +103,37 @@ func (v *view) setEndpoint(service *model.Service, key model.EndpointKey, e *mod
 
 // combineService works a service out anew.
 func (v *view) combineService(name model.ServiceName) {
-	keys := map[model.EndpointKey]*model.Endpoint{}
+	var before []*model.Endpoint
 	if e := v.effective.snapshot.Service(name); e != nil {
-		for _, ep := range e.Endpoints {
-			keys[ep.Key()] = nil
-		}
+		before = e.Endpoints
 	}
 	service := v.service(name)
 	if service == nil {
-		for key := range keys {
-			v.effective.full.DeleteEndpoint(key)
+		for _, ep := range before {
+			v.effective.full.DeleteEndpoint(ep.Key())
 		}
 		v.effective.full.DeleteService(name)
 		return
 	}
-	part := v.own[name]
+	v.effective.full.SetService(service)
+	part, takes := v.own[name], v.taker(service)
+	done := map[model.EndpointKey]bool{}
+	set := func(key model.EndpointKey, shared *model.Endpoint) {
+		if !done[key] {
+			done[key] = true
+			v.setEndpoint(takes, key, part.Endpoint(v.class, key, shared))
+		}
+	}
 	for _, ep := range v.shared.snapshot.Service(name).Endpoints {
-		keys[ep.Key()] = ep
+		set(ep.Key(), ep)
 	}
 	if part != nil {
 		for _, ep := range part.Endpoints {
-			keys[ep.Key()] = ep
+			set(ep.Key(), ep)
 		}
 	}
-	v.effective.full.SetService(service)
-	for key, shared := range keys {
-		v.setEndpoint(service, key, part.Endpoint(v.class, key, shared))
+	for _, ep := range before {
+		set(ep.Key(), nil)
 	}
 }
 

@@ -215,6 +215,7 @@ func (d *decoder) part(p *remotev1.NodePart) (model.ServiceName, *localstate.Nod
 				localstate.PortFamily{Port: u.GetPort(), Protocol: protocol, Family: model.Family(u.GetFamily())})
 		}
 	}
+	slices.SortFunc(out.Unselected, localstate.PortFamily.Compare)
 	if out.Equal(&localstate.NodePart{}) {
 		return name, nil
 	}

@@ -69,6 +69,22 @@ func view1(t *testing.T) *view {
 	return v
 }
 
+// The order of a repeated field is the sender's; the methods of a part ask for one.
+func TestAPartMayComeInAnyOrder(t *testing.T) {
+	var d decoder
+	_, part := d.part(&remotev1.NodePart{Namespace: "default", Name: "a", Unselected: []*remotev1.PortFamily{
+		{Port: "z", Protocol: remotev1.Protocol_TCP, Family: 4},
+		{Port: "b", Protocol: remotev1.Protocol_TCP, Family: 6},
+		{Port: "b", Protocol: remotev1.Protocol_TCP, Family: 4},
+	}})
+	require.NoError(t, d.err())
+	for _, port := range []string{"z", "b"} {
+		shared := &model.Endpoint{Port: model.PortName{Service: name("a"), Port: port, Protocol: model.TCP},
+			Target: netip.MustParseAddrPort("10.0.0.1:80"), Sets: model.ClusterSet}
+		assert.Nil(t, part.Endpoint(localstate.Class{}, shared.Key(), shared), port)
+	}
+}
+
 func contents(v *view) *sink.Recorder {
 	var rec sink.Recorder
 	v.handed, v.nodeGiven = &sink.Snapshot{}, nil
