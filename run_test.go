@@ -474,8 +474,8 @@ func TestNetworkProgrammingLatencyEndsWithASuccessfulSync(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		changed := slice("a", "10.0.0.1")
-		changed.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().
-			Format(time.RFC3339Nano)}
+		changed.Annotations = map[string]string{
+			corev1.EndpointsLastChangeTriggerTime: time.Now().Format(time.RFC3339Nano)}
 		time.Sleep(2 * time.Second)
 		rec.FailNext(errors.New("down"))
 		src.Update(set(changed)...)

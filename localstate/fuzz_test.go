@@ -113,8 +113,8 @@ func checkObject(t *testing.T, input []byte, obj metav1.Object) {
 	for _, s := range w.got.services {
 		require.NotEmpty(t, s.ClusterIPs)
 		for _, addr := range append(append(s.ClusterIPs, s.ExternalIPs...), s.LoadBalancerIPs...) {
-			require.True(t, addr.IsValid() && !addr.Is4In6() && addr.Zone() == "" && s.ClusterIP(model.FamilyOf(addr)).
-				IsValid(), "%v of %v", addr, s.Name)
+			require.True(t, addr.IsValid() && !addr.Is4In6() && addr.Zone() == "", "%v of %v", addr, s.Name)
+			require.True(t, s.ClusterIP(model.FamilyOf(addr)).IsValid(), "%v of %v", addr, s.Name)
 		}
 		for _, p := range s.LoadBalancerSourceRanges {
 			require.True(t, p.IsValid() && p == p.Masked() && p.Bits() > 0 && !p.Addr().Is4In6(), "%v of %v", p, s.Name)

@@ -48,8 +48,8 @@ func (in *serviceIntake) external(f model.Family) bool { return in.externals[fam
 
 // saysTheSameAs tells whether two readings of a Service object agree.
 func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
-	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) && in.plain().
-		Equal(o.plain())
+	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) &&
+		in.plain().Equal(o.plain())
 }
 
 // plain returns the fields with nothing in those that follow from other objects.

@@ -163,8 +163,8 @@ func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
 
 func TestAReplicaWithTheSameStateSendsOneMessage(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
-	c.set(kube.EndpointSlice("default/a").Port("http",
-		8080).Endpoint("10.0.0.1").OnNode("n1").Build()) // something of its own
+	own := kube.EndpointSlice("default/a").Port("http", 8080).Endpoint("10.0.0.1").OnNode("n1").Build()
+	c.set(own) // only node n1 has this
 	a := serve(t, ServerOptions{Source: c}, socket(t))
 	b := serve(t, ServerOptions{Source: c}, socket(t))
 	p := newProxy(t, b.target)

@@ -96,14 +96,14 @@ func TestWhomItDoesNotConcernIsSentNothing(t *testing.T) {
 	c.set(local)
 	await(nodeNames...)
 	sent := server.sent("diff")
-	c.set(slice("10.0.0.1",
-		"10.0.0.2").Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Endpoint("10.0.0.4").ForZones("b").OnNode(
-		"n1").Build())
+	c.set(slice("10.0.0.1", "10.0.0.2").
+		Endpoint("10.0.0.3").ForZones("b").OnNode("n1").
+		Endpoint("10.0.0.4").ForZones("b").OnNode("n1").Build())
 	await("n1")
 	sent++
 	assert.Equal(t, sent, server.sent("diff"), "with a Local policy it is for its node alone")
-	c.set(kube.Node("n1").Zone("a").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Label("kubernetes.io/os",
-		"linux").Build())
+	c.set(kube.Node("n1").Zone("a").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").
+		Label("kubernetes.io/os", "linux").Build())
 	c.set(kube.Node("n1").Zone("b").InternalIP("192.0.2.1").PodCIDR("10.244.1.0/24").Build())
 	await("n1")
 	assert.Equal(t, sent+1, server.sent("diff"),

@@ -66,8 +66,8 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	<-inA.wake
 
 	// It is on node n1, which has no use for it; a node of zone b there would have it as its own.
-	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").Endpoint("10.0.0.3").ForZones("b").OnNode(
-		"n1").Build())
+	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").
+		Endpoint("10.0.0.3").ForZones("b").OnNode("n1").Build())
 	awaitState(t, c, localstate.Options{NodeName: "n2"}, sinks["n2"])
 	assert.True(t, inB.woken())
 	assert.False(t, inA.woken(), "zone b alone")

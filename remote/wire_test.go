@@ -25,12 +25,10 @@ import (
 func richService() *model.Service {
 	var rec sink.Recorder
 	state, _ := localstate.New(context.Background(), localstate.Options{NodeName: "n1"})
-	svc := kube.Service("default/rich").ClusterIP("10.96.0.1", "fd00::1").Port("http",
-		80).NodePort(30080).UDPPort("dns", 53).
-		Type(corev1.ServiceTypeLoadBalancer).LoadBalancerIP("203.0.113.7").ExternalIP("198.51.100.1").SourceRange(
-		"192.0.2.0/24").
-		ExternalLocal().InternalLocal().HealthCheckNodePort(31000).Affinity(100).UID("u").Created(time.Unix(1700000000,
-		0)).
+	svc := kube.Service("default/rich").UID("u").Created(time.Unix(1700000000, 0)).
+		ClusterIP("10.96.0.1", "fd00::1").Port("http", 80).NodePort(30080).UDPPort("dns", 53).
+		Type(corev1.ServiceTypeLoadBalancer).LoadBalancerIP("203.0.113.7").ExternalIP("198.51.100.1").
+		SourceRange("192.0.2.0/24").ExternalLocal().InternalLocal().HealthCheckNodePort(31000).Affinity(100).
 		Label("a", "b").Annotation("c", "d").Build()
 	class := "x"
 	svc.Spec.LoadBalancerClass = &class

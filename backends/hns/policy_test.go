@@ -89,8 +89,8 @@ load balancer 203.0.113.1:80/TCP -> 8080 of ` + pod5 + ` (DSR, VIPExternalIP)
 load balancer 203.0.113.1:32100/TCP -> 32100 of 10.244.1.1
 `},
 		{name: "session affinity is by source (S55)",
-			values: []any{fm.Service("default/web").ClusterIP("10.96.0.10").Port("http",
-				80).Affinity(time.Hour).Build(), local},
+			values: []any{
+				fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Affinity(time.Hour).Build(), local},
 			want: `
 load balancer 10.96.0.10:80/TCP -> 8080 of ` + pod5 + ` (by source)
 `},
@@ -195,8 +195,8 @@ func TestAKeyThatMovesToAnotherServiceKeepsItsLoadBalancer(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	a := func(name string) *model.Service {
-		return fm.Service(name).ClusterIP("10.96.0.1"+name[len(name)-1:]).ExternalIP("198.51.100.1").Port("http",
-			80).Build()
+		return fm.Service(name).ClusterIP("10.96.0.1"+name[len(name)-1:]).ExternalIP("198.51.100.1").
+			Port("http", 80).Build()
 	}
 	put(t, b, a("default/s1"), fm.Endpoint("default/s1:http/TCP", "10.244.1.5:80").Local().Build(),
 		a("default/s2"), fm.Endpoint("default/s2:http/TCP", "10.244.1.6:80").Local().Build())

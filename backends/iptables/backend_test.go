@@ -48,8 +48,8 @@ func manyServices(n, endpoints int) []any {
 	for i := range n {
 		name := fmt.Sprintf("many/s%d", i)
 		values = append(values,
-			fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.%d.%d", i/256, i%256)).Port("http",
-				80).Build())
+			fm.Service(name).DetectsLocalPods().ClusterIP(fmt.Sprintf("10.96.%d.%d", i/256, i%256)).
+				Port("http", 80).Build())
 		for j := range endpoints {
 			values = append(values,
 				fm.Endpoint(name+":http/TCP", fmt.Sprintf("10.244.%d.%d:8080", 2+j+i/256, i%256)).Build())
@@ -345,8 +345,8 @@ func TestManyNodePortsThatLeadElsewhereThanTheClusterIP(t *testing.T) {
 		r := newRig(t, iptables.Options{})
 		r.Set(backendtest.Node())
 		for i := range 200 {
-			b := fm.Service(fmt.Sprint("default/n", i)).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.3.",
-				i)).InternalLocal()
+			b := fm.Service(fmt.Sprint("default/n", i)).DetectsLocalPods().
+				ClusterIP(fmt.Sprint("10.96.3.", i)).InternalLocal()
 			if protocol == model.TCP {
 				b.Port("p", 80)
 			} else {

@@ -51,8 +51,8 @@ func TestNoNewFlowIsLostWhileChainsAreDividedAndMerged(t *testing.T) {
 			for i := range 120 { // more than fit into one chain
 				name := model.ServiceName{Namespace: "default", Name: fmt.Sprint("m", i)}
 				if round%2 == 0 {
-					r.Set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.",
-						i)).UDPPort("dns", 80).Build(),
+					r.Set(fm.Service(name.String()).DetectsLocalPods().ClusterIP(fmt.Sprint("10.96.1.", i)).
+						UDPPort("dns", 80).Build(),
 						fm.Endpoint(name.String()+":dns/UDP", "10.1.0.1:8080").Build())
 				} else {
 					r.Delete(name)

@@ -17,8 +17,8 @@ import (
 
 // external is a service whose external addresses serve different endpoints to different sources if the policy is Local.
 func external(local bool) *model.Service {
-	b := fm.Service("default/outside").ClusterIP("10.96.0.20").ExternalIP("203.0.113.20").Port("http",
-		80).DetectsLocalPods()
+	b := fm.Service("default/outside").DetectsLocalPods().ClusterIP("10.96.0.20").ExternalIP("203.0.113.20").
+		Port("http", 80)
 	if local {
 		b.ExternalLocal()
 	}

@@ -213,8 +213,8 @@ func slicesOf(s *model.Service, p model.ServicePort, f model.Family,
 	// What no set of the node has it is not told, but it is told that there is something.
 	if hidden := routes.ClusterIP.Empty == model.Drop || routes.External.Empty == model.Drop; hidden && !usable &&
 		!routes.Sets().Has(model.ClusterSet) {
-		slice(1).Endpoint(map[model.Family]string{model.IPv4: "192.0.2.250",
-			model.IPv6: "2001:db8::250"}[f]).OnNode("far")
+		far := map[model.Family]string{model.IPv4: "192.0.2.250", model.IPv6: "2001:db8::250"}
+		slice(1).Endpoint(far[f]).OnNode("far")
 	}
 	var out []*discoveryv1.EndpointSlice
 	for _, b := range byTarget {

@@ -33,8 +33,8 @@ func TestPacketsReachAPod(t *testing.T) {
 		kube.Node("n1").InternalIP("10.244.1.1", "fd00:244:1::1").Build(),
 		kube.Service("default/web").ClusterIP("10.96.0.10", "fd00:96::10").Port("http", 80).Build(),
 		kube.EndpointSlice("default/web").Port("http", 8080).Endpoint("10.244.1.5").OnNode("n1").Build(),
-		kube.EndpointSlice("default/web").Name("web-6").AddressType(discoveryv1.AddressTypeIPv6).Port("http",
-			8080).Endpoint("fd00:244:1::5").OnNode("n1").Build(),
+		kube.EndpointSlice("default/web").Name("web-6").AddressType(discoveryv1.AddressTypeIPv6).Port("http", 8080).
+			Endpoint("fd00:244:1::5").OnNode("n1").Build(),
 	)
 	kernel := &notifyingKernel{applied: make(chan struct{}, 1)}
 	node.Do(func() (err error) {

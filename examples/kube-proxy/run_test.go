@@ -395,9 +395,8 @@ func (f flowTable) DeleteUDP(_ context.Context, family model.Family, _ []conntra
 }
 
 func TestEventsAreWritten(t *testing.T) {
-	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http",
-		80).NodePort(30081).LoadBalancerIP("203.0.113.1").
-		ExternalLocal().HealthCheckNodePort(30999).Build()
+	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).
+		LoadBalancerIP("203.0.113.1").ExternalLocal().HealthCheckNodePort(30999).Build()
 	r := newRig(t, append(cluster(), service)...)
 	r.bound.fail = func(address string) error {
 		if strings.HasSuffix(address, ":30999") {
@@ -433,9 +432,8 @@ func TestEventsAreWritten(t *testing.T) {
 }
 
 func TestHealthChecksOfServicesFollowTheNodePortAddresses(t *testing.T) {
-	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http",
-		80).NodePort(30081).LoadBalancerIP("203.0.113.1").
-		ExternalLocal().HealthCheckNodePort(30999).Build()
+	service := kube.Service("default/lb").ClusterIP("10.96.0.11").Port("http", 80).NodePort(30081).
+		LoadBalancerIP("203.0.113.1").ExternalLocal().HealthCheckNodePort(30999).Build()
 	slice := kube.EndpointSlice("default/lb").Port("http", 8080).Endpoint("10.244.1.7").OnNode("n1").Build()
 	t.Run("the node's own by default", func(t *testing.T) {
 		needModesOfLinux(t) // that is mode nftables' default

@@ -114,8 +114,8 @@ func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 	}
 	changes()
 	write(strings.NewReplacer(`"10.1.1.61"`, `"10.1.1.66"`, "name: node-2}]}", "name: node-1}]}",
-		`"192.168.0.0/24", `, "", "31001", "31002", "timeoutSeconds: 10800",
-		"timeoutSeconds: 75").Replace(string(hard)))
+		`"192.168.0.0/24", `, "", "31001", "31002", "timeoutSeconds: 10800", "timeoutSeconds: 75").
+		Replace(string(hard)))
 	changes()
 	stop()
 	write("")

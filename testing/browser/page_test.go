@@ -416,8 +416,8 @@ func TestABigCluster(t *testing.T) {
 		text("#count", "101 to 200 of 10000"), focus("#q"), chromedp.KeyEvent("service-0777"),
 		text("#count", "10 services"), text("#rows", "service-07779"))
 	began = time.Now()
-	s.SetEndpoint(&model.Endpoint{Port: service("shop", "service-07775",
-		0).PortName(service("", "service-07775", 0).Ports[0]),
+	changed := service("shop", "service-07775", 0)
+	s.SetEndpoint(&model.Endpoint{Port: changed.PortName(changed.Ports[0]),
 		Target: netip.MustParseAddrPort("10.200.0.1:8080"), Sets: model.ClusterSet, Ready: true})
 	require.NoError(t, s.Sync(t.Context()))
 	b.do(text("#rows", "11 endpoints"))

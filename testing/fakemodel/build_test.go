@@ -14,8 +14,8 @@ import (
 
 func TestServiceBuilder(t *testing.T) {
 	got := Service("ns/web").UID("uid-1").Created(time.Unix(1000, 5)).Label("app", "web").Annotation("note", "x").
-		ClusterIP("10.96.0.10",
-			"fd96::10").ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").SourceRange("192.0.2.0/24").
+		ClusterIP("10.96.0.10", "fd96::10").ExternalIP("198.51.100.10").LoadBalancerIP("198.51.100.20").
+		SourceRange("192.0.2.0/24").
 		Port("http", 80).NodePort(30080).UDPPort("dns", 53).SCTPPort("sig", 54).
 		InternalLocal().ExternalLocal().Affinity(time.Hour).HealthCheck(31000, 2, 1).
 		DetectsLocalPods().MasqueradeAll().NoEndpoints().Build()
@@ -80,8 +80,8 @@ func TestNodeBuilder(t *testing.T) {
 		PodCIDRs:     prefixes([]string{"10.244.1.0/24"}),
 		ServiceCIDRs: prefixes([]string{"10.96.0.0/16"}),
 		LocalPods:    detector,
-	}, Node("n1").Zone("a").IP("172.18.0.2",
-		"fd18::2").PodCIDR("10.244.1.0/24").ServiceCIDR("10.96.0.0/16").LocalPods(detector).Build())
+	}, Node("n1").Zone("a").IP("172.18.0.2", "fd18::2").PodCIDR("10.244.1.0/24").ServiceCIDR("10.96.0.0/16").
+		LocalPods(detector).Build())
 }
 
 func TestBuildersOfOneValueDoNotShareIt(t *testing.T) {

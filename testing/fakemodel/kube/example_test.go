@@ -10,8 +10,8 @@ import (
 )
 
 func Example() {
-	service := kube.Service("default/web").ClusterIP("10.96.0.10").Port("http",
-		80).NodePort(30080).ExternalLocal().Build()
+	service := kube.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
+		ExternalLocal().Build()
 	slice := kube.EndpointSlice("default/web").Port("http", 8080).
 		Endpoint("10.244.1.5").OnNode("n1").InZone("a").ForZones("a").
 		Endpoint("10.244.2.5").OnNode("n2").Terminating().

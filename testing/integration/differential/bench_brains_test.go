@@ -170,8 +170,8 @@ func (s size) slice(i, version int) *discoveryv1.EndpointSlice {
 		if e == 0 && version > 0 {
 			addr = netip.AddrFrom4([4]byte{12, byte(version), byte(i >> 8), byte(i)})
 		}
-		b.Endpoint(addr.String()).OnNode(fmt.Sprintf("n%d", n%500)).InZone(fmt.Sprintf("z%c",
-			'a'+n%3)).Pod(fmt.Sprintf("%s-%d-%d", name, e, version))
+		b.Endpoint(addr.String()).OnNode(fmt.Sprintf("n%d", n%500)).InZone(fmt.Sprintf("z%c", 'a'+n%3)).
+			Pod(fmt.Sprintf("%s-%d-%d", name, e, version))
 	}
 	return b.Build()
 }

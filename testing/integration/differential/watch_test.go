@@ -46,8 +46,8 @@ func selected(o object) bool {
 	switch o := o.(type) {
 	case *corev1.Service:
 		return without(o.Labels, apis.LabelServiceProxyName) &&
-			fields.OneTermNotEqualSelector("spec.clusterIP",
-				corev1.ClusterIPNone).Matches(fields.Set{"spec.clusterIP": o.Spec.ClusterIP})
+			fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).
+				Matches(fields.Set{"spec.clusterIP": o.Spec.ClusterIP})
 	case *discoveryv1.EndpointSlice:
 		return without(o.Labels, corev1.IsHeadlessService)
 	}
