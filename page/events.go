@@ -12,19 +12,25 @@ const (
 	writeTimeout = 15 * time.Second
 	// heartbeat is the most time between two messages, which also keep the times of the page right.
 	heartbeat = 10 * time.Second
+
+	eventStream = "text/event-stream"
 )
 
 // serveEvents tells a browser what changes, until it goes. Each message is the difference to what the same browser was
 // told before, made when it can be sent: however slow a browser is, there is never more than one message under way, and
 // nothing is queued for it.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead { // there is nothing to follow
+		w.Header().Set("Content-Type", eventStream)
+		return
+	}
 	if !p.enter() {
 		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.MaxBrowsers),
 			http.StatusServiceUnavailable)
 		return
 	}
 	defer p.leave()
-	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Content-Type", eventStream)
 	out := http.NewResponseController(w)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -22,14 +22,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // backend is one that does what it is told to, and says what it is told to.
 type backend struct {
 	sink.TeeSink
-	err     error
-	rules   string
-	repairs []sink.Repair
+	err       error
+	rules     string
+	described error // of DescribeService
+	repairs   []sink.Repair
 }
 
 func (b *backend) Sync(context.Context) error { return b.err }
 
 func (b *backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
+	if b.described != nil {
+		return "", b.described
+	}
 	if b.rules == "" {
 		return "", fmt.Errorf("no rules of %v", name)
 	}

@@ -3,6 +3,7 @@ package page
 import (
 	"embed"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -72,11 +73,17 @@ func (p *Page) guard(next http.Handler) http.Handler {
 				": ask for its IP address, for localhost, or for one of page.Options.Hosts", http.StatusForbidden)
 		case fromElsewhere(r):
 			http.Error(w, "this page answers no other site", http.StatusForbidden)
+		case len(r.URL.RawQuery) > maxQueryBytes:
+			http.Error(w, fmt.Sprintf("the question is longer than %d bytes", maxQueryBytes),
+				http.StatusRequestURITooLong)
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
+
+// maxQueryBytes bounds what a request may ask: each word that is searched for is looked for in every service.
+const maxQueryBytes = 4096
 
 // mayAskFor tells whether a browser may ask for the page by a name. Any address will do: another site can point its own
 // name at the proxy, but not an address.

@@ -77,6 +77,41 @@ func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, ask("GET", "localhost", "/assets/page.js"))
 }
 
+// A request that asks for headers alone ends, and does not take the place of a browser that follows the page.
+func TestAskingForTheHeadersOfEventsEnds(t *testing.T) {
+	r := newRig(t, nil, Options{MaxBrowsers: 1})
+	r.apply()
+	ctx, cancel := context.WithCancel(t.Context())
+	q := httptest.NewRequestWithContext(ctx, http.MethodHead, "http://localhost/api/events", nil)
+	w := &endingWriter{httptest.NewRecorder(), cancel}
+	r.ServeHTTP(w, q)
+	assert.NoError(t, ctx.Err(), "there is no message to write")
+	assert.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
+	cancel()
+}
+
+// endingWriter ends a request when something is written.
+type endingWriter struct {
+	*httptest.ResponseRecorder
+	end func()
+}
+
+func (w *endingWriter) Write(b []byte) (int, error) {
+	w.end()
+	return w.ResponseRecorder.Write(b)
+}
+
+// What a question costs is bounded: each word of it is looked for in every service.
+func TestLongQuestionsAreRefused(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	r.apply()
+	for _, path := range []string{"/api/services", "/api/flow", "/api/service"} {
+		w := r.request(path + "?q=" + strings.Repeat("a+", 100_000))
+		assert.Equal(t, http.StatusRequestURITooLong, w.Code, path)
+		assert.Less(t, w.Body.Len(), 1000, path)
+	}
+}
+
 // Everything that a browser loads is embedded, and there is nothing inline that the policy would forbid.
 func TestThePageIsSelfContained(t *testing.T) {
 	r := newRig(t, nil, Options{})

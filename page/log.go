@@ -65,7 +65,8 @@ func (l *log) events() []Event {
 
 func (l *log) listed(at time.Time, s *sink.Snapshot) {
 	l.add(Event{At: at.UTC(), Kind: KindListed,
-		Text: fmt.Sprintf("%d services with %d endpoints listed", s.NumServices(), s.NumEndpoints())})
+		Text: fmt.Sprintf("%s with %s listed", count(s.NumServices(), "service"),
+			count(s.NumEndpoints(), "endpoint"))})
 }
 
 // changes notes what differs between two snapshots.

@@ -52,7 +52,8 @@ type Page struct {
 type syncResult struct {
 	At       time.Time `json:"at"`
 	Duration string    `json:"duration"`
-	Error    string    `json:"error,omitempty"`
+	Error    string    `json:"error,omitempty"` // shortened
+	whole    string    // the error, to tell whether it is another one than before
 }
 
 const (

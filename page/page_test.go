@@ -229,6 +229,29 @@ func TestAnswersAreBounded(t *testing.T) {
 	assert.Less(t, len(get[State](r, "/api/state").Events[0].Text), 3000)
 }
 
+// However much a backend has to say about what failed, a message to a browser stays small.
+func TestErrorsAreShortened(t *testing.T) {
+	b := &backend{}
+	r := newRig(t, b, Options{})
+	var errs []error
+	for i := range 10_000 {
+		s := service(fmt.Sprintf("s%d", i), i, false)
+		r.sink.SetService(s)
+		errs = append(errs, &sink.PortError{Port: s.PortName(s.Ports[0]), Family: model.IPv4,
+			Err: errors.New("refused")})
+	}
+	b.err = errors.Join(errs...)
+	require.Error(t, r.sink.Sync(t.Context()))
+	state := get[State](r, "/api/state")
+	assert.Equal(t, 10_000, state.Failing)
+	assert.True(t, strings.HasPrefix(state.Sync.Error, errs[0].Error()))
+	assert.Less(t, len(state.Sync.Error), 2*maxErrorBytes)
+
+	b.described = errors.New(strings.Repeat("x", 1<<20))
+	answer := get[Service](r, "/api/service", "namespace", "shop", "name", "s1")
+	assert.Less(t, len(answer.RulesError), 2*maxErrorBytes)
+}
+
 func TestThePageAnswersQuestionsAboutPackets(t *testing.T) {
 	var config oracle.Config
 	r := newRig(t, nil, Options{Config: func() oracle.Config { return config }})
@@ -293,7 +316,7 @@ func TestStateSaysHowTheProxyDoes(t *testing.T) {
 		"shop/new came, with 0 endpoints",
 		"IPv4: no memory",
 		"shop/web 2 endpoints came: 10.244.1.5:8080/TCP, 10.244.1.6:8080/TCP",
-		"1 services with 0 endpoints listed",
+		"1 service with 0 endpoints listed",
 	}, events)
 }
 

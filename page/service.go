@@ -113,7 +113,7 @@ func (v *view) service(ctx context.Context, name model.ServiceName) *Service {
 	if d, ok := v.backend.(sink.Describer); ok {
 		rules, err := d.DescribeService(ctx, name)
 		if err != nil {
-			out.RulesError = err.Error()
+			out.RulesError = shorten(err.Error())
 		}
 		if len(rules) > maxRulesBytes {
 			rules = rules[:maxRulesBytes] + "\n... and more\n"

@@ -52,7 +52,8 @@ func (f *feeder) Sync(ctx context.Context) error {
 func (p *Page) synced(next *sink.Snapshot, start, end time.Time, err error) {
 	result := &syncResult{At: end.UTC(), Duration: end.Sub(start).Round(time.Microsecond).String()}
 	if err != nil {
-		result.Error = err.Error()
+		result.whole = err.Error()
+		result.Error = shorten(result.whole)
 	}
 	var failing map[model.ServiceName][]string
 	for _, e := range sink.PortErrors(err) {
@@ -66,7 +67,7 @@ func (p *Page) synced(next *sink.Snapshot, start, end time.Time, err error) {
 	defer p.mu.Unlock()
 	before := p.snapshot
 	first := p.sync == nil
-	failedBefore := !first && p.sync.Error == result.Error
+	failedBefore := !first && p.sync.whole == result.whole
 	p.sync, p.failing = result, failing
 	switch {
 	case next == nil:
@@ -78,7 +79,7 @@ func (p *Page) synced(next *sink.Snapshot, start, end time.Time, err error) {
 		p.snapshot = next
 	}
 	if err != nil && !failedBefore && !errors.Is(err, context.Canceled) {
-		p.log.add(Event{At: end.UTC(), Kind: KindError, Text: shorten(result.Error)})
+		p.log.add(Event{At: end.UTC(), Kind: KindError, Text: result.Error})
 	}
 	close(p.updated)
 	p.updated = make(chan struct{})
