@@ -47,8 +47,8 @@ func DeleteStale(
 func entryPorts(e *sink.ServiceEntry, family model.Family) []*udpPort {
 	return udpPorts(e.Service, family, func(name model.PortName) []netip.AddrPort {
 		var list []netip.AddrPort
-		for _, ep := range e.Endpoints {
-			if ep.Port == name && ep.Family() == family && serves(ep) {
+		for _, ep := range e.PortEndpoints(name.Port, name.Protocol) {
+			if ep.Family() == family && serves(ep) {
 				list = append(list, ep.Target)
 			}
 		}

@@ -15,7 +15,7 @@ type udpPort struct {
 }
 
 func (p *udpPort) equal(o *udpPort) bool {
-	return p.sameDestinations(o) && slices.Equal(p.serving, o.serving)
+	return p.sameDestinations(o) && sameTargets(p.serving, o.serving)
 }
 
 func (p *udpPort) sameDestinations(o *udpPort) bool {
@@ -155,11 +155,18 @@ func selectStaleOf(old, port *udpPort, changes *pending) {
 	if len(old.serving) == 0 && len(port.serving) > 0 {
 		port.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })
 	}
+	if sameTargets(old.serving, port.serving) {
+		return
+	}
+	rest := port.serving // not before the target at hand
 	for _, target := range old.serving {
 		if changes.all {
 			return
 		}
-		if !port.serves(target) {
+		for len(rest) > 0 && model.CompareTargets(rest[0], target) < 0 {
+			rest = rest[1:]
+		}
+		if len(rest) == 0 || rest[0] != target {
 			changes.add(Selection{ReplySource: target})
 		}
 	}

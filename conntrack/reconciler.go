@@ -38,7 +38,6 @@ type Reconciler struct {
 
 	// What has been described belongs to the caller of the Sink's methods, and so do the familyStates' described parts.
 	services map[model.ServiceName]*model.Service // those with UDP ports
-	serving  map[model.ServiceName]map[model.EndpointKey]struct{}
 	node     *model.Node
 
 	mu       sync.Mutex // guards the rest, and the familyStates' other parts
@@ -52,6 +51,7 @@ type familyState struct {
 	family model.Family
 	// touched are the services that may be different from what is in the index.
 	touched map[model.ServiceName]struct{}
+	targets targets
 	// resync: a pass is due after the next successful Sync, whatever changes by it.
 	resync bool
 	failed bool // the last Sync, in this family
@@ -113,11 +113,11 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 		ctx:      ctx,
 		metrics:  newMetrics(),
 		services: map[model.ServiceName]*model.Service{},
-		serving:  map[model.ServiceName]map[model.EndpointKey]struct{}{},
 	}
 	for _, f := range model.Families() {
 		if len(opts.Families) == 0 || slices.Contains(opts.Families, f) {
-			r.families = append(r.families, &familyState{family: f, touched: map[model.ServiceName]struct{}{}})
+			r.families = append(r.families, &familyState{family: f, touched: map[model.ServiceName]struct{}{},
+				targets: newTargets()})
 		}
 	}
 	return r
@@ -175,42 +175,27 @@ func (r *Reconciler) deleteService(name model.ServiceName) {
 // SetEndpoint implements [sink.Sink].
 func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
 	r.Forward.SetEndpoint(e)
-	if e == nil {
-		return
-	}
-	if !serves(e) {
-		r.deleteEndpoint(e.Key())
-		return
-	}
-	if e.Port.Protocol != model.UDP {
-		return
-	}
-	endpoints := r.serving[e.Port.Service]
-	if endpoints == nil {
-		endpoints = map[model.EndpointKey]struct{}{}
-		r.serving[e.Port.Service] = endpoints
-	}
-	if _, ok := endpoints[e.Key()]; !ok {
-		endpoints[e.Key()] = struct{}{}
-		r.touch(e.Port.Service)
+	if e != nil {
+		r.noteEndpoint(e.Key(), serves(e))
 	}
 }
 
 // DeleteEndpoint implements [sink.Sink].
 func (r *Reconciler) DeleteEndpoint(key model.EndpointKey) {
 	r.Forward.DeleteEndpoint(key)
-	r.deleteEndpoint(key)
+	r.noteEndpoint(key, false)
 }
 
-func (r *Reconciler) deleteEndpoint(key model.EndpointKey) {
-	endpoints := r.serving[key.Port.Service]
-	if _, ok := endpoints[key]; !ok {
+// noteEndpoint notes whether an endpoint serves.
+func (r *Reconciler) noteEndpoint(key model.EndpointKey, serves bool) {
+	if key.Port.Protocol != model.UDP || !key.Target.IsValid() {
 		return
 	}
-	if delete(endpoints, key); len(endpoints) == 0 {
-		delete(r.serving, key.Port.Service)
+	for _, f := range r.families {
+		if f.family == model.FamilyOf(key.Target.Addr()) && f.targets.note(key.Port, key.Target, serves) {
+			f.touched[key.Port.Service] = struct{}{}
+		}
 	}
-	r.touch(key.Port.Service)
 }
 
 func (r *Reconciler) touch(name model.ServiceName) {
@@ -249,24 +234,13 @@ func (r *Reconciler) apply(f *familyState) {
 		f.index = newIndex()
 		f.due.addAll()
 	}
+	f.targets.apply()
 	for name := range f.touched {
-		ports := udpPorts(r.services[name], f.family, func(port model.PortName) []netip.AddrPort {
-			var list []netip.AddrPort
-			for key := range r.serving[name] {
-				if key.Port == port && model.FamilyOf(key.Target.Addr()) == f.family {
-					list = append(list, key.Target)
-				}
-			}
-			slices.SortFunc(list, model.CompareTargets)
-			return list
-		})
+		ports := udpPorts(r.services[name], f.family,
+			func(port model.PortName) []netip.AddrPort { return f.targets.applied[port] })
 		f.index.set(name, ports, &f.due)
 	}
-	if len(f.touched) > 64 {
-		f.touched = map[model.ServiceName]struct{}{} // clearing costs as much as the map ever held
-	} else {
-		clear(f.touched)
-	}
+	f.touched = emptied(f.touched)
 	if r.opts.OwnsServiceCIDRs && r.node != nil {
 		f.index.owned = r.node.ServiceCIDRs
 	}
