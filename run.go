@@ -120,8 +120,12 @@ func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool)
 		return nil, false
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cluster.Explain(name)
+	explain, known := r.cluster.ExplainLater(name)
+	r.mu.Unlock()
+	if !known {
+		return nil, false
+	}
+	return explain(), true
 }
 
 // RequestSync asks for a Sync even if nothing has changed in the cluster, without a resync: for sinks that depend on

@@ -76,14 +76,33 @@ const (
 
 // Explain returns what is known of a service. It returns false if neither the Service nor a slice of it is known.
 func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
-	svc, skipped := s.services[name], s.skipped[name]
-	if svc == nil && skipped == "" {
+	explain, known := s.ExplainLater(name)
+	if !known {
 		return nil, false
 	}
-	e := &Explanation{Service: name, Skipped: skipped}
+	return explain(), true
+}
+
+// ExplainLater is [State.Explain] for callers that guard the State by a lock: what is known of the service is noted in
+// no time, and the function that is returned works out the explanation, which takes long where there are many
+// endpoints. It may be called from any goroutine, and when the State has changed.
+func (s *State) ExplainLater(name model.ServiceName) (explain func() *Explanation, known bool) {
+	svc, skipped := s.services[name], s.skipped[name]
 	if svc == nil {
-		return e, true
+		return func() *Explanation { return &Explanation{Service: name, Skipped: skipped} }, skipped != ""
 	}
+	// Slices, the node and the fields of a Service are replaced and never written to.
+	then := &State{opts: s.opts, families: s.families, node: nodeIntake{model: s.node.model}}
+	of := &service{name: name, slices: slices.Clone(svc.slices)}
+	if svc.intake != nil {
+		intake := *svc.intake
+		of.intake = &intake
+	}
+	return func() *Explanation { return then.explain(of, skipped) }, true
+}
+
+func (s *State) explain(svc *service, skipped string) *Explanation {
+	e := &Explanation{Service: svc.name, Skipped: skipped}
 	for _, slice := range svc.slices {
 		for i := range slice.len() {
 			if slice.flags(i).has(flagInvalid) {
@@ -95,7 +114,7 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 		if e.Skipped == "" {
 			e.Skipped = s.whyNoService()
 		}
-		return e, true
+		return e
 	}
 	known := map[model.PortName]struct{}{}
 	for _, p := range svc.intake.fields.Ports {
@@ -109,14 +128,18 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 			}
 		}
 	}
+	var all [2]entries
+	for _, f := range s.families {
+		svc.entries(&all[familyIndex(f)], f)
+	}
 	for _, port := range svc.intake.fields.Ports {
 		for _, f := range s.families {
 			if svc.intake.serves(f) {
-				e.Ports = append(e.Ports, s.explainPort(svc, port, f))
+				e.Ports = append(e.Ports, s.explainPort(svc, port, f, &all[familyIndex(f)]))
 			}
 		}
 	}
-	return e, true
+	return e
 }
 
 // whyNoService says why there may be slices and no Service: watch leaves Services out that are not this proxy's, and
@@ -131,9 +154,7 @@ func (s *State) whyNoService() string {
 		labelServiceProxyName, otherProxy)
 }
 
-func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family) PortExplanation {
-	var all entries
-	svc.entries(&all, f)
+func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family, all *entries) PortExplanation {
 	all.forPort(port.Name, port.Protocol)
 	p := familyPort{State: s, svc: svc, port: &port, name: svc.intake.fields.PortName(port), family: f}
 	x := explainer{candidates: all.candidates(nil, all.list)}

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -213,6 +215,42 @@ func TestExplainWhatIsNotKnown(t *testing.T) {
 	w.delete(aSlice("web-1"))
 	w.flush()
 	require.False(t, known())
+}
+
+// An explanation can be worked out while the state goes on: it is of the moment at which it was asked for.
+func TestAnExplanationIsOfTheMomentItWasAskedFor(t *testing.T) {
+	for _, above := range []int{0, indexAbove} {
+		r := testdice.Seeded(7)
+		state, err := New(klog.NewContext(t.Context(), klog.Logger{}), Options{NodeName: me})
+		require.NoError(t, err)
+		state.indexAbove = above
+		explained := 0
+		for range 300 {
+			for range 1 + r.Roll(4) {
+				e := randomEvent(r)
+				_, err := state.Apply(e.obj, e.deleted)
+				require.NoError(t, err)
+			}
+			if testdice.OneIn(r, 2) {
+				state.Flush(newMirror())
+			}
+			for name := range state.services {
+				want, _ := state.Explain(name)
+				explain, known := state.ExplainLater(name)
+				require.True(t, known)
+				done := make(chan *Explanation)
+				go func() { done <- explain() }()
+				e := randomEvent(r)
+				_, err := state.Apply(e.obj, e.deleted)
+				require.NoError(t, err)
+				state.Flush(newMirror())
+				require.Equal(t, want, <-done)
+				explained++
+				break
+			}
+		}
+		require.Greater(t, explained, 200)
+	}
 }
 
 // TestExplainIsAheadOfFlush: an explanation speaks of the objects as they are known, and changes nothing.

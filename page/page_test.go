@@ -252,6 +252,23 @@ func TestErrorsAreShortened(t *testing.T) {
 	assert.Less(t, len(answer.RulesError), 2*maxErrorBytes)
 }
 
+// A service may have thousands of ports.
+func TestTheFirstPortsAreDrawn(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	s := service("rtp", 1, false)
+	for i := range 8000 {
+		port := s.Ports[0]
+		port.Name, port.Port = fmt.Sprintf("p%d", i), uint16(1000+i)
+		s.Ports = append(s.Ports, port)
+	}
+	r.sink.SetService(s)
+	r.apply()
+	got := get[Service](r, "/api/service", "namespace", "shop", "name", "rtp")
+	assert.Len(t, got.Pictures, maxPictures)
+	assert.Equal(t, 8001-maxPictures, got.MorePictures)
+	assert.Equal(t, "http", got.Pictures[0].Port.Port)
+}
+
 func TestThePageAnswersQuestionsAboutPackets(t *testing.T) {
 	var config oracle.Config
 	r := newRig(t, nil, Options{Config: func() oracle.Config { return config }})

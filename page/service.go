@@ -19,8 +19,10 @@ type Service struct {
 	// Service is the service as the backend was told, nil if it was told of none with this name.
 	Service *model.Service `json:"service"`
 	Summary *Summary       `json:"summary,omitempty"`
-	// Pictures are the ways of its traffic, for each port and family.
-	Pictures []Picture `json:"pictures"`
+	// Pictures are the ways of its traffic, for each port and family: the first ones, and MorePictures is how many there
+	// are besides.
+	Pictures     []Picture `json:"pictures"`
+	MorePictures int       `json:"morePictures,omitempty"`
 	// Notes are what else is to be known of it: why it is skipped, ports that match nothing, addresses that are none.
 	Notes []string `json:"notes,omitempty"`
 	// Rules are what the backend made of it, and RulesError why that is not known; both are empty if the backend is not
@@ -78,6 +80,7 @@ type Endpoint struct {
 }
 
 const (
+	maxPictures       = 100
 	maxEndpointsShown = 200 // of a group
 	maxAddressesShown = 6   // of a way
 	maxNotes          = 50
@@ -103,10 +106,15 @@ func (v *view) service(ctx context.Context, name model.ServiceName) *Service {
 	}
 	summary := v.summary(entry)
 	out.Service, out.Summary = entry.Service, &summary
+	explained := byPort(explanation)
 	for _, port := range entry.Service.Ports {
 		for _, f := range model.Families() {
-			if port.Routes(f) != (model.Routes{}) {
-				out.Pictures = append(out.Pictures, v.picture(entry, port, f, explanation))
+			switch {
+			case port.Routes(f) == (model.Routes{}):
+			case len(out.Pictures) == maxPictures:
+				out.MorePictures++
+			default:
+				out.Pictures = append(out.Pictures, v.picture(entry, port, f, explained))
 			}
 		}
 	}
@@ -139,18 +147,29 @@ func notesOf(e *localstate.Explanation) (notes []string) {
 	return notes
 }
 
+// portFamily names a port in one family.
+type portFamily struct {
+	port   model.PortName
+	family string
+}
+
+// byPort returns what an explanation, which may be nil, says of each port.
+func byPort(x *localstate.Explanation) map[portFamily]*localstate.PortExplanation {
+	ports := map[portFamily]*localstate.PortExplanation{}
+	for i := 0; x != nil && i < len(x.Ports); i++ {
+		ports[portFamily{x.Ports[i].Port, x.Ports[i].Family}] = &x.Ports[i]
+	}
+	return ports
+}
+
 // picture draws one port in one family.
 func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Family,
-	x *localstate.Explanation) Picture {
+	explained map[portFamily]*localstate.PortExplanation) Picture {
 	p := Picture{Port: e.Service.PortName(port), Family: f.String(), Ways: []Way{}}
 	why := map[netip.AddrPort]string{}
 	var known []localstate.EndpointExplanation
-	if x != nil {
-		for i := range x.Ports {
-			if x.Ports[i].Port == p.Port && x.Ports[i].Family == p.Family {
-				p.Topology, known = x.Ports[i].Topology, x.Ports[i].Endpoints
-			}
-		}
+	if x := explained[portFamily{p.Port, p.Family}]; x != nil {
+		p.Topology, known = x.Topology, x.Endpoints
 	}
 	for i := range known {
 		if known[i].Reason != localstate.ReasonDuplicate {

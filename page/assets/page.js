@@ -148,6 +148,7 @@ function showService(s) {
         return b;
       })));
   }
+  if (s.morePictures) parts.push(element('p', { class: 'note' }, `and ${s.morePictures} more ports and families`));
   const p = s.pictures[tab];
   if (p) {
     parts.push(element('figure', {}, picture(p),
