@@ -23,6 +23,29 @@ type Host interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
+// combined returns a function that has f called by another goroutine, at once or, if f is at work, once more after that:
+// it does not wait, so that whoever tells of thousands of changes is not held up by as many readings of them. stop
+// waits until f has been called for the last time.
+func combined(f func()) (call, stop func()) {
+	due, done := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		for range due {
+			f()
+		}
+	}()
+	call = func() {
+		select {
+		case due <- struct{}{}:
+		default: // it is about to be called anyway
+		}
+	}
+	return call, func() {
+		close(due)
+		<-done
+	}
+}
+
 // Fake is a [Host] in memory, for tests. The zero value has no address. It is safe for concurrent use.
 type Fake struct {
 	mu       sync.Mutex

@@ -82,6 +82,8 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 		for range updates {
 		}
 	}()
+	changed, stop := combined(changed)
+	defer stop()
 	changed()
 	excluded := map[int]bool{} // indexes of interfaces
 	for {

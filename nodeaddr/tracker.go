@@ -84,11 +84,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 	pause := firstPause
 	for {
 		began := time.Now()
-		err := t.opts.Host.Watch(ctx, func() {
-			if err := t.read(); err != nil {
-				logger.Error(err, "Cannot read the host's addresses after a change")
-			}
-		})
+		err := t.watch(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was to end
 		}
@@ -105,6 +101,22 @@ func (t *Tracker) Run(ctx context.Context) error {
 		}
 		pause = min(2*pause, lastPause)
 	}
+}
+
+// watch follows the host's addresses until that fails, or they cannot be read: there may be no other change after which
+// they would be read again.
+func (t *Tracker) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := t.opts.Host.Watch(ctx, func() {
+		if err := t.read(); err != nil {
+			cancel(err)
+		}
+	})
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 // read reads the host's addresses.

@@ -53,6 +53,58 @@ func TestTrackerFollowsTheHost(t *testing.T) {
 	})
 }
 
+// Addresses that could not be read after a change are read again without another one.
+func TestAddressesThatCannotBeReadAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &Fake{}
+		tracker, err := NewTracker(Options{Host: host})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- tracker.Run(ctx) }()
+		synctest.Wait()
+		host.Fail(errors.New("no memory"))
+		host.Set(on("eth0", "10.0.0.1")...)
+		time.Sleep(firstPause)
+		synctest.Wait()
+		require.Empty(t, tracker.Addresses().IPs)
+		host.Fail(nil)
+		time.Sleep(2 * firstPause)
+		synctest.Wait()
+		require.Equal(t, ips("10.0.0.1"), tracker.Addresses().IPs)
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// A host that gets thousands of addresses at a time is not read once for each of them.
+func TestChangesDuringAReadingAreReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, goOn := 0, make(chan struct{})
+		call, stop := combined(func() {
+			calls++
+			<-goOn
+		})
+		call()
+		synctest.Wait()
+		for range 10_000 {
+			call()
+		}
+		require.Equal(t, 1, calls)
+		goOn <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+		goOn <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+		call()
+		synctest.Wait()
+		go func() { goOn <- struct{}{} }()
+		stop()
+		require.Equal(t, 3, calls)
+	})
+}
+
 func TestTrackerGoesOnAfterErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := &Fake{}
