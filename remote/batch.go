@@ -28,6 +28,8 @@ const (
 // batches are the encoded differences to the current version of a class: each is encoded once, by the first session
 // that needs it, while the others wait for it and not for each other.
 type batches struct {
+	buckets *buckets // of the version
+
 	mu sync.Mutex
 	by map[*version]*batch
 }
@@ -41,10 +43,11 @@ type batch struct {
 	whole *frame
 }
 
-func newBatches() *batches { return &batches{by: map[*version]*batch{}} }
+func newBatches(b *buckets) *batches { return &batches{buckets: b, by: map[*version]*batch{}} }
 
-// from returns the difference of the current version from an older one, or from nothing if that is nil.
-func (b *batches) from(old, current *version, triggers [2][]time.Time) *batch {
+// from returns the difference of the current version from an older one, or from nothing if that is nil. Of the former,
+// triggers returns when somebody changed pods in between.
+func (b *batches) from(old, current *version, triggers func() [2][]time.Time) *batch {
 	b.mu.Lock()
 	found := b.by[old]
 	if found == nil {
@@ -61,10 +64,12 @@ func (b *batches) from(old, current *version, triggers [2][]time.Time) *batch {
 		for c := range current.state.ChangesSince(before) {
 			w.service(encodeChange(c))
 		}
-		for i, f := range model.Families() {
-			for _, t := range triggers[i] {
-				w.update.Triggers = append(w.update.Triggers,
-					&remotev1.Trigger{Family: uint32(f), Nanos: uint64(t.UnixNano())})
+		if old != nil {
+			for i, times := range triggers() {
+				for _, t := range times {
+					w.update.Triggers = append(w.update.Triggers,
+						&remotev1.Trigger{Family: uint32(model.Families()[i]), Nanos: uint64(t.UnixNano())})
+				}
 			}
 		}
 		found.chunks = w.done()

@@ -22,7 +22,6 @@ type version struct {
 	class    *class
 	revision uint64
 	state    *sink.Snapshot
-	buckets  *buckets
 	root     digest
 	cidrs    []netip.Prefix // ServiceCIDRs
 	at       time.Time
@@ -83,7 +82,7 @@ type class struct {
 	recent   []*version // the older ones that a client may come back from, oldest first
 	sessions map[*session]struct{}
 	idle     time.Time // since when there are none
-	batches  *batches  // of current
+	batches  *batches  // to current
 }
 
 func newClass(key localstate.Class, zoneOf func(node string) string) *class {
@@ -120,6 +119,7 @@ func (c *class) catchUp() {
 // classUpdate is what a revision is to a class.
 type classUpdate struct {
 	version *version             // nil: what the nodes have in common is the same
+	buckets *buckets             // of version
 	own     map[string]*ownParts // of the nodes for which that changed
 	foreign []string             // nodes that have turned out to be so
 }
@@ -137,21 +137,22 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 	_ = c.full.Sync(ctx) // it takes the snapshot: it cannot fail
 	update.own, update.foreign = c.updateOwn(names, revision)
 
-	before := c.current
+	before, digests := c.current, &buckets{}
 	if before == nil {
-		before = &version{state: &sink.Snapshot{}, buckets: &buckets{}}
+		before = &version{state: &sink.Snapshot{}}
+	} else {
+		*digests = *c.batches.buckets
 	}
-	next := &version{class: c, revision: revision, state: c.snapshot, cidrs: c.cidrs, at: now, buckets: &buckets{}}
-	*next.buckets = *before.buckets
+	next := &version{class: c, revision: revision, state: c.snapshot, cidrs: c.cidrs, at: now}
 	changed := c.current == nil || !slices.Equal(next.cidrs, before.cidrs)
 	for change := range next.state.ChangesSince(before.state) {
-		next.buckets.change(change)
+		digests.change(change)
 		changed = true
 	}
 	if changed {
-		next.root = next.buckets.root()
+		next.root = digests.root()
 		next.triggers = [2][]time.Time{changes.TriggersIPv4, changes.TriggersIPv6}
-		update.version = next
+		update.version, update.buckets = next, digests
 	}
 	return update
 }
@@ -174,7 +175,7 @@ func (c *class) install(update classUpdate) {
 	if c.current != nil {
 		c.recent = append(c.recent, c.current)
 	}
-	c.current, c.batches = update.version, newBatches()
+	c.current, c.batches = update.version, newBatches(update.buckets)
 }
 
 // concerned are the sessions of the class that have to look for something to send: all, or those of the nodes for which

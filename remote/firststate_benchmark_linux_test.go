@@ -37,16 +37,15 @@ func BenchmarkFirstState(b *testing.B) {
 	r := &replica{Server: server}
 	reset := func(b *testing.B, fresh bool) [][]byte {
 		stream := &recorded{}
-		s := &session{server: server, node: fleetNode(0), stream: stream, ctx: b.Context(),
-			wake: make(chan struct{}, 1)}
+		s := &session{server: server, node: fleetNode(0), stream: stream, ctx: b.Context()}
 		require.NoError(b, r.join(s, nodeOptions{}))
 		defer r.leave(s)
 		view, batches, _, err := s.newest()
 		require.NoError(b, err)
 		if fresh {
-			batches = newBatches()
+			batches = newBatches(batches.buckets)
 		}
-		require.NoError(b, s.send(remotev1.Kind_RESET, server.difference(batches, nil, view.version), nodeView{}, view,
+		require.NoError(b, s.sendBatch(remotev1.Kind_RESET, server.difference(batches, nil, view.version), nodeView{}, view,
 			true))
 		return stream.messages
 	}

@@ -20,11 +20,17 @@ func (c *class) isForeign(node string) bool {
 // it, because it takes a look at every endpoint.
 func (s *Server) adopt(ctx context.Context, c *class, node string) {
 	s.work.Lock()
-	defer s.work.Unlock()
+	concerned := s.adoptNow(ctx, c, node)
+	s.work.Unlock()
+	concerned.deliver()
+}
+
+// adoptNow is adopt for a caller that holds work. It returns the sessions that have something to deliver.
+func (s *Server) adoptNow(ctx context.Context, c *class, node string) (concerned toDeliver) {
 	if !c.isForeign(node) {
-		return
+		return nil
 	}
-	s.publishPending(ctx) // so that what is worked out now is of the class's newest version
+	concerned = s.publishPending(ctx) // so that what is worked out now is of the class's newest version
 	adopted := map[string]struct{}{node: {}}
 	for other := range c.foreign {
 		if c.zoneOf(other) == c.key.Zone {
@@ -50,8 +56,9 @@ func (s *Server) adopt(ctx context.Context, c *class, node string) {
 	update := classUpdate{own: own}
 	c.install(update)
 	for session := range c.concerned(s.sessions, update) {
-		session.announce()
+		concerned.announce(session)
 	}
+	return concerned
 }
 
 // zoneOf returns the zone of a node, "" if it has none.

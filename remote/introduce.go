@@ -47,7 +47,7 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		if from != view.version {
 			changes = c.server.difference(b, from, view.version)
 		}
-		return c.send(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
+		return c.sendBatch(remotev1.Kind_DIFF, changes, nodeView{}, view, true)
 	}
 	release, err := c.turn(view)
 	if release == nil {
@@ -59,14 +59,14 @@ func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) 
 		return c.compare(view, b)
 	}
 	c.server.metrics.batches.WithLabelValues("reset").Inc()
-	return c.send(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+	return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
 }
 
 func (c *session) sendResumed(view nodeView) error {
 	u := c.opening(remotev1.Kind_RESUMED, view)
 	u.Sync = &remotev1.Sync{Revision: view.revision}
 	c.mu.Lock()
-	c.sent, c.busy = view, true
+	c.sent, c.busy, c.spoke = view, true, time.Now()
 	c.mu.Unlock()
 	return c.stream.SendMsg(u)
 }
@@ -113,12 +113,12 @@ func (c *session) compare(view nodeView, b *batches) error {
 	}
 	var differ []uint32
 	for i := range theirs {
-		if theirs[i] != view.buckets[i] {
+		if theirs[i] != b.buckets[i] {
 			differ = append(differ, uint32(i))
 		}
 	}
 	if len(differ) > numBuckets*3/4 { // more digests than what all clients share is worth
-		return c.send(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
+		return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
 	}
 	var w chunkWriter
 	if len(differ) > 0 {
@@ -143,7 +143,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 			w.service(encodeChange(sink.Change{Name: name, New: view.state.Service(name)}))
 		}
 	}
-	return c.send(remotev1.Kind_DIFF, &batch{chunks: w.done()}, nodeView{}, view, true)
+	return c.sendBatch(remotev1.Kind_DIFF, &batch{chunks: w.done()}, nodeView{}, view, true)
 }
 
 // maxAnswer is how long a client may take to answer.
@@ -153,26 +153,22 @@ const maxAnswer = 20 * time.Second
 func (c *session) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests, error) {
 	u := c.opening(remotev1.Kind_COMPARE, view)
 	u.Compare = what
+	answer := make(chan *remotev1.Digests, 1)
+	c.mu.Lock()
+	c.answer, c.spoke = answer, time.Now()
+	c.mu.Unlock()
 	if err := c.stream.SendMsg(u); err != nil {
 		return nil, err
 	}
 	timer := time.NewTimer(maxAnswer)
 	defer timer.Stop()
-	for {
-		c.mu.Lock()
-		answer := c.digests
-		c.digests = nil
-		c.mu.Unlock()
-		if answer != nil {
-			return answer, nil
-		}
-		select {
-		case <-c.wake:
-		case <-c.ctx.Done():
-			return nil, c.ctx.Err()
-		case <-timer.C:
-			return nil, status.Error(codes.DeadlineExceeded, "no digests came")
-		}
+	select {
+	case digests := <-answer:
+		return digests, nil
+	case <-c.ctx.Done():
+		return nil, c.ctx.Err()
+	case <-timer.C:
+		return nil, status.Error(codes.DeadlineExceeded, "no digests came")
 	}
 }
 

@@ -10,19 +10,37 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
-// publish makes a revision of what is pending, and wakes those whom it concerns.
+// publish makes a revision of what is pending, and sends it to those whom it concerns.
 func (s *Server) publish(ctx context.Context) {
 	s.work.Lock()
-	defer s.work.Unlock()
-	s.publishPending(ctx)
+	concerned := s.publishPending(ctx)
+	s.work.Unlock()
+	concerned.deliver()
 }
 
-// publishPending is publish for callers that hold work.
-func (s *Server) publishPending(ctx context.Context) {
+// toDeliver are sessions that have something to deliver.
+type toDeliver []*session
+
+// announce announces something new to a session. The Server's mu is held.
+func (d *toDeliver) announce(c *session) {
+	if c.announce() {
+		*d = append(*d, c)
+	}
+}
+
+// deliver is called with no lock held.
+func (d toDeliver) deliver() {
+	for _, c := range d {
+		c.deliver()
+	}
+}
+
+// publishPending makes a revision of what is pending, and returns those whom it concerns. The caller holds work.
+func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	now := time.Now()
 	classes, ok := s.classesInUse(now)
 	if !ok {
-		return
+		return nil
 	}
 	s.base.Discard()
 	revision := s.revision + 1
@@ -42,17 +60,18 @@ func (s *Server) publishPending(ctx context.Context) {
 		s.revision = revision
 		c.install(update)
 		for session := range c.concerned(s.sessions, update) {
-			session.announce()
+			concerned.announce(session)
 		}
 	}
 	for name := range s.renewed {
 		s.revision = revision
 		for session := range s.sessions[name] {
 			session.renew(s.nodes[name], revision)
-			session.announce()
+			concerned.announce(session)
 		}
 	}
 	clear(s.renewed)
+	return concerned
 }
 
 // classesInUse are the classes that are made, without those that nobody has used for long. It returns false before
@@ -72,7 +91,7 @@ func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
 	return classes, s.synced
 }
 
-// makeClass makes a class, unless it is there or another session makes it. Sessions that have joined it are woken
+// makeClass makes a class, unless it is there or another session makes it. Sessions that have joined it are served
 // when it is made. Its first state is worked out with neither lock held: that takes time, and what changes meanwhile
 // waits in the class.
 func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
@@ -97,18 +116,20 @@ func (s *Server) beginClass(key localstate.Class) (*class, error) {
 
 // finishClass takes the first state of a class.
 func (s *Server) finishClass(c *class, first classUpdate) {
+	var waiting toDeliver
 	s.work.Lock()
-	defer s.work.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	c.catchUp()
 	s.revision++
 	first.version.revision = s.revision
 	c.install(first)
 	for session := range c.sessions {
-		session.announce()
+		waiting.announce(session)
 	}
+	s.mu.Unlock()
+	s.work.Unlock()
 	s.signal()
+	waiting.deliver()
 }
 
 // addClass enters a class that is to be made. It returns nil if there is one already. The caller holds work.

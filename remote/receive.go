@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,36 +12,28 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// receive takes what the client says, until the stream ends.
-func (c *session) receive() {
+// receive takes what the client says until the stream ends, and returns why it has.
+func (c *session) receive() error {
 	for {
 		request, err := c.stream.Recv()
-		if errors.Is(err, io.EOF) {
-			c.end(context.Canceled)
-			return
-		}
 		if err != nil {
-			if status.Code(err) == codes.Internal ||
-				status.Code(err) == codes.ResourceExhausted { // what does not decode
-				c.end(errors.New("malformed message: " + status.Convert(err).Message()))
-			} else {
-				c.end(context.Canceled)
+			if code := status.Code(err); code == codes.Internal || code == codes.ResourceExhausted {
+				return errors.New("malformed message: " + status.Convert(err).Message())
 			}
-			return
+			return context.Canceled
 		}
-		look, err := c.take(request)
+		news, err := c.take(request)
 		if err != nil {
-			c.end(err)
-			return
+			return err
 		}
-		if look {
-			c.signal()
+		if news && c.begin() {
+			c.send()
 		}
 	}
 }
 
-// take takes one message, and tells whether run has to look at it. An error ends the stream.
-func (c *session) take(r *remotev1.Request) (look bool, err error) {
+// take takes one message, and tells whether there is news that has waited for it. An error ends the stream.
+func (c *session) take(r *remotev1.Request) (news bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch ack := r.GetAck(); {
@@ -56,9 +47,11 @@ func (c *session) take(r *remotev1.Request) (look bool, err error) {
 		c.applied(ack.GetError())
 	case ack != nil:
 		return false, fmt.Errorf("revision %d is acknowledged, which was not sent last", ack.GetRevision())
+	case r.GetDigests() != nil && c.answer != nil:
+		c.answer <- r.GetDigests() // there is room for one
+		c.answer = nil
 	case r.GetDigests() != nil:
-		c.digests = r.GetDigests()
-		return true, nil
+		return false, errors.New("digests that were not asked for")
 	case r.GetHello() != nil:
 		return false, errors.New("a second Hello")
 	default:

@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"k8s.io/klog/v2"
 
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -140,6 +143,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
 	err = server.Serve(ln)
+	server.Stop() // the listener may have failed, and clients be there; it returns when nobody is served any more
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -157,7 +161,30 @@ func newGRPCServer(creds credentials.TransportCredentials, codec codec) *grpc.Se
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 15 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second,
 			PermitWithoutStream: true}),
+		grpc.InTapHandle(endable), grpc.WaitForHandlers(true),
 	)
+}
+
+// cancelKey is the key of what cancels the context of a stream, in that context.
+type cancelKey struct{}
+
+// endable makes streams that can be ended at any time. In gRPC the server's side of a stream ends when its handler
+// returns; but that waits for the client to say something, or for the end of the stream's context.
+func endable(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	return context.WithValue(ctx, cancelKey{}, cancel), nil
+}
+
+// endStream ends a stream that endable has made, by its context. The client is told why before gRPC notices, which would
+// tell it that the stream was canceled. That gRPC's streams can be asked to is not among what gRPC promises: if they no
+// longer can, streams end all the same.
+func endStream(ctx context.Context, why *status.Status) {
+	if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
+		_ = s.WriteStatus(why) // the connection has gone: nobody to tell
+	}
+	if cancel, ok := ctx.Value(cancelKey{}).(context.CancelFunc); ok {
+		cancel()
+	}
 }
 
 func (o ServeOptions) check(ln net.Listener) (credentials.TransportCredentials, NodeFunc, error) {
@@ -202,7 +229,7 @@ type brain struct {
 
 func (b *brain) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev1.Update]) error {
 	err := b.server.watch(stream, b.nodeOf)
-	if err != nil && stream.Context().Err() == nil && b.ctx.Err() == nil {
+	if gone := status.Code(err) == codes.Canceled; err != nil && !gone && b.ctx.Err() == nil {
 		address := "unknown"
 		if p, ok := peer.FromContext(stream.Context()); ok {
 			address = p.Addr.String()

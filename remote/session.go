@@ -44,18 +44,21 @@ func (v *nodeView) ownDigest() digest {
 func (v *nodeView) digest() *remotev1.Digest { return digestMessage(v.root, v.ownDigest()) }
 
 func (v *nodeView) same(o nodeView) bool {
-	return v.version == o.version && v.own == o.own && (v.node == o.node || v.node.Equal(o.node))
+	return v.version == o.version && v.own == o.own && v.sameNode(o)
 }
+
+func (v *nodeView) sameNode(o nodeView) bool { return v.node == o.node || v.node.Equal(o.node) }
 
 // session is one client. It holds pointers to what it has been sent, and no queue: what it is sent next is the
 // difference from there to whatever is the newest by then.
+//
+// It has one goroutine, gRPC's own, which waits for what the client says. Others send: the one that publishes, or that
+// of the acknowledgement before which nothing could be sent, or one that ends when it has. See begin.
 type session struct {
 	server *Server
 	node   string
 	stream stream
 	ctx    context.Context
-	end    context.CancelCauseFunc
-	wake   chan struct{} // run has to look at what is guarded by mu
 	since  time.Time
 
 	// Guarded by the server's mu.
@@ -64,14 +67,25 @@ type session struct {
 	renewed uint64      // the revision at which the tracker changed
 	class   *class
 
-	mu       sync.Mutex // guards what follows
-	news     bool       // there is something newer than what was sent last
-	busy     bool       // what was sent last is not acknowledged
-	sent     nodeView   // what was sent last
-	has      nodeView   // acknowledged
-	digests  *remotev1.Digests
-	behind   time.Time // since when the client has not got the newest; zero if it has
-	applyErr string
+	// Of the goroutine that sends.
+	introduced bool
+	resume     *remotev1.Resume // what the client has; nil after it has been introduced
+
+	senders sync.WaitGroup // the goroutine that sends
+
+	mu        sync.Mutex               // guards what follows; taken after the server's locks
+	cause     error                    // why the stream ends, nil as long as it does not
+	closed    bool                     // nobody is to begin to send
+	sends     bool                     // a goroutine sends, or finds out what to send
+	news      bool                     // there is something newer than what was sent last
+	busy      bool                     // what was sent last is not acknowledged
+	sent      nodeView                 // what was sent last
+	has       nodeView                 // acknowledged
+	answer    chan<- *remotev1.Digests // where those go that the client was asked for; nil if it was not
+	spoke     time.Time                // when something was last sent
+	heartbeat *time.Timer
+	behind    time.Time // since when the client has not got the newest; zero if it has
+	applyErr  string
 }
 
 // stream is what a session needs of a gRPC stream.
@@ -79,36 +93,6 @@ type stream interface {
 	Context() context.Context
 	Recv() (*remotev1.Request, error)
 	SendMsg(any) error
-}
-
-func (c *session) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default: // it will look anyway
-	}
-}
-
-// announce says that there is something new. A session whose client has a batch in flight is not woken: it looks when
-// that is acknowledged.
-func (c *session) announce() {
-	c.mu.Lock()
-	c.news = true
-	busy := c.busy
-	c.mu.Unlock()
-	if !busy {
-		c.signal()
-	}
-}
-
-// takeNews tells whether to look for something to send, and counts it as seen.
-func (c *session) takeNews() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	look := c.news && !c.busy
-	if look {
-		c.news = false
-	}
-	return look
 }
 
 // renew takes a new Node object, or nil if it is gone. The server's lock is held.
@@ -138,25 +122,42 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "options: %v", err)
 	}
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	c := &session{server: s, node: node, stream: stream, ctx: ctx, end: cancel, wake: make(chan struct{}, 1),
-		since: time.Now(), news: true}
+	c := &session{server: s, node: node, stream: stream, ctx: stream.Context(), since: time.Now(), news: true,
+		resume: first.GetResume()}
 	if err := s.join(c, options); err != nil {
 		return err
 	}
 	defer s.leave(c)
-	go c.receive()
-	err = c.run(first.GetResume())
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errServerEnds):
-		return status.Error(codes.Unavailable, cause.Error())
-	case cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded):
-		return status.Error(codes.InvalidArgument, cause.Error())
-	case ctx.Err() != nil:
-		return status.FromContextError(ctx.Err()).Err()
+	c.start()
+	c.end(c.receive())
+	c.stop()
+	return statusOf(c.cause).Err()
+}
+
+// end ends the stream, whatever its goroutines wait for. The first cause is what the client is told.
+func (c *session) end(cause error) {
+	c.mu.Lock()
+	first := c.cause == nil
+	if first {
+		c.cause = cause
 	}
-	return err
+	c.mu.Unlock()
+	if first {
+		endStream(c.ctx, statusOf(cause))
+	}
+}
+
+// statusOf is what a client is told whose stream ends for a cause.
+func statusOf(cause error) *status.Status {
+	switch known, isStatus := status.FromError(cause); {
+	case isStatus:
+		return known
+	case errors.Is(cause, errServerEnds):
+		return status.New(codes.Unavailable, cause.Error())
+	case errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded):
+		return status.FromContextError(cause)
+	}
+	return status.New(codes.InvalidArgument, cause.Error())
 }
 
 // receiveHello waits for the first message.
@@ -227,8 +228,8 @@ func (c *session) leaveClass() {
 	c.class = nil
 }
 
-// newest returns what the node should have now, and the batches to it; or false while that cannot be told, and the
-// session is woken when it can. It moves the session to the class that its node is in.
+// newest returns what the node should have now, and the batches to it; or false while that cannot be told, and there
+// will be news when it can. It moves the session to the class that its node is in.
 func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	s := c.server
 	s.mu.Lock()
@@ -237,11 +238,7 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 		return nodeView{}, nil, false, nil
 	}
 	for {
-		key := c.tracker.Class()
-		class := s.classes[key]
-		if c.class != nil && c.class.key == key {
-			class = c.class
-		}
+		class, key := c.classNow()
 		if class != nil && !class.isForeign(c.node) {
 			c.joinClass(class)
 			break
@@ -257,9 +254,25 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 			return nodeView{}, nil, false, status.Error(codes.ResourceExhausted, err.Error())
 		}
 	}
+	view, ok = c.classView()
+	return view, c.class.batches, ok, nil
+}
+
+// classNow returns the class that the node is in, nil if it has not been made. The server's mu is held.
+func (c *session) classNow() (*class, localstate.Class) {
+	key := c.tracker.Class()
+	if c.class != nil && c.class.key == key {
+		return c.class, key
+	}
+	return c.server.classes[key], key
+}
+
+// classView returns what the node should have as one of the class that the session is in, or false if that is not made
+// yet. The server's mu is held.
+func (c *session) classView() (view nodeView, ok bool) {
 	current := c.class.current
 	if current == nil {
-		return nodeView{}, nil, false, nil
+		return nodeView{}, false
 	}
 	if c.value == nil || !slices.Equal(c.value.ServiceCIDRs, current.cidrs) {
 		c.value = c.tracker.Node(current.cidrs)
@@ -269,43 +282,18 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	if view.own != nil {
 		view.revision = max(view.revision, view.own.revision)
 	}
-	return view, c.class.batches, true, nil
+	return view, true
 }
 
-// run brings the client up to date, and keeps it so.
-func (c *session) run(resume *remotev1.Resume) error {
-	heartbeat := time.NewTimer(c.server.opts.Heartbeat)
-	defer heartbeat.Stop()
-	introduced := false
-	for {
-		if c.takeNews() {
-			view, batches, ok, err := c.newest()
-			sent := false
-			switch {
-			case err != nil:
-			case !ok: // heartbeats tell the client that somebody is there
-			case !introduced:
-				err = c.introduce(view, batches, resume)
-				introduced, sent = true, true
-			default:
-				sent, err = c.advance(view, batches)
-			}
-			if err != nil {
-				return err
-			}
-			if sent {
-				heartbeat.Reset(c.server.opts.Heartbeat)
-			}
-		}
-		select {
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		case <-c.wake:
-		case <-heartbeat.C:
-			if err := c.sendHeartbeat(); err != nil {
-				return err
-			}
-			heartbeat.Reset(c.server.opts.Heartbeat)
-		}
+// sharedView is newest for a client whose class is as before; ok is false for others.
+func (c *session) sharedView() (view nodeView, b *batches, ok bool) {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	class, _ := c.classNow()
+	if class == nil || class != c.class || class.isForeign(c.node) || c.tracker.AwaitsNodeCIDR() {
+		return nodeView{}, nil, false
 	}
+	view, ok = c.classView()
+	return view, class.batches, ok
 }

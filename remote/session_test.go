@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -167,6 +168,8 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 			"revision 77 is acknowledged, which was not sent last"},
 		"two hellos": {hello, &remotev1.Request{Hello: hello}, "a second Hello"},
 		"nothing":    {hello, &remotev1.Request{}, "a message that says nothing"},
+		"digests": {hello, &remotev1.Request{Digests: &remotev1.Digests{Buckets: []byte{1}}},
+			"digests that were not asked for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stream := rawStream(t, server.target, tc.first)
@@ -186,6 +189,54 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 	c.set(web("a", "10.0.0.2")...)
 	awaitState(t, c, stateN1, rec)
 	assert.Equal(t, 0, server.sent("resumed"), "the good client was never cut off")
+}
+
+// A stream that waits for its client ends with the server, and the client is told why.
+func TestClientsAreToldThatTheServerEnds(t *testing.T) {
+	server, err := NewServer(quiet(t), ServerOptions{Source: newCluster(baseObjects()...)})
+	require.NoError(t, err)
+	target := socket(t)
+	ln, err := Listen(t.Context(), target, 0)
+	require.NoError(t, err)
+	running, end := context.WithCancel(quiet(t))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(running) }()
+	serving, stop := context.WithCancel(quiet(t))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(serving, ln, ServeOptions{}) }()
+	require.Eventually(t, server.Synced, patience, time.Millisecond)
+	stream := rawStream(t, target, &remotev1.Hello{Node: "n1"})
+	receiveBatch(t, stream)
+	end()
+	require.NoError(t, <-ended)
+	_, err = stream.Recv()
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.ErrorContains(t, err, "the server ends")
+	require.Eventually(t, func() bool { return len(server.Clients()) == 0 }, patience, time.Millisecond)
+	stop()
+	require.NoError(t, <-served)
+}
+
+// When Serve returns nobody is served any more, were it because the listener failed.
+func TestServeLeavesNoStreamsBehind(t *testing.T) {
+	server, err := NewServer(quiet(t), ServerOptions{Source: newCluster(baseObjects()...)})
+	require.NoError(t, err)
+	target := socket(t)
+	ln, err := Listen(t.Context(), target, 0)
+	require.NoError(t, err)
+	running, end := context.WithCancel(quiet(t))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(running) }()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(running, ln, ServeOptions{}) }()
+	require.Eventually(t, server.Synced, patience, time.Millisecond)
+	receiveBatch(t, rawStream(t, target, &remotev1.Hello{Node: "n1"}))
+	require.Len(t, server.Clients(), 1)
+	ln.Close()
+	require.ErrorContains(t, <-served, "serving")
+	assert.Empty(t, server.Clients())
+	end()
+	require.NoError(t, <-ended)
 }
 
 // Nothing partial: a replica that has not listed everything serves nobody, and clients find the one that has.

@@ -20,14 +20,12 @@ import (
 
 var classB = localstate.Class{Zone: "b"}
 
-// idle is a client of a server that is let in, has what is the newest, and whose session does not run.
+// idle is a client of a server that is let in, and has what is the newest. Nobody delivers to it: what is new is noted.
 func (r *replica) idle(t *testing.T, node string) *session {
 	t.Helper()
-	s := &session{server: r.Server, node: node, ctx: t.Context(), end: func(error) {}, wake: make(chan struct{}, 1),
-		news: true}
+	s := &session{server: r.Server, node: node, ctx: t.Context(), sends: true}
 	require.NoError(t, r.join(s, nodeOptions{}))
 	t.Cleanup(func() { r.leave(s) })
-	require.True(t, s.takeNews())
 	view, _, ok, err := s.newest()
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -37,11 +35,11 @@ func (r *replica) idle(t *testing.T, node string) *session {
 
 // woken tells whether a session has something to look at. It is the truth once another client has what was published.
 func (s *session) woken() bool {
-	s.server.mu.Lock() // publish wakes all whom a revision concerns before it lets go
+	s.server.mu.Lock() // publish announces a revision to all whom it concerns before it lets go
 	defer s.server.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.news || len(s.wake) > 0
+	return s.news
 }
 
 // What does not concern a client does not so much as wake its session.
@@ -63,7 +61,6 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	assert.False(t, inB.woken(), "zone a alone")
 	assert.True(t, inA.woken())
 	assert.True(t, inA.takeNews())
-	<-inA.wake
 
 	// It is on node n1, which has no use for it; a node of zone b there would have it as its own.
 	c.set(slice().Endpoint("10.0.0.2").ForZones("a").OnNode("n3").
@@ -73,22 +70,23 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	assert.False(t, inA.woken(), "zone b alone")
 }
 
-// A session whose client has a batch in flight is not woken by what is published meanwhile. It looks when that is
-// acknowledged.
+// A client that has a batch in flight is not sent what is published meanwhile before it has acknowledged that.
 func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	s := server.idle(t, "n1")
 	s.sending(s.has)
+	s.sends = false
 	rec := &sink.Recorder{}
 	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
 	c.set(web("a", "10.0.0.2")...)
 	awaitState(t, c, stateN1, rec)
-	assert.Empty(t, s.wake)
-	look, err := s.take(&remotev1.Request{Ack: &remotev1.Ack{Revision: s.sent.revision}})
+	assert.True(t, s.woken())
+	assert.False(t, s.begin(), "there is a batch in flight")
+	news, err := s.take(&remotev1.Request{Ack: &remotev1.Ack{Revision: s.sent.revision}})
 	require.NoError(t, err)
-	assert.True(t, look)
-	assert.True(t, s.takeNews())
+	assert.True(t, news)
+	assert.True(t, s.begin())
 }
 
 // While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for
@@ -174,7 +172,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	require.NoError(t, err)
 	codec, err := newCodec()
 	require.NoError(t, err)
-	aged := grpc.NewServer(grpc.ForceServerCodecV2(codec), grpc.KeepaliveParams(
+	aged := grpc.NewServer(grpc.ForceServerCodecV2(codec), grpc.InTapHandle(endable), grpc.KeepaliveParams(
 		keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Millisecond}))
 	remotev1.RegisterBrainServer(aged, &brain{server: server, nodeOf: ClaimedNode, ctx: ctx})
 	ended := make(chan error, 2)
