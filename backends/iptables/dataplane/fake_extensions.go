@@ -208,7 +208,11 @@ func (p *ruleParser) prefix(value string) error {
 		return err
 	}
 	if m, err := p.parseAddr(length); err == nil {
-		if Masked(a, m) != value {
+		bits, ones := a.AsSlice(), m.AsSlice()
+		for i := range bits {
+			bits[i] &= ones[i]
+		}
+		if a, _ = netip.AddrFromSlice(bits); Masked(a, m) != value {
 			return fmt.Errorf("iptables-save would print %s", Masked(a, m))
 		}
 		return nil

@@ -37,6 +37,31 @@ func fields(rule string) []string {
 	}
 }
 
+// firstField splits a rule at its first space as iptables-restore does: what is quoted is one field.
+func firstField(s string) (field, rest string) {
+	if end := strings.IndexAny(s, " \t\""); end < 0 {
+		return s, ""
+	} else if s[end] != '"' {
+		return s[:end], s[end:]
+	}
+	var b strings.Builder
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case !quoted && (c == ' ' || c == '\t'):
+			return b.String(), s[i:]
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), ""
+}
+
 type ruleParser struct {
 	features Features
 	table    Table

@@ -51,21 +51,12 @@ func Address(a netip.Addr) string {
 }
 
 // Masked returns what follows -s or -d to match all addresses that agree with a in the bits of a mask, which need not
-// be the first ones. With a mask that leaves out nobody it is "": then there must be no -s or -d.
+// be the first ones. In the others a has zeros.
 func Masked(a, mask netip.Addr) string {
-	address, bits := a.AsSlice(), mask.AsSlice()
-	for i := range min(len(address), len(bits)) {
-		address[i] &= bits[i]
-	}
-	a, _ = netip.AddrFromSlice(address)
-	switch ones, size := net.IPMask(bits).Size(); {
-	case size == 0: // other bits than the first ones
-		return Address(a) + "/" + Address(mask)
-	case ones == 0:
-		return ""
-	default:
+	if ones, size := net.IPMask(mask.AsSlice()).Size(); size > 0 {
 		return Address(a) + "/" + strconv.Itoa(ones)
 	}
+	return Address(a) + "/" + Address(mask)
 }
 
 // normalize returns a rule with IPv6 addresses as Address writes them, whatever C library the program is linked with.
@@ -94,44 +85,16 @@ func normalize(rule []byte) []byte {
 	return bytes.Join(all, []byte(" "))
 }
 
-// firstField splits a rule at its first space as iptables-restore does: what is quoted is one field.
-func firstField(s string) (field, rest string) {
-	if end := strings.IndexAny(s, " \t\""); end < 0 {
-		return s, ""
-	} else if s[end] != '"' {
-		return s[:end], s[end:]
-	}
-	var b strings.Builder
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			quoted = !quoted
-		case quoted && c == '\\' && i+1 < len(s):
-			i++
-			b.WriteByte(s[i])
-		case !quoted && (c == ' ' || c == '\t'):
-			return b.String(), s[i:]
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String(), ""
-}
-
-// Target returns where a rule jumps or goes to, or "".
+// Target returns the chain that a rule jumps or goes to, or "". Nothing follows the name of a chain: a target with
+// options is none, nor is what ends in a quoted argument.
 func Target(rule string) string {
-	for rule != "" {
-		var field string
-		field, rule = firstField(strings.TrimLeft(rule, " \t"))
-		if field == "-j" || field == "-g" {
-			field, _ = firstField(strings.TrimLeft(rule, " \t"))
-			return field
-		}
-		// The argument of --comment may be "-j".
-		if field == "--comment" {
-			_, rule = firstField(strings.TrimLeft(rule, " \t"))
-		}
+	rest, chain := rule, ""
+	if i := strings.LastIndexByte(rule, ' '); i >= 0 {
+		rest, chain = rule[:i], rule[i+1:]
 	}
-	return ""
+	option := rest[strings.LastIndexByte(rest, ' ')+1:]
+	if option != "-j" && option != "-g" || strings.Contains(chain, `"`) {
+		return ""
+	}
+	return chain
 }

