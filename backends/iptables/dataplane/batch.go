@@ -137,13 +137,9 @@ func (b *Batch) check() error {
 }
 
 func checkChainName(name string) error {
-	switch {
-	case name == "":
-		return fmt.Errorf("a chain without a name")
-	case len(name) > maxChainName:
-		return fmt.Errorf("chain %s: the name is longer than %d bytes", name, maxChainName)
-	case strings.ContainsAny(name, " \t\r\n\x00\"") || name[0] == '-' || name[0] == '!':
-		return fmt.Errorf("chain %q: not a name for a chain", name)
+	if name == "" || len(name) > maxChainName || name[0] == '-' || name[0] == '!' ||
+		strings.ContainsAny(name, " \t\r\n\x00\"") {
+		return fmt.Errorf("chain %q: not a name of up to %d bytes for a chain", name, maxChainName)
 	}
 	return nil
 }

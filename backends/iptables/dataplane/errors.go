@@ -41,10 +41,13 @@ func classify(stderr string) error {
 	return nil
 }
 
-// explain adds to the error of a program what its messages mean.
+// explain adds to the error of a program what its messages say and mean.
 func explain(err error, stderr string) error {
 	if class := classify(stderr); class != nil {
-		return fmt.Errorf("%w (%w)", class, err)
+		err = fmt.Errorf("%w (%w)", class, err)
+	}
+	if said := tidy(stderr); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"testing"
@@ -124,9 +125,9 @@ func TestMessagesOfTheProgramsAreUnderstood(t *testing.T) {
 
 func TestRestoreErrorNamesTheLineAndWhoseItIs(t *testing.T) {
 	err := &RestoreError{Family: model.IPv6, Table: NAT, Line: 9, Text: "-A KPL-A -j X", Origin: "default/a",
-		Stderr: "no X", Err: os.ErrProcessDone}
+		Err: fmt.Errorf("iptables-restore: %w", explain(os.ErrProcessDone, "no X\nTry `-h'\n\nat all\n"))}
 	assert.EqualError(t, err,
-		`IPv6: iptables-restore: os: process already finished: line 9, "-A KPL-A -j X", of default/a: no X`)
+		`IPv6: iptables-restore: os: process already finished: no X; at all: line 9, "-A KPL-A -j X", of default/a`)
 	assert.ErrorIs(t, err, os.ErrProcessDone)
 }
 

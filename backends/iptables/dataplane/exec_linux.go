@@ -2,12 +2,12 @@ package dataplane
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 )
@@ -16,23 +16,22 @@ import (
 type command struct {
 	path  string
 	args  []string
-	write io.WriterTo             // its standard input, if any
-	read  func(line []byte) error // gets its standard output, if any
+	write io.WriterTo           // its standard input, if any
+	read  func(io.Reader) error // gets its standard output, if any
 }
 
-// run runs a program in a namespace to its end. It is killed when ctx ends. If it fails by itself the error is a
-// *programError.
-func run(ctx context.Context, ns *namespace, c command) error {
+// run runs a program in a namespace, or in that of the calling thread if it is nil, to its end. It is killed when ctx
+// ends. stderr is what it said, of which the error has the beginning.
+func run(ctx context.Context, ns *namespace, c command) (stderr string, err error) {
 	name := filepath.Base(c.path)
 	// Whatever ends this function ends the program.
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(runCtx, c.path, c.args...)
-	var stderr bytes.Buffer
-	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
+	var said bytes.Buffer
+	cmd.Stderr, cmd.WaitDelay = &said, time.Second
 	var stdin io.WriteCloser
 	var stdout io.Reader
-	var err error
 	if c.write != nil {
 		stdin, err = cmd.StdinPipe()
 	}
@@ -43,7 +42,7 @@ func run(ctx context.Context, ns *namespace, c command) error {
 		err = ns.do(cmd.Start)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, explain(err, err.Error()))
+		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	var writing sync.WaitGroup
 	if stdin != nil {
@@ -55,32 +54,17 @@ func run(ctx context.Context, ns *namespace, c command) error {
 	}
 	var readErr error
 	if stdout != nil {
-		if readErr = readSave(stdout, c.read); readErr != nil {
+		if readErr = c.read(stdout); readErr != nil {
 			cancel()
 		}
 	}
 	err = cmd.Wait()
 	writing.Wait()
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
-	case readErr != nil:
-		return fmt.Errorf("%s: %w", name, readErr)
-	case err != nil:
-		return &programError{name: name, stderr: stderr.String(), err: explain(err, stderr.String())}
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	}
-	return nil
+	if err = cmp.Or(readErr, err); err != nil {
+		err = fmt.Errorf("%s: %w", name, explain(err, said.String()))
+	}
+	return said.String(), err
 }
-
-// programError is a program that failed by itself.
-type programError struct {
-	name   string
-	stderr string
-	err    error
-}
-
-func (e *programError) Error() string {
-	return strings.TrimSuffix(fmt.Sprintf("%s: %v: %s", e.name, e.err, tidy(e.stderr)), ": ")
-}
-
-func (e *programError) Unwrap() error { return e.err }

@@ -137,11 +137,7 @@ func (f *Fake) Read(ctx context.Context, table Table, prefix string) (*State, er
 	if t == nil {
 		return nil, fmt.Errorf("%v: table %s: %w", f.features.Family, table, ErrNoTable)
 	}
-	p := newSaveParser(table, prefix)
-	if err := readSave(t.dump(), p.line); err != nil {
-		return nil, err
-	}
-	return p.end()
+	return parseSave(t.dump(), table, prefix)
 }
 
 // Generation implements [Interface]. It counts every change of every table.

@@ -295,7 +295,7 @@ func BenchmarkFakeRestoreOneChain(b *testing.B) {
 func TestRestoreErrorOfTheFakeIsOne(t *testing.T) {
 	err := NewFake(model.IPv6).Restore(t.Context(), oneRule(NAT, "-j KPL-NOSUCH"))
 	assert.EqualError(t, err,
-		`IPv6: iptables-restore: no chain to jump to: KPL-NOSUCH: line 3, "-A KPL-CHAIN -j KPL-NOSUCH", of default/web`)
+		`IPv6: no chain to jump to: KPL-NOSUCH: line 3, "-A KPL-CHAIN -j KPL-NOSUCH", of default/web`)
 	assert.False(t, errors.Is(err, ErrNoTable))
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"sync"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,54 +16,34 @@ import (
 
 // generation asks the kernel whether rules were changed. Its socket stays in the namespace in which it was opened.
 type generation struct {
-	mu    sync.Mutex
-	nft   *nfnetlink.Conn // NFT
-	raw   int             // Legacy: a socket, 0 if there is none
-	level int             // Legacy: of its options
+	get   func() (uint64, error)
+	close func() error
 }
 
-func (g *generation) open(f model.Family, v Variant) (err error) {
+func openGeneration(f model.Family, v Variant) (*generation, error) {
 	if v == NFT {
-		if g.nft, err = nfnetlink.Dial(nfnetlink.Config{}); err != nil {
-			return fmt.Errorf("nf_tables: %w", err)
+		conn, err := nfnetlink.Dial(nfnetlink.Config{})
+		if err != nil {
+			return nil, fmt.Errorf("nf_tables: %w", err)
 		}
-		return probeNAT(g.nft, nfnetlink.Proto(f))
+		if err := probeNAT(conn, nfnetlink.Proto(f)); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		return &generation{func() (uint64, error) {
+			generation, err := conn.Generation()
+			return uint64(generation), err
+		}, conn.Close}, nil
 	}
-	domain := unix.AF_INET
-	if g.level = unix.IPPROTO_IP; f == model.IPv6 {
-		domain, g.level = unix.AF_INET6, unix.IPPROTO_IPV6
+	domain, level := unix.AF_INET, unix.IPPROTO_IP
+	if f == model.IPv6 {
+		domain, level = unix.AF_INET6, unix.IPPROTO_IPV6
 	}
-	if g.raw, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW); err != nil {
-		return fmt.Errorf("a socket to ask x_tables: %w", err)
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return nil, fmt.Errorf("a socket to ask x_tables: %w", err)
 	}
-	return nil
-}
-
-func (g *generation) close() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.nft != nil {
-		return g.nft.Close()
-	}
-	if g.raw != 0 {
-		err := unix.Close(g.raw)
-		g.raw = 0
-		return err
-	}
-	return nil
-}
-
-func (g *generation) get() (uint64, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	switch {
-	case g.nft != nil:
-		generation, err := g.nft.Generation()
-		return uint64(generation), err
-	case g.raw != 0:
-		return g.getLegacy()
-	}
-	return 0, errors.New("closed")
+	raw := os.NewFile(uintptr(fd), "x_tables")
+	return &generation{func() (uint64, error) { return legacyGeneration(raw.Fd(), level) }, raw.Close}, nil
 }
 
 // getinfo is struct ipt_getinfo, and ip6t_getinfo.
@@ -76,16 +56,16 @@ type getinfo struct {
 	size       uint32
 }
 
-// getLegacy hashes what the kernel says about the size of the tables and where in them the built-in chains begin. The
-// kernel has no counter of changes. Asking for a table makes the kernel load it.
-func (g *generation) getLegacy() (uint64, error) {
+// legacyGeneration hashes what the kernel says about the size of the tables and where in them the built-in chains
+// begin. The kernel has no counter of changes. Asking for a table makes the kernel load it.
+func legacyGeneration(socket uintptr, level int) (uint64, error) {
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 	hash := fnv.New64a()
 	for _, t := range []Table{NAT, Filter} {
 		var info getinfo
 		copy(info.name[:len(info.name)-1], t)
 		size := uint32(unsafe.Sizeof(info))
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(g.raw), uintptr(g.level), getInfo,
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, socket, uintptr(level), getInfo,
 			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 		if errno == unix.ENOENT {
 			return 0, fmt.Errorf("table %s: %w", t, ErrNoTable)

@@ -100,20 +100,16 @@ type RestoreError struct {
 	Line   int    // in the input, from 1; 0 if unknown
 	Text   string // that line
 	Origin string // Chain.Origin of the chain that the line belongs to
-	Stderr string // what iptables-restore said
-	Err    error
+	Err    error  // with what iptables-restore said
 }
 
 func (e *RestoreError) Error() string {
-	s := fmt.Sprintf("%v: iptables-restore: %v", e.Family, e.Err)
+	s := fmt.Sprintf("%v: %v", e.Family, e.Err)
 	if e.Line > 0 {
 		s += fmt.Sprintf(": line %d, %q", e.Line, e.Text)
 	}
 	if e.Origin != "" {
 		s += ", of " + e.Origin
-	}
-	if e.Stderr != "" {
-		s += ": " + e.Stderr
 	}
 	return s
 }

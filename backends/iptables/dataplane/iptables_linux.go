@@ -20,8 +20,9 @@ type IPTables struct {
 	lock     string // the file that iptables-restore should lock and does not, before 1.6.2
 	lockWait int    // how many seconds a program may wait for it
 
-	mu         sync.Mutex // is held while the rules are changed
-	generation generation
+	// One thing is done after the other, so that nothing is closed before it has ended.
+	mu         sync.Mutex
+	generation *generation
 }
 
 var _ Interface = (*IPTables)(nil)
@@ -52,18 +53,23 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 	t := &IPTables{options: o, programs: p, ns: ns, lock: xtablesLock, lockWait: 5}
 	if p.variant == Legacy {
 		// The program loads modules of the kernel.
-		if err := t.restore(ctx, strings.NewReader("*nat\nCOMMIT\n")); err != nil {
-			return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), t.Close())
+		if _, err := t.restore(ctx, strings.NewReader("*nat\nCOMMIT\n")); err != nil {
+			return nil, errors.Join(fmt.Errorf("%v: table nat: %w", o.Family, err), ns.Close())
 		}
 	}
-	if err := ns.do(func() error { return t.generation.open(o.Family, p.variant) }); err != nil {
-		return nil, errors.Join(fmt.Errorf("%v: %w", o.Family, err), t.Close())
+	err = ns.do(func() (err error) { t.generation, err = openGeneration(o.Family, p.variant); return err })
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%v: %w", o.Family, err), ns.Close())
 	}
 	return t, nil
 }
 
-// Close implements [Interface].
-func (t *IPTables) Close() error { return errors.Join(t.generation.close(), t.ns.Close()) }
+// Close implements [Interface]. It waits for what is under way.
+func (t *IPTables) Close() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return errors.Join(t.generation.close(), t.ns.Close())
+}
 
 // Features implements [Interface].
 func (t *IPTables) Features() Features {
@@ -83,37 +89,33 @@ func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 		return failed
 	}
 	for !b.IsEmpty() {
-		failed.Err = t.restore(ctx, b)
-		if failed.Err == nil {
+		stderr, err := t.restore(ctx, b)
+		if err == nil {
 			return nil
 		}
-		var p *programError
-		if !errors.As(failed.Err, &p) {
-			return failed
-		}
-		l := b.lineOf(p.stderr)
-		if l.verb == "-D" && isMissing(p.stderr) {
+		l := b.lineOf(stderr)
+		if l.verb == "-D" && isMissing(stderr) {
 			// The rule is gone already. The rest is still to be done, and there is one "-D" less each time.
 			klog.FromContext(ctx).V(4).Info("A rule to delete does not exist", "family", t.options.Family,
 				"rule", l.text())
 			b = b.without(l)
 			continue
 		}
-		failed.Stderr, failed.Err = tidy(p.stderr), p.err
+		failed.Err = err
 		failed.at(b, l)
 		return failed
 	}
 	return nil
 }
 
-func (t *IPTables) restore(ctx context.Context, input io.WriterTo) error {
+func (t *IPTables) restore(ctx context.Context, input io.WriterTo) (stderr string, err error) {
 	args := []string{"--noflush"}
 	if t.programs.restoreLocks {
 		args = append(args, "--wait", strconv.Itoa(t.lockWait))
 	} else {
 		unlock, err := lockXtables(ctx, t.lock, t.lockWait)
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer unlock()
 	}
@@ -123,12 +125,11 @@ func (t *IPTables) restore(ctx context.Context, input io.WriterTo) error {
 // Read implements [Interface]. The memory it takes is that of what it returns. It fails with ErrIncompatible if with
 // the help of nft somebody has put a rule into the table that iptables-nft cannot print; Restore goes on working then.
 func (t *IPTables) Read(ctx context.Context, table Table, prefix string) (*State, error) {
-	parser := newSaveParser(table, prefix)
-	err := run(ctx, t.ns, command{path: t.programs.save, args: []string{"-t", string(table)}, read: parser.line})
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var state *State
-	if err == nil {
-		state, err = parser.end()
-	}
+	_, err := run(ctx, t.ns, command{path: t.programs.save, args: []string{"-t", string(table)},
+		read: func(r io.Reader) (err error) { state, err = parseSave(r, table, prefix); return err }})
 	if err != nil {
 		return nil, fmt.Errorf("%v: table %s: %w", t.options.Family, table, err)
 	}
@@ -138,6 +139,8 @@ func (t *IPTables) Read(ctx context.Context, table Table, prefix string) (*State
 // Generation implements [Interface]. For iptables-nft it is nf_tables' own, which counts the changes of all tables; for
 // iptables-legacy it is made of the number and size of the rules in tables nat and filter.
 func (t *IPTables) Generation(ctx context.Context) (uint64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}

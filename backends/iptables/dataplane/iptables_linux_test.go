@@ -308,6 +308,14 @@ func TestFakeAndIPTablesAgreeAboutRandomBatches(t *testing.T) {
 	})
 }
 
+func dial(t *testing.T, n *testns.Namespace) *nfnetlink.Conn {
+	t.Helper()
+	var conn *nfnetlink.Conn
+	n.Do(func() (err error) { conn, err = nfnetlink.Dial(nfnetlink.Config{}); return err })
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	return conn
+}
+
 func TestProbeLeavesNothingBehind(t *testing.T) {
 	nft := need.Program(t, "nft")
 	n := testns.New(t)
@@ -315,7 +323,7 @@ func TestProbeLeavesNothingBehind(t *testing.T) {
 		ipt := newIPTables(t, n, Options{Family: f, Variant: NFT})
 		before, err := ipt.Generation(t.Context())
 		require.NoError(t, err)
-		require.NoError(t, probeNAT(ipt.generation.nft, nfnetlink.Proto(f)))
+		require.NoError(t, probeNAT(dial(t, n), nfnetlink.Proto(f)))
 		after, err := ipt.Generation(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, before, after)
@@ -328,7 +336,7 @@ func TestProbeLeavesNothingBehind(t *testing.T) {
 }
 
 func TestProbeTellsWhatTheKernelLacks(t *testing.T) {
-	ipt := newIPTables(t, testns.New(t), Options{Variant: NFT})
+	need.Root(t)
 	// As with a kernel without IPv6: there is no NAT for ARP.
-	assert.ErrorIs(t, probeNAT(ipt.generation.nft, unix.NFPROTO_ARP), ErrNoTable)
+	assert.ErrorIs(t, probeNAT(dial(t, testns.New(t)), unix.NFPROTO_ARP), ErrNoTable)
 }

@@ -21,8 +21,12 @@ func currentNamespace() (*namespace, error) {
 	return &namespace{ns}, nil
 }
 
-// do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process lives in another one.
+// do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process lives in another one. No
+// namespace is that of the calling thread.
 func (n *namespace) do(f func() error) error {
+	if n == nil {
+		return f()
+	}
 	runtime.LockOSThread()
 	if n.isCurrent() {
 		defer runtime.UnlockOSThread()

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -79,11 +79,8 @@ func (p *programs) askVersion(ctx context.Context) error {
 	if p.variant = Legacy; m[4] == "nf_tables" {
 		p.variant = NFT
 	}
-	var version []int
-	for _, text := range m[1:4] {
-		n, _ := strconv.Atoi(text)
-		version = append(version, n)
-	}
+	version := make([]int, 3)
+	_, _ = fmt.Sscanf(p.version, "%d.%d.%d", &version[0], &version[1], &version[2])
 	p.randomFully = slices.Compare(version, []int{1, 6, 2}) >= 0
 	p.restoreLocks = p.randomFully
 	if !p.restoreLocks {
@@ -119,28 +116,25 @@ func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
 // surveyVariant reads all tables that there are. Without "-t" iptables-legacy-save leaves alone those that are not
 // loaded.
 func surveyVariant(ctx context.Context, f model.Family, v Variant) (inUse, error) {
-	ns, err := currentNamespace()
-	if err != nil {
-		return inUse{}, err
-	}
-	defer func() { _ = ns.Close() }()
 	p, err := findPrograms(ctx, f, v)
 	if err != nil {
 		return inUse{}, err
 	}
 	used := inUse{variant: p.variant}
 	mangle := false
-	err = run(ctx, ns, command{path: p.save, read: func(l []byte) error {
-		switch {
-		case bytes.HasPrefix(l, []byte("*")):
-			mangle = string(l) == "*mangle"
-		case bytes.HasPrefix(l, []byte("-A ")):
-			used.rules++
-		case mangle && bytes.HasPrefix(l, []byte(":")):
-			name, _, _ := strings.Cut(string(l[1:]), " ")
-			used.hint = used.hint || name == "KUBE-IPTABLES-HINT" || name == "KUBE-KUBELET-CANARY"
-		}
-		return nil
+	_, err = run(ctx, nil, command{path: p.save, read: func(r io.Reader) error {
+		return readSave(r, func(l []byte) error {
+			switch {
+			case bytes.HasPrefix(l, []byte("*")):
+				mangle = string(l) == "*mangle"
+			case bytes.HasPrefix(l, []byte("-A ")):
+				used.rules++
+			case mangle && bytes.HasPrefix(l, []byte(":")):
+				name, _, _ := strings.Cut(string(l[1:]), " ")
+				used.hint = used.hint || name == "KUBE-IPTABLES-HINT" || name == "KUBE-KUBELET-CANARY"
+			}
+			return nil
+		})
 	}})
 	if err != nil {
 		return used, fmt.Errorf("%v: %w", f, err)

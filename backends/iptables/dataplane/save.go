@@ -22,81 +22,68 @@ func readSave(r io.Reader, each func(line []byte) error) error {
 	return lines.Err()
 }
 
-// saveParser picks from the lines of iptables-save what Read returns.
-type saveParser struct {
-	table   Table
-	prefix  string
-	state   State
-	inTable bool
-	builtin map[string]bool
-	name    string // of the last chain of ours: rules of one chain come together, so the map is asked once
-	rules   []string
-}
-
-func newSaveParser(table Table, prefix string) *saveParser {
-	state := State{Chains: map[string][]string{}}
-	return &saveParser{table: table, prefix: prefix, builtin: map[string]bool{}, state: state}
-}
-
-func (p *saveParser) line(l []byte) error {
-	if len(l) == 0 || l[0] == '#' {
-		// iptables-nft has no other way to say that it cannot read a table.
-		if class := classify(string(l)); class != nil {
-			return fmt.Errorf("%w: %s", class, bytes.TrimLeft(l, "# "))
+// parseSave picks from what iptables-save prints what Read returns.
+func parseSave(r io.Reader, table Table, prefix string) (*State, error) {
+	state := &State{Chains: map[string][]string{}}
+	inTable := false
+	var name string    // of the last chain of ours: rules of one chain come together, so the map is asked once
+	var rules []string // of that chain
+	flush := func() {
+		if len(rules) > 0 {
+			state.Chains[name] = append(state.Chains[name], rules...)
+		}
+		rules = rules[:0]
+	}
+	err := readSave(r, func(l []byte) error {
+		switch {
+		case len(l) == 0 || l[0] == '#':
+			// iptables-nft has no other way to say that it cannot read a table.
+			if class := classify(string(l)); class != nil {
+				return fmt.Errorf("%w: %s", class, bytes.TrimLeft(l, "# "))
+			}
+		case l[0] == '*':
+			inTable = string(l[1:]) == string(table)
+		case !inTable:
+		case string(l) == "COMMIT":
+			flush()
+			inTable = false
+		case l[0] == ':':
+			chain, _, _ := bytes.Cut(l[1:], []byte(" "))
+			if bytes.HasPrefix(chain, []byte(prefix)) && !isBuiltin(chain) {
+				state.Chains[string(chain)] = nil
+			}
+		case bytes.HasPrefix(l, []byte("-A ")):
+			chain, rule, _ := bytes.Cut(l[3:], []byte(" "))
+			switch {
+			case isBuiltin(chain):
+				if r := string(normalize(rule)); strings.HasPrefix(Target(r), prefix) {
+					state.Jumps = append(state.Jumps, BuiltinRule{Chain: string(chain), Rule: r})
+				}
+			case bytes.HasPrefix(chain, []byte(prefix)):
+				if string(chain) != name {
+					flush()
+					name = string(chain)
+				}
+				rules = append(rules, string(normalize(rule)))
+			}
+		default:
+			return fmt.Errorf("iptables-save: not understood: %q", l)
 		}
 		return nil
+	})
+	if err == nil && inTable {
+		err = errors.New("iptables-save: no COMMIT at the end")
 	}
-	switch {
-	case l[0] == '*':
-		p.inTable = string(l[1:]) == string(p.table)
-	case !p.inTable:
-	case string(l) == "COMMIT":
-		p.flush()
-		p.inTable = false
-	case l[0] == ':':
-		name, rest, _ := bytes.Cut(l[1:], []byte(" "))
-		if len(rest) > 0 && rest[0] != '-' {
-			p.builtin[string(name)] = true
-		} else if bytes.HasPrefix(name, []byte(p.prefix)) {
-			p.state.Chains[string(name)] = nil
-		}
-	case bytes.HasPrefix(l, []byte("-A ")):
-		chain, rule, _ := bytes.Cut(l[3:], []byte(" "))
-		p.rule(chain, normalize(rule))
-	default:
-		return fmt.Errorf("iptables-save: not understood: %q", l)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return state, nil
 }
 
-func (p *saveParser) rule(chain, rule []byte) {
-	switch {
-	case p.builtin[string(chain)]:
-		if !bytes.Contains(rule, []byte(p.prefix)) {
-			return
-		}
-		if r := string(rule); strings.HasPrefix(Target(r), p.prefix) {
-			p.state.Jumps = append(p.state.Jumps, BuiltinRule{Chain: string(chain), Rule: r})
-		}
-	case bytes.HasPrefix(chain, []byte(p.prefix)):
-		if string(chain) != p.name {
-			p.flush()
-			p.name = string(chain)
-		}
-		p.rules = append(p.rules, string(rule))
+func isBuiltin(chain []byte) bool {
+	switch string(chain) {
+	case "PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING":
+		return true
 	}
-}
-
-func (p *saveParser) end() (*State, error) {
-	if p.inTable {
-		return nil, errors.New("iptables-save: no COMMIT at the end")
-	}
-	return &p.state, nil
-}
-
-func (p *saveParser) flush() {
-	if len(p.rules) > 0 {
-		p.state.Chains[p.name] = append(p.state.Chains[p.name], p.rules...)
-	}
-	p.rules = p.rules[:0]
+	return false
 }
