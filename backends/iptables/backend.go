@@ -18,15 +18,17 @@ import (
 // Backend is a [sink.Sink] whose Sync applies services with iptables. It has the other abilities of a [frontend.Table],
 // too. Methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp, which may be
 // called from any.
+//
+// The error of Sync is a [*sink.FamilyError] for each family that is not served as described, with a [*sink.PortError]
+// for each service port whose rules iptables or the kernel refuses, because a match is missing, say. Such a service
+// port is left out. It is tried again when it changes, and at the next retry or resync.
 type Backend struct {
 	*frontend.Table
 	options  Options
 	families []*family // guarded by the table
-
-	syncing sync.Mutex // held by Sync, so that Close can wait for it
-	stop    context.CancelFunc
-	done    chan struct{}
-	close   func() error
+	stop     context.CancelFunc
+	done     chan struct{}
+	close    func() error
 }
 
 // New returns a backend, after it has found the programs that it needs. It changes nothing until the first Sync. When
@@ -113,15 +115,6 @@ func closeAll(dataplanes []dp.Interface) error {
 	return errors.Join(errs...)
 }
 
-// Sync implements [sink.Sink]. The error is a [*sink.FamilyError] for each family that is not served as described, with
-// a [*sink.PortError] for each service port whose rules iptables or the kernel refuses, because a match is missing,
-// say. Such a service port is left out. It is tried again when it changes, and at the next retry or resync.
-func (b *Backend) Sync(ctx context.Context) error {
-	b.syncing.Lock()
-	defer b.syncing.Unlock()
-	return b.Table.Sync(ctx)
-}
-
 // CleanUp removes the backend's chains and the jumps to them. Existing connections keep their endpoints; new ones are
 // no longer served. A later Sync applies everything again.
 func (b *Backend) CleanUp(ctx context.Context) error {
@@ -146,8 +139,6 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
-	b.syncing.Lock()
-	defer b.syncing.Unlock()
 	return b.close()
 }
 

@@ -40,39 +40,28 @@ type config struct {
 }
 
 func newConfig(f dp.Features, o *Options, k *kernel, node *model.Node) *config {
-	c := &config{family: f.Family, mark: o.MasqueradeMark, dropInvalid: k.dropInvalid, randomFully: f.RandomFully}
 	if node == nil {
 		node = &model.Node{}
 	}
-	c.localPods = node.LocalPods
-	c.localPods.CIDRs = nil
-	for _, p := range node.LocalPods.CIDRs {
-		if model.FamilyOf(p.Addr()) == c.family {
-			c.localPods.CIDRs = append(c.localPods.CIDRs, p.Masked())
-		}
-	}
-	c.localhostNodePorts = k.localnet && c.family == model.IPv4
-	c.nodePorts = nodePortMatches(c.family, o.NodePortAddresses, node)
-	return c
+	return &config{family: f.Family, mark: o.MasqueradeMark, dropInvalid: k.dropInvalid, randomFully: f.RandomFully,
+		localPods: node.LocalPods.Of(f.Family), localhostNodePorts: k.localnet && f.Family == model.IPv4,
+		nodePorts: nodePortMatches(f.Family, o.NodePortAddresses, node)}
 }
 
 func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) []string {
-	var prefixes []netip.Prefix
-	switch {
-	case choice.All(f):
+	if choice.All(f) {
 		return []string{""}
-	case choice.Primary:
-		if ip := node.IP(f); ip.IsValid() && !ip.IsLoopback() {
+	}
+	prefixes := model.PrefixesOf(f, choice.CIDRs)
+	if choice.Primary {
+		prefixes = nil
+		for _, ip := range choice.Of(nil, node).Of(f) {
 			prefixes = append(prefixes, netip.PrefixFrom(ip, ip.BitLen()))
 		}
-	default:
-		prefixes = choice.CIDRs
 	}
 	var matches []string
 	for _, p := range prefixes {
-		if model.FamilyOf(p.Addr()) == f {
-			matches = append(matches, "-d "+prefixText(p)+" ")
-		}
+		matches = append(matches, "-d "+prefixText(p)+" ")
 	}
 	return matches
 }

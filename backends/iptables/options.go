@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,23 +61,17 @@ type Options struct {
 
 // Validate returns everything that is wrong.
 func (o *Options) Validate() error {
-	errs := []error{o.NodePortAddresses.Validate()}
+	errs := []error{o.NodePortAddresses.Validate(), frontend.CheckFamilies(o.Families)}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
 	}
-	checkFamilies := func(field string, families []model.Family) {
-		for i, f := range families {
-			if f != model.IPv4 && f != model.IPv6 || slices.Contains(families[:i], f) {
-				errs = append(errs, fmt.Errorf("%s: invalid or duplicate family %v", field, f))
-			}
-		}
-	}
-	checkFamilies("families", o.Families)
 	var given []model.Family
 	for _, d := range o.Dataplanes {
 		given = append(given, d.Features().Family)
 	}
-	checkFamilies("dataplanes", given)
+	if err := frontend.CheckFamilies(given); err != nil {
+		errs = append(errs, fmt.Errorf("dataplanes: %w", err))
+	}
 	if o.Variant != "" && o.Variant != dataplane.NFT && o.Variant != dataplane.Legacy {
 		errs = append(errs, fmt.Errorf("variant: %q is neither %q nor %q", o.Variant, dataplane.NFT, dataplane.Legacy))
 	}
