@@ -44,11 +44,7 @@ func (f *family) write(ctx context.Context) error {
 // changes returns everything that has to be written. Table nat comes first: from then on a packet for a service that
 // gets its first endpoint is not refused, whatever table filter says.
 func (f *family) changes() *dp.Batch {
-	b := &dp.Batch{}
-	for i, jumps := range f.wantedJumps() {
-		b.Tables = append(b.Tables, f.tables()[i].changes(jumps))
-	}
-	return b
+	return &dp.Batch{Tables: []dp.TableBatch{f.nat.changes(), f.filter.changes()}}
 }
 
 // restore writes all changes; read tells that they were found by reading.
@@ -74,8 +70,8 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	if err != nil {
 		return err
 	}
-	for i, jumps := range f.wantedJumps() {
-		f.tables()[i].done(b.Tables[i], jumps)
+	for i, c := range f.tables() {
+		c.done(b.Tables[i])
 	}
 	f.state, f.generation = next, before
 	f.adopt(before, after)

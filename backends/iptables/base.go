@@ -7,30 +7,24 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// planBase plans the chains that always exist, and those that exist while a tree is not empty.
+// planBase plans the chains that always exist, those that exist while a tree is not empty, and the jumps from built-in
+// chains to them.
 func (f *family) planBase() {
 	c := f.config
 	services, marked := f.servicesRules()
 	f.nat.set(servicesChain, services)
-	f.setOrDrop(f.nat, markedChain, marked)
+	f.nat.setOrDrop(markedChain, marked)
 	nodePorts, marked := f.nodePortsRules()
-	f.setOrDrop(f.nat, nodePortsChain, nodePorts)
-	f.setOrDrop(f.nat, markedNodePorts, marked)
+	f.nat.setOrDrop(nodePortsChain, nodePorts)
+	f.nat.setOrDrop(markedNodePorts, marked)
 	f.nat.set(postroutingChain, f.postroutingRules())
 	f.nat.set(masqueradeChain, c.masqueradeRules())
 
 	f.filter.set(refuseChain, f.refuseRules())
-	f.setOrDrop(f.filter, refuseNodePorts, f.refuseNodePortsRules())
+	f.filter.setOrDrop(refuseNodePorts, f.refuseNodePortsRules())
 	f.filter.set(forwardChain, c.forwardRules())
-	f.setOrDrop(f.filter, localnetChain, c.localnetRules())
-}
-
-func (f *family) setOrDrop(c *chains, name string, rules []string) {
-	if len(rules) > 0 {
-		c.set(name, rules)
-	} else if _, ok := c.wanted[name]; ok {
-		c.drop(name)
-	}
+	f.filter.setOrDrop(localnetChain, c.localnetRules())
+	f.planJumps()
 }
 
 // isLocal matches packets to an address of the node.
@@ -149,8 +143,8 @@ func (c *config) localnetRules() []string {
 		"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"}
 }
 
-// wantedJumps are the jumps from built-in chains to ours, in order.
-func (f *family) wantedJumps() [2][]dp.BuiltinRule {
+// planJumps plans the jumps from built-in chains to ours.
+func (f *family) planJumps() {
 	jump := func(chain, match, text, to string) dp.BuiltinRule {
 		return dp.BuiltinRule{Chain: chain, Rule: match + comment("kube-proxy-lib: "+text) + "-j " + to}
 	}
@@ -172,10 +166,10 @@ func (f *family) wantedJumps() [2][]dp.BuiltinRule {
 			filter = append(filter, jump("INPUT", m+"-p tcp ", "health checks", healthCheckChain))
 		}
 	}
-	nat := []dp.BuiltinRule{
+	f.filter.wantedJumps = filter
+	f.nat.wantedJumps = []dp.BuiltinRule{
 		jump("PREROUTING", "", "services", servicesChain),
 		jump("OUTPUT", "", "services", servicesChain),
 		jump("POSTROUTING", "-m conntrack --ctstate DNAT ", "services", postroutingChain),
 	}
-	return [2][]dp.BuiltinRule{inNAT: nat, inFilter: filter}
 }

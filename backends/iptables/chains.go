@@ -15,10 +15,11 @@ import (
 type chains struct {
 	table   dp.Table
 	wanted  map[string]content
-	there   map[string]int   // chains that the table has, with the number of their rules
-	rules   int              // in all of these
-	jumps   []dp.BuiltinRule // that the table has, from built-in chains to ours
-	touched map[string]bool  // chains that may be different in the table
+	there   map[string]int  // chains that the table has, with the number of their rules
+	rules   int             // in all of these
+	touched map[string]bool // chains that may be different in the table
+	// jumps from built-in chains to ours, in order: those that are wanted, and those that the table has.
+	wantedJumps, jumps []dp.BuiltinRule
 	// unreadable: iptables could not print the table when it was last read, and nothing was written since.
 	unreadable bool
 }
@@ -72,11 +73,20 @@ func (c *chains) set(name string, lines []string, owners ...model.PortName) {
 	}
 }
 
+// setOrDrop is set for a chain that is not wanted if it has no rules.
+func (c *chains) setOrDrop(name string, lines []string) {
+	if len(lines) > 0 {
+		c.set(name, lines)
+	} else if _, ok := c.wanted[name]; ok {
+		c.drop(name)
+	}
+}
+
 // changes returns what has to be written to the table, jumps from built-in chains included.
-func (c *chains) changes(jumps []dp.BuiltinRule) dp.TableBatch {
-	b := dp.TableBatch{Table: c.table, Delete: jumps, Insert: jumps} // once, whether or not they exist
+func (c *chains) changes() dp.TableBatch {
+	b := dp.TableBatch{Table: c.table, Delete: c.wantedJumps, Insert: c.wantedJumps} // once, whether or not they exist
 	if !c.unreadable {
-		b.Delete, b.Insert = jumpChanges(c.jumps, jumps)
+		b.Delete, b.Insert = jumpChanges(c.jumps, c.wantedJumps)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.touched)) {
 		if content, ok := c.wanted[name]; ok {
@@ -88,7 +98,8 @@ func (c *chains) changes(jumps []dp.BuiltinRule) dp.TableBatch {
 	return b
 }
 
-func (c *chains) done(b dp.TableBatch, jumps []dp.BuiltinRule) {
+// done says that the changes are in the table now.
+func (c *chains) done(b dp.TableBatch) {
 	for _, chain := range b.Chains {
 		c.setThere(chain.Name, len(chain.Rules))
 	}
@@ -96,7 +107,7 @@ func (c *chains) done(b dp.TableBatch, jumps []dp.BuiltinRule) {
 		c.setThere(name, 0)
 		delete(c.there, name)
 	}
-	c.jumps = jumps
+	c.jumps = c.wantedJumps
 	c.untouchAll()
 }
 
