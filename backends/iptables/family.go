@@ -139,7 +139,7 @@ func (f *family) planHealthChecks(c *frontend.Changes) {
 		come = c.AllHealthChecks() // others may have the same port, by mistake
 	}
 	for _, h := range come {
-		if e := healthCheckEntry(h); t.top.find(e.key) == nil {
+		if e := healthCheckEntry(h); t.find(e.key) == nil {
 			t.set(e)
 		}
 	}

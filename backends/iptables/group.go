@@ -88,21 +88,25 @@ func sizesOf(entries []*entry) (s sizes) {
 // share tells whether entries with so many endpoints are in a group.
 func (s *sizes) share(endpoints int) bool { return endpoints >= 2 && s[endpoints] >= minGroup }
 
-// byGroup divides entries into those that are in no group and those of each group, by their number of endpoints.
-func byGroup(entries []*entry) (single []*entry, groups map[int][]*entry) {
+// byGroup divides entries by the group that they are in, by its number of endpoints. At 0 are those in no group.
+func byGroup(entries []*entry) (groups [maxInline + 1][]*entry) {
 	sizes := sizesOf(entries)
+	left := len(entries)
+	for i := range groups {
+		if sizes.share(i) {
+			groups[i] = make([]*entry, 0, sizes[i])
+			left -= sizes[i]
+		}
+	}
+	groups[0] = make([]*entry, 0, left)
 	for _, e := range entries {
 		n := len(e.to.endpoints)
 		if !sizes.share(n) {
-			single = append(slices.Grow(single, len(entries)-len(single)), e)
-			continue
+			n = 0
 		}
-		if groups == nil {
-			groups = map[int][]*entry{}
-		}
-		groups[n] = append(slices.Grow(groups[n], sizes[n]-len(groups[n])), e)
+		groups[n] = append(groups[n], e)
 	}
-	return single, groups
+	return groups
 }
 
 // passed returns how many rules a packet for the last entry has to pass by.
@@ -121,34 +125,30 @@ func passed(entries []*entry) int {
 
 // regroup updates the groups of a leaf that has changed, and touches the chains that differ.
 func (n *node) regroup() {
-	chains := n.tree.chains
-	single, groups := byGroup(n.leaf)
-	touched := !slices.Equal(single, n.single)
-	n.single = single
-	n.groups = slices.DeleteFunc(n.groups, func(g *group) bool {
-		if groups[g.size] != nil {
-			return false
+	chains, groups := n.tree.chains, byGroup(n.leaf)
+	touched := !slices.Equal(groups[0], n.single)
+	n.single = groups[0]
+	for size := 2; size <= maxInline; size++ {
+		g, members := n.groups[size], groups[size]
+		switch {
+		case g != nil && members != nil:
+			g.replace(members)
+		case g != nil:
+			n.groups[size] = nil
+			chains.drop(g.name())
+			for i := range size {
+				chains.drop(g.slotName(i))
+			}
+			touched = true
+		case members != nil:
+			g = &group{n, size, members}
+			n.groups[size] = g
+			chains.put(g.name(), g)
+			for i := range size {
+				chains.put(g.slotName(i), slot{g, i})
+			}
+			touched = true
 		}
-		chains.drop(g.name())
-		for i := range g.size {
-			chains.drop(g.slotName(i))
-		}
-		touched = true
-		return true
-	})
-	for size, members := range groups {
-		at, there := slices.BinarySearchFunc(n.groups, size, func(g *group, size int) int { return g.size - size })
-		if there {
-			n.groups[at].replace(members)
-			continue
-		}
-		g := &group{n, size, members}
-		n.groups = slices.Insert(n.groups, at, g)
-		chains.put(g.name(), g)
-		for i := range size {
-			chains.put(g.slotName(i), slot{g, i})
-		}
-		touched = true
 	}
 	if touched {
 		chains.touch(n.name)
@@ -157,12 +157,11 @@ func (n *node) regroup() {
 
 // replace replaces the members, and touches the chains of the numbers for which they differ.
 func (g *group) replace(members []*entry) {
-	chains := g.leaf.tree.chains
 	for i := range g.size {
 		if !slices.EqualFunc(g.members, members, func(a, b *entry) bool {
 			return a == b || a.key == b.key && a.owner == b.owner && a.to.endpoints[i] == b.to.endpoints[i]
 		}) {
-			chains.touch(g.slotName(i))
+			g.leaf.tree.chains.touch(g.slotName(i))
 		}
 	}
 	g.members = members

@@ -39,18 +39,19 @@ type tree struct {
 type node struct {
 	tree        *tree
 	name        string
-	first, last uint16   // the ports that lead here
-	levels      int      // of addresses above this one
-	count       int      // entries here and below
-	leaf        []*entry // sorted by key
-	single      []*entry // entries of the leaf that are in no group, as of the last regroup
-	groups      []*group // and the others
-	children    []child  // sorted; nil in a leaf
-	shift       int      // if the children are by address: which bits
+	first, last uint16                // the ports that lead here
+	levels      int                   // of addresses above this one
+	count       int                   // entries here and below
+	leaf        []*entry              // sorted by key
+	single      []*entry              // entries of the leaf that are in no group, as of the last regroup
+	groups      [maxInline + 1]*group // and the others, by their number of endpoints
+	children    []child               // sorted; nil in a leaf
+	shift       int                   // if the children are by address: which bits
 }
 
 type child struct {
 	digit uint16
+	jump  string // the rule for packets that belong there
 	*node
 }
 
@@ -72,20 +73,12 @@ func (t *tree) set(e *entry) {
 		}
 		t.chains.put(t.name, t.top)
 	}
-	have := t.top.find(e.key)
-	if have == nil {
-		t.top.insert(e)
-	} else if !have.equal(e) {
-		n := t.top.leafFor(e.key)
-		i, _ := n.search(e.key)
-		n.leaf[i] = e
-		n.divideOrRegroup()
-	}
+	t.top.set(e)
 }
 
 // remove removes the entry with a key, if it still belongs to owner: the frontend may have another one meanwhile.
 func (t *tree) remove(k frontend.Key, owner model.PortName) {
-	if e := t.top.find(k); e == nil || e.owner != owner {
+	if e := t.find(k); e == nil || e.owner != owner {
 		return
 	}
 	if t.top.remove(k); t.top.count == 0 {
@@ -94,16 +87,39 @@ func (t *tree) remove(k frontend.Key, owner model.PortName) {
 	}
 }
 
-// insert adds an entry that is not there.
-func (n *node) insert(e *entry) {
-	n.count++
-	if n.children != nil {
-		n.childFor(e.key).insert(e)
-		return
+// find returns the entry with a key, or nil.
+func (t *tree) find(k frontend.Key) *entry {
+	n := t.top
+	for n != nil && n.children != nil {
+		i, ok := n.childIndex(k)
+		if !ok {
+			return nil
+		}
+		n = n.children[i].node
 	}
-	i, _ := n.search(e.key)
-	n.leaf = slices.Insert(n.leaf, i, e)
-	n.divideOrRegroup()
+	if n != nil {
+		if i, ok := n.search(k); ok {
+			return n.leaf[i]
+		}
+	}
+	return nil
+}
+
+// set puts an entry in, and tells whether there was none with its key.
+func (n *node) set(e *entry) (isNew bool) {
+	if n.children != nil {
+		isNew = n.childFor(e.key).set(e)
+	} else if i, ok := n.search(e.key); !ok {
+		n.leaf, isNew = slices.Insert(n.leaf, i, e), true
+		n.divideOrRegroup()
+	} else if !n.leaf[i].equal(e) {
+		n.leaf[i] = e
+		n.divideOrRegroup()
+	}
+	if isNew {
+		n.count++
+	}
+	return isNew
 }
 
 // remove takes out an entry that is there.
@@ -129,23 +145,6 @@ func (n *node) search(k frontend.Key) (int, bool) {
 	return slices.BinarySearchFunc(n.leaf, k, func(e *entry, k frontend.Key) int { return e.key.Compare(k) })
 }
 
-func (n *node) leafFor(k frontend.Key) *node {
-	for n != nil && n.children != nil {
-		n = n.existingChild(k)
-	}
-	return n
-}
-
-// find returns the entry with a key, or nil.
-func (n *node) find(k frontend.Key) *entry {
-	if n = n.leafFor(k); n != nil {
-		if i, ok := n.search(k); ok {
-			return n.leaf[i]
-		}
-	}
-	return nil
-}
-
 // digit tells which of the children a key belongs to.
 func (n *node) digit(k frontend.Key) uint16 {
 	if n.first < n.last {
@@ -167,16 +166,6 @@ func (n *node) childIndex(k frontend.Key) (int, bool) {
 	return slices.BinarySearchFunc(n.children, n.digit(k), byDigit)
 }
 
-// existingChild returns the child for a key, or nil.
-func (n *node) existingChild(k frontend.Key) *node {
-	if n.children != nil {
-		if i, ok := n.childIndex(k); ok {
-			return n.children[i].node
-		}
-	}
-	return nil
-}
-
 // childFor returns the child for a key, made if need be.
 func (n *node) childFor(k frontend.Key) *node {
 	i, ok := n.childIndex(k)
@@ -185,14 +174,19 @@ func (n *node) childFor(k frontend.Key) *node {
 	}
 	d := n.digit(k)
 	c := &node{tree: n.tree, first: n.first, last: n.last, levels: n.levels}
+	var match string
 	if n.first < n.last {
 		width := n.portsPerChild()
 		c.first = n.first + d*uint16(width)
 		c.last = c.first + uint16(width-1)
-		c.name = n.tree.name + "-" + strconv.Itoa(int(c.first))
+		ports := strconv.Itoa(int(c.first))
+		c.name = n.tree.name + "-" + ports
 		if c.first < c.last {
-			c.name += "-" + strconv.Itoa(int(c.last))
+			last := strconv.Itoa(int(c.last))
+			c.name += "-" + last
+			ports += ":" + last
 		}
+		match = portMatch(n.tree.protocol, ports)
 	} else {
 		c.levels++
 		c.name = n.name
@@ -200,11 +194,23 @@ func (n *node) childFor(k frontend.Key) *node {
 			c.name += "." // "-" would make of port 16 and the digits 31 the name of the chain of ports 16 to 31
 		}
 		c.name += strconv.Itoa(int(d))
+		match = addrMatch(k.Addr.BitLen()/8, n.shift, d)
 	}
-	n.children = slices.Insert(n.children, i, child{d, c})
+	n.children = slices.Insert(n.children, i, child{d, match + "-g " + c.name, c})
 	n.tree.chains.put(c.name, c)
 	n.tree.chains.touch(n.name)
 	return c
+}
+
+// addrMatch matches packets to addresses of so many bytes that have a digit.
+func addrMatch(size, shift int, digit uint16) string {
+	only := func(bits uint16) netip.Addr {
+		b := make([]byte, size)
+		b[size-1-shift/8] = byte(bits) << (shift % 8)
+		a, _ := netip.AddrFromSlice(b)
+		return a
+	}
+	return "-d " + dp.Masked(only(digit), only(1<<addrBits-1)) + " "
 }
 
 // divideOrRegroup updates a leaf that has changed: if packets would have to pass by too many rules in it, it is
@@ -219,7 +225,7 @@ func (n *node) divideOrRegroup() {
 	n.regroup()
 	n.tree.chains.touch(n.name)
 	for _, e := range entries {
-		n.childFor(e.key).insert(e)
+		n.childFor(e.key).set(e)
 	}
 }
 
@@ -282,41 +288,14 @@ func (n *node) rules() []string {
 		rules = e.rules(rules, n.first < n.last)
 	}
 	for _, g := range n.groups {
-		rules = append(rules, g.jump())
+		if g != nil {
+			rules = append(rules, g.jump())
+		}
 	}
 	for _, c := range n.children {
-		rules = append(rules, n.jumpTo(c))
+		rules = append(rules, c.jump)
 	}
 	return rules
-}
-
-// jumpTo returns the rule for packets that belong to a child.
-func (n *node) jumpTo(c child) string {
-	if n.first < n.last {
-		ports := strconv.Itoa(int(c.first))
-		if c.first < c.last {
-			ports += ":" + strconv.Itoa(int(c.last))
-		}
-		return portMatch(n.tree.protocol, ports) + "-g " + c.name
-	}
-	size := n.anyAddr().BitLen() / 8
-	value := bitsOfAddr(size, n.shift, c.digit)
-	return "-d " + dp.Masked(value, bitsOfAddr(size, n.shift, 1<<addrBits-1)) + " -g " + c.name
-}
-
-// bitsOfAddr returns an address of which only the bits of one level are set.
-func bitsOfAddr(size, shift int, digit uint16) netip.Addr {
-	b := make([]byte, size)
-	b[size-1-shift/8] = byte(digit) << (shift % 8)
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
-func (n *node) anyAddr() netip.Addr {
-	for n.children != nil {
-		n = n.children[0].node
-	}
-	return n.leaf[0].key.Addr
 }
 
 func (n *node) owners() iter.Seq[model.PortName] { return ownersOf(n.single) }
