@@ -132,15 +132,14 @@ func (p *port) has(chain string) bool {
 func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 	if c.Before != nil {
 		for ch := range c.FrontendChanges() {
-			var k frontend.Key
 			var before, after traffic
 			if ch.Before != nil {
-				k, before = ch.Before.Key, old.traffic[classOf(*ch.Before)]
+				before = old.traffic[classOf(*ch.Before)]
 			}
 			if ch.After != nil {
-				k, after = ch.After.Key, next.traffic[classOf(*ch.After)]
+				after = next.traffic[classOf(*ch.After)]
 			}
-			f.setFrontend(k, next.name, before, after)
+			f.setFrontend(ch.Key(), next.name, before, after)
 		}
 	}
 	var changed [numClasses]bool

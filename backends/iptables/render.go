@@ -49,17 +49,12 @@ func (r *renderer) add(in tableIndex, purpose string, rules []string) string {
 	return "-g " + name
 }
 
-// ruleList is the rules of a chain, the first of which names whose they are.
-type ruleList struct {
-	note  string
-	rules []string
-}
-
-func newRuleList(n model.PortName) *ruleList { return &ruleList{note: comment(portComment(n))} }
-
-func (l *ruleList) add(match, target string) {
-	l.rules = append(l.rules, match+l.note+target)
-	l.note = ""
+// rule appends a rule to those of a chain, of which the first one names whose they are.
+func (r *renderer) rule(rules []string, match, target string) []string {
+	if len(rules) == 0 {
+		match += comment(portComment(r.port.name))
+	}
+	return append(rules, match+target)
 }
 
 // render plans a service port with so many frontends of each class.
@@ -117,17 +112,16 @@ func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
 		t.to.rule = r.external(k)
 	}
 	if c == restricted {
-		t.to.rule = r.add(inNAT, chainRestricted, r.fromRanges(t.to.rule).rules)
+		t.to.rule = r.add(inNAT, chainRestricted, r.fromRanges(t.to.rule))
 	}
 }
 
 // fromRanges returns rules that do what rule says, for traffic from the source ranges.
-func (r *renderer) fromRanges(rule string) *ruleList {
-	l := newRuleList(r.port.name)
+func (r *renderer) fromRanges(rule string) (rules []string) {
 	for _, p := range r.from.SourceRanges {
-		l.add(sourceMatch(p), rule)
+		rules = r.rule(rules, sourceMatch(p), rule)
 	}
-	return l
+	return rules
 }
 
 // bySource calls add for each route with the match for its sources, where the source makes a difference (S27).
@@ -152,18 +146,18 @@ func (r *renderer) external(k frontend.SourceRoutes) string {
 	if name := chainName(chainExternal, r.port.name); r.port.has(name) {
 		return "-g " + name // its users are counted
 	}
-	l := newRuleList(r.port.name)
+	var rules []string
 	r.bySource(k, func(match string, rt model.Route) {
 		if r.isEmpty(rt) {
-			l.add(match, "-j RETURN")
+			rules = r.rule(rules, match, "-j RETURN")
 			return
 		}
 		if rt.Masquerade != model.MasqueradeNever {
-			l.add(match, markText(r.mark, true))
+			rules = r.rule(rules, match, markText(r.mark, true))
 		}
-		l.add(match, r.toSet(rt, 1))
+		rules = r.rule(rules, match, r.toSet(rt, 1))
 	})
-	return r.add(inNAT, chainExternal, l.rules)
+	return r.add(inNAT, chainExternal, rules)
 }
 
 // renderRefusal says what table filter does for the frontends of a class: to packets that table nat has sent to no
@@ -182,23 +176,21 @@ func (r *renderer) renderRefusal(c class, k frontend.SourceRoutes) {
 		*rule = r.refusal(k)
 	}
 	if c == restricted {
-		l := r.fromRanges(*rule)
-		l.add("", dropText)
-		*rule = r.add(inFilter, chainDeny, l.rules)
+		*rule = r.add(inFilter, chainDeny, r.rule(r.fromRanges(*rule), "", dropText))
 	}
 }
 
 // refusal returns a jump to the chain that refuses traffic depending on where it comes from.
 func (r *renderer) refusal(k frontend.SourceRoutes) string {
-	l := newRuleList(r.port.name)
+	var rules []string
 	r.bySource(k, func(match string, rt model.Route) {
+		verdict := "-j RETURN"
 		if r.isEmpty(rt) {
-			l.add(match, r.verdict(rt))
-		} else {
-			l.add(match, "-j RETURN")
+			verdict = r.verdict(rt)
 		}
+		rules = r.rule(rules, match, verdict)
 	})
-	return r.add(inFilter, chainRefuse, l.rules)
+	return r.add(inFilter, chainRefuse, rules)
 }
 
 const dropText = "-j DROP"
