@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // family is the backend in one IP family: the rules that are wanted, and what is known of the tables.
@@ -29,7 +28,7 @@ type family struct {
 	hairpins     *tree // of addresses, where the kernel has no match bpf to compare them with
 	noBPF        bool
 	ports        map[model.PortName]*port
-	leftOut      map[model.PortName]*sink.PortError // refused, and nowhere in chains and trees
+	leftOut      map[model.PortName]leftOut // refused, and nowhere in chains and trees
 
 	// What is there.
 	state      state
@@ -61,7 +60,7 @@ type treeKey struct {
 func newFamily(d dp.Interface, o *Options, k *kernel) *family {
 	f := &family{dataplane: d, features: d.Features(), options: o, kernel: k, nat: newChains(dp.NAT),
 		filter: newChains(dp.Filter), trees: map[treeKey]*tree{}, ports: map[model.PortName]*port{},
-		leftOut: map[model.PortName]*sink.PortError{}}
+		leftOut: map[model.PortName]leftOut{}}
 	f.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
 	f.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
 	return f

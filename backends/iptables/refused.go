@@ -24,8 +24,15 @@ import (
 const probeChain = chainPrefix + "PROBE"
 
 // maxProbes bounds how often one Sync tries rules out. When there have been so many, all that are still in doubt are
-// left out.
+// left out, and the next Sync goes on.
 const maxProbes = 40
+
+// leftOut is a service port whose rules are refused, or in doubt: those of several together are, and which of them was
+// not found out.
+type leftOut struct {
+	*sink.PortError
+	inDoubt bool
+}
 
 // search looks for what a table was refused for. iptables-legacy does not tell where the kernel finds fault.
 type search struct {
@@ -59,11 +66,10 @@ func isAboutRules(err error) bool {
 // leaveOut finds out what was refused, leaves that out and applies all the rest. What it leaves out is in
 // family.leftOut.
 func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) error {
-	var refused *dp.RestoreError
-	if !isAboutRules(err) || !errors.As(err, &refused) {
+	if !isAboutRules(err) {
 		return err
 	}
-	suspects := f.suspects(c)
+	suspects := f.candidates(c, f.suspects())
 	s := search{family: f, left: maxProbes}
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
@@ -79,18 +85,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		f.withoutBPF(c)
 		lost = true
 	}
-	// If the line is known, whose it is need not be searched for.
-	known := 0
-	i := slices.IndexFunc(suspects, func(p candidate) bool {
-		rules := f.config.rulesOf(p)
-		return refused.Text != "" && slices.ContainsFunc(slices.Concat(rules[:]...), func(rule string) bool {
-			return strings.HasSuffix(refused.Text, " "+rule)
-		})
-	})
-	if i >= 0 {
-		suspects[0], suspects[i], known = suspects[i], suspects[0], 1
-	}
-	bad := append(s.refused(ctx, suspects[:known]), s.refused(ctx, suspects[known:])...)
+	bad := s.refused(ctx, suspects)
 	if len(bad) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
 		return err
 	}
@@ -104,7 +99,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	return f.write(ctx)
 }
 
-// tryLeftOut tries what was left out again: at a retry all of it, and otherwise the service ports that have changed. It
+// tryLeftOut tries what was left out again: at a retry all of it, and otherwise what has changed or is in doubt. It
 // returns those that are not left out any more.
 func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (taken []*frontend.PortChange) {
 	if len(f.leftOut) == 0 {
@@ -114,16 +109,16 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 	for p := range changes.Ports() {
 		changed[nameOf(p)] = true
 	}
-	var candidates []candidate
-	for _, name := range slices.SortedFunc(maps.Keys(f.leftOut), model.PortName.Compare) {
-		if change, ok := c.Port(name); !ok {
+	again := map[model.PortName]bool{}
+	for name, e := range f.leftOut {
+		if _, ok := c.Port(name); !ok {
 			delete(f.leftOut, name)
-		} else if c.Retry() || changed[name] {
-			candidates = append(candidates, candidate{change, f.config.render(change, countFrontends(change))})
+		} else if c.Retry() || changed[name] || e.inDoubt {
+			again[name] = true
 		}
 	}
 	before, err := f.dataplane.Generation(ctx)
-	s := search{family: f, left: maxProbes, failed: err}
+	s, candidates := search{family: f, left: maxProbes, failed: err}, f.candidates(c, again)
 	bad := s.refused(ctx, candidates)
 	after, err := f.dataplane.Generation(ctx)
 	if s.failed != nil || err != nil {
@@ -131,13 +126,15 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 	}
 	f.adopt(before, after)
 	for _, p := range candidates {
-		i := slices.IndexFunc(bad, func(e *sink.PortError) bool { return e.Port == p.port.name })
-		if i >= 0 {
-			f.leftOut[p.port.name] = bad[i]
-			continue
-		}
 		delete(f.leftOut, p.port.name)
-		taken = append(taken, p.change)
+	}
+	for _, e := range bad {
+		f.leftOut[e.Port] = e
+	}
+	for _, p := range candidates {
+		if _, ok := f.leftOut[p.port.name]; !ok {
+			taken = append(taken, p.change)
+		}
 	}
 	return taken
 }
@@ -146,13 +143,13 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 func (f *family) joinLeftOut(err error) error {
 	errs := []error{err}
 	for _, name := range slices.SortedFunc(maps.Keys(f.leftOut), model.PortName.Compare) {
-		errs = append(errs, f.leftOut[name])
+		errs = append(errs, f.leftOut[name].PortError)
 	}
 	return errors.Join(errs...)
 }
 
-// suspects returns the service ports that have rules in chains that were to change, by name.
-func (f *family) suspects(c *frontend.Changes) []candidate {
+// suspects returns the service ports that have rules in chains that were to change.
+func (f *family) suspects() map[model.PortName]bool {
 	owners := map[model.PortName]bool{}
 	for _, t := range f.tables() {
 		for name := range t.touched {
@@ -163,10 +160,16 @@ func (f *family) suspects(c *frontend.Changes) []candidate {
 			}
 		}
 	}
-	var list []candidate
-	for _, name := range slices.SortedFunc(maps.Keys(owners), model.PortName.Compare) {
+	return owners
+}
+
+// candidates returns the service ports with these names, as far as they exist, one protocol after the other.
+func (f *family) candidates(c *frontend.Changes, names map[model.PortName]bool) (list []candidate) {
+	for _, name := range slices.SortedFunc(maps.Keys(names), func(a, b model.PortName) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Compare(b))
+	}) {
 		if change, ok := c.Port(name); ok {
-			list = append(list, candidate{change, f.ports[name]})
+			list = append(list, candidate{change, f.config.render(change, countFrontends(change))})
 		}
 	}
 	return list
@@ -195,7 +198,7 @@ func (c *config) rulesOf(p candidate) (rules [2][]string) {
 }
 
 // refused returns those of the service ports whose rules are refused.
-func (s *search) refused(ctx context.Context, ports []candidate) []*sink.PortError {
+func (s *search) refused(ctx context.Context, ports []candidate) (list []leftOut) {
 	if len(ports) == 0 || s.failed != nil || ctx.Err() != nil {
 		return nil
 	}
@@ -210,35 +213,37 @@ func (s *search) refused(ctx context.Context, ports []candidate) []*sink.PortErr
 		return nil
 	}
 	if len(ports) == 1 || s.left <= 0 {
-		var list []*sink.PortError
+		err = fmt.Errorf("left out, its rules are refused: %w", err)
 		for _, p := range ports {
-			list = append(list, &sink.PortError{Port: p.port.name, Family: s.features.Family,
-				Err: fmt.Errorf("left out, its rules are refused: %w", err)})
+			e := &sink.PortError{Port: p.port.name, Family: s.features.Family, Err: err}
+			list = append(list, leftOut{e, len(ports) > 1})
 		}
 		return list
 	}
-	half := len(ports) / 2
+	// A protocol that the kernel lacks is told apart at once.
+	first := ports[0].port.name.Protocol
+	half := slices.IndexFunc(ports, func(p candidate) bool { return p.port.name.Protocol != first })
+	if half < 0 {
+		half = len(ports) / 2
+	}
 	return append(s.refused(ctx, ports[:half]), s.refused(ctx, ports[half:])...)
 }
 
-// try tries rules out, where no packet comes by.
+// try tries rules out, where no packet comes by. The next write removes them.
 func (s *search) try(ctx context.Context, rules [2][]string) error {
 	s.left--
-	try := &dp.Batch{}
-	undo := &dp.Batch{}
+	b := &dp.Batch{}
 	for i, c := range s.tables() {
 		if len(rules[i]) > 0 {
 			probe := dp.Chain{Name: probeChain, Rules: withoutJumps(rules[i])}
-			try.Tables = append(try.Tables, dp.TableBatch{Table: c.table, Chains: []dp.Chain{probe}})
-			undo.Tables = append(undo.Tables, dp.TableBatch{Table: c.table, Remove: []string{probeChain}})
+			b.Tables = append(b.Tables, dp.TableBatch{Table: c.table, Chains: []dp.Chain{probe}})
+			c.setThere(probeChain, 0)
+			c.touch(probeChain)
 		}
 	}
-	err := s.dataplane.Restore(ctx, try)
+	err := s.dataplane.Restore(ctx, b)
 	if err != nil && !isAboutRules(err) {
 		s.failed = cmp.Or(s.failed, err)
-	}
-	if undoErr := s.dataplane.Restore(ctx, undo); undoErr != nil {
-		klog.FromContext(ctx).V(2).Info("A chain for trying out rules is left until the next resync", "reason", undoErr)
 	}
 	return err
 }
