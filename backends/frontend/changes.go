@@ -133,6 +133,9 @@ type PortChange struct {
 	port *port
 }
 
+// Name is that of the port.
+func (c *PortChange) Name() model.PortName { return c.port.name() }
+
 func newPortChange(p *port) *PortChange {
 	c := &PortChange{port: p}
 	if p.known {

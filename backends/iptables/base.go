@@ -31,7 +31,7 @@ func (f *family) planBase() {
 const isLocal = "-m addrtype --dst-type LOCAL "
 
 // into returns jumps to the trees that are not empty.
-func (f *family) into(table tableIndex, isNodePort bool, m model.Masquerade) []string {
+func (f *family) into(table int, isNodePort bool, m model.Masquerade) []string {
 	var rules []string
 	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 		if t := f.tree(treeKey{table, isNodePort, m, p}); !t.isEmpty() {

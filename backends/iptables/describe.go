@@ -48,11 +48,10 @@ func (f *family) listPort(c *frontend.PortChange, l [2]*listing) {
 	for fr := range c.Frontends() {
 		t := p.traffic[classOf(fr)]
 		e := &entry{key: fr.Key, owner: p.name}
-		if !t.to.isZero() {
-			f.tree(treeKey{inNAT, fr.IsNodePort(), t.masquerade, fr.Protocol}).listEntry(e, l[inNAT])
-		}
-		if !t.refuse.isZero() {
-			f.tree(treeKey{inFilter, fr.IsNodePort(), 0, fr.Protocol}).listEntry(e, l[inFilter])
+		for i, to := range t.to {
+			if !to.isZero() {
+				f.treeOf(fr.Key, i, t).listEntry(e, l[i])
+			}
 		}
 	}
 	for _, own := range p.chains {
@@ -91,7 +90,7 @@ func (t *tree) listEntry(wanted *entry, l *listing) {
 	for n.children != nil {
 		i, _ := n.childIndex(e.key)
 		l.add(n.name, n.children[i].jump)
-		n = n.children[i].node
+		n = n.children[i]
 	}
 	size := len(e.to.endpoints)
 	g := n.groups[size]

@@ -18,10 +18,15 @@ const restAfterReading = 100
 // look looks once whether somebody else has changed our rules, and repairs them. It is [frontend.RepairOptions.Look].
 func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	f := b.family(c.Family())
-	if !f.mayHaveDrifted(ctx) {
-		return frontend.Look{}, nil
-	}
 	began, before := time.Now(), f.state
+	if before == unknown {
+		return frontend.Look{}, nil // a Sync has failed, and will be tried again by whoever called it
+	}
+	if before == known {
+		if generation, err := f.dataplane.Generation(ctx); err == nil && generation == f.generation {
+			return frontend.Look{}, nil
+		}
+	}
 	repaired, err := f.repair(ctx)
 	switch {
 	case err != nil:
@@ -32,14 +37,6 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 		return frontend.Look{Rest: restAfterReading * time.Since(began)}, nil
 	}
 	return frontend.Look{Repaired: repaired}, err
-}
-
-func (f *family) mayHaveDrifted(ctx context.Context) bool {
-	if f.state != known {
-		return f.state != unknown // a Sync has failed, and will be tried again by whoever called it
-	}
-	generation, err := f.dataplane.Generation(ctx)
-	return err != nil || generation != f.generation
 }
 
 // repair reads the tables, and corrects what differs.

@@ -51,7 +51,7 @@ func (s state) isTrusted() bool { return s >= suspect }
 
 // treeKey tells the trees of frontends apart.
 type treeKey struct {
-	table      tableIndex
+	table      int
 	isNodePort bool             // these have no addresses
 	masquerade model.Masquerade // in table nat
 	protocol   model.Protocol
@@ -149,15 +149,21 @@ func healthCheckEntry(h frontend.HealthCheck) *entry {
 		target{rule: "-j ACCEPT"}}
 }
 
-// tableIndex is the place of a table in what family.tables returns.
-type tableIndex int
-
+// The places of the tables in what family.tables returns, and in other arrays.
 const (
-	inNAT tableIndex = iota
+	inNAT = iota
 	inFilter
 )
 
 func (f *family) tables() [2]*chains { return [2]*chains{f.nat, f.filter} }
+
+// treeOf returns the tree for a frontend in a table.
+func (f *family) treeOf(k frontend.Key, table int, t traffic) *tree {
+	if table == inFilter {
+		t.masquerade = 0
+	}
+	return f.tree(treeKey{table, k.IsNodePort(), t.masquerade, k.Protocol})
+}
 
 // tree returns a tree of frontends, made if need be.
 func (f *family) tree(k treeKey) *tree {

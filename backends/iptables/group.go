@@ -75,34 +75,20 @@ func ownersOf(entries []*entry) iter.Seq[model.PortName] {
 	}
 }
 
-// sizes counts entries by how many endpoints they have.
-type sizes [maxInline + 1]int
+// grouped is entries by the group that they are in, by its number of endpoints. At 0 are those in no group.
+type grouped [maxInline + 1][]*entry
 
-func sizesOf(entries []*entry) (s sizes) {
+func byGroup(entries []*entry) (groups grouped) {
+	var sizes [maxInline + 1]int
 	for _, e := range entries {
-		s[len(e.to.endpoints)]++
+		sizes[len(e.to.endpoints)]++
 	}
-	return s
-}
-
-// share tells whether entries with so many endpoints are in a group.
-func (s *sizes) share(endpoints int) bool { return endpoints >= 2 && s[endpoints] >= minGroup }
-
-// byGroup divides entries by the group that they are in, by its number of endpoints. At 0 are those in no group.
-func byGroup(entries []*entry) (groups [maxInline + 1][]*entry) {
-	sizes := sizesOf(entries)
-	left := len(entries)
-	for i := range groups {
-		if sizes.share(i) {
-			groups[i] = make([]*entry, 0, sizes[i])
-			left -= sizes[i]
-		}
-	}
-	groups[0] = make([]*entry, 0, left)
 	for _, e := range entries {
 		n := len(e.to.endpoints)
-		if !sizes.share(n) {
+		if n < 2 || sizes[n] < minGroup {
 			n = 0
+		} else if groups[n] == nil {
+			groups[n] = make([]*entry, 0, sizes[n])
 		}
 		groups[n] = append(groups[n], e)
 	}
@@ -110,22 +96,21 @@ func byGroup(entries []*entry) (groups [maxInline + 1][]*entry) {
 }
 
 // passed returns how many rules a packet for the last entry has to pass by.
-func passed(entries []*entry) int {
-	n := 0
-	sizes := sizesOf(entries)
-	for size, count := range sizes {
-		if sizes.share(size) {
-			n += 1 + size/2 + count
-		} else {
-			n += max(1, size) * count
+func (g *grouped) passed() (n int) {
+	for _, e := range g[0] {
+		n += max(1, len(e.to.endpoints))
+	}
+	for size, members := range g[1:] {
+		if members != nil {
+			n += 1 + (1+size)/2 + len(members)
 		}
 	}
 	return n
 }
 
 // regroup updates the groups of a leaf that has changed, and touches the chains that differ.
-func (n *node) regroup() {
-	chains, groups := n.tree.chains, byGroup(n.leaf)
+func (n *node) regroup(groups grouped) {
+	chains := n.tree.chains
 	touched := !slices.Equal(groups[0], n.single)
 	n.single = groups[0]
 	for size := 2; size <= maxInline; size++ {

@@ -47,31 +47,23 @@ func classOf(fr frontend.Frontend) class {
 // traffic is what happens to the traffic of a frontend. The zero traffic is none of ours.
 type traffic struct {
 	masquerade model.Masquerade // in table nat, as in treeKey
-	to         target           // in table nat; zero: nothing
-	refuse     target           // in table filter; zero: nothing
+	to         [2]target        // in each table; zero: nothing
 }
 
 func (t traffic) equal(o traffic) bool {
-	return t.masquerade == o.masquerade && t.to.equal(o.to) && t.refuse.equal(o.refuse)
+	return t.masquerade == o.masquerade && t.to[inNAT].equal(o.to[inNAT]) && t.to[inFilter].equal(o.to[inFilter])
 }
 
 // ownChain is a chain that no other service port uses.
 type ownChain struct {
-	table tableIndex
+	table int
 	name  string
 	rules []string
 }
 
-func nameOf(c *frontend.PortChange) model.PortName {
-	if c.After != nil {
-		return c.After.Name
-	}
-	return c.Before.Name
-}
-
 // planPort updates the chains and trees for a service port. What did not change costs nothing.
 func (f *family) planPort(c *frontend.PortChange) {
-	name := nameOf(c)
+	name := c.Name()
 	old, next := f.ports[name], &port{name: name}
 	isNew := old == nil || c.Before == nil
 	if old == nil {
@@ -158,20 +150,14 @@ func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 
 // setFrontend updates the trees for a frontend of a service port.
 func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after traffic) {
-	in := func(table tableIndex, m model.Masquerade) *tree {
-		return f.tree(treeKey{table, k.IsNodePort(), m, k.Protocol})
-	}
-	nat, filter := in(inNAT, after.masquerade), in(inFilter, 0)
-	if old := in(inNAT, before.masquerade); !before.to.isZero() && (after.to.isZero() || old != nat) {
-		old.remove(k, owner)
-	}
-	if !after.to.isZero() {
-		nat.set(&entry{key: k, owner: owner, to: after.to})
-	}
-	if !after.refuse.isZero() {
-		filter.set(&entry{key: k, owner: owner, to: after.refuse})
-	} else if !before.refuse.isZero() {
-		filter.remove(k, owner)
+	for i, to := range after.to {
+		old, next := f.treeOf(k, i, before), f.treeOf(k, i, after)
+		if !before.to[i].isZero() && (to.isZero() || old != next) {
+			old.remove(k, owner)
+		}
+		if !to.isZero() {
+			next.set(&entry{key: k, owner: owner, to: to})
+		}
 	}
 }
 

@@ -42,12 +42,6 @@ type search struct {
 	failed error
 }
 
-// candidate is a service port whose rules may be refused.
-type candidate struct {
-	change *frontend.PortChange
-	port   *port
-}
-
 // isAboutRules tells whether an error of a restore may go away with a rule.
 func isAboutRules(err error) bool {
 	var refused *dp.RestoreError
@@ -69,7 +63,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	if !isAboutRules(err) {
 		return err
 	}
-	suspects := f.candidates(c, f.suspects())
+	suspects := candidates(c, f.suspects())
 	s := search{family: f, left: maxProbes}
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
@@ -91,9 +85,9 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	}
 	for _, e := range bad {
 		f.leftOut[e.Port] = e
-		if change, ok := c.Port(e.Port); ok {
-			f.planPort(change)
-		}
+	}
+	for _, p := range suspects {
+		f.planPort(p)
 	}
 	f.planBase()
 	return f.write(ctx)
@@ -105,20 +99,19 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 	if len(f.leftOut) == 0 {
 		return nil
 	}
-	changed := map[model.PortName]bool{}
-	for p := range changes.Ports() {
-		changed[nameOf(p)] = true
-	}
 	again := map[model.PortName]bool{}
+	for p := range changes.Ports() {
+		_, again[p.Name()] = f.leftOut[p.Name()]
+	}
 	for name, e := range f.leftOut {
 		if _, ok := c.Port(name); !ok {
 			delete(f.leftOut, name)
-		} else if c.Retry() || changed[name] || e.inDoubt {
+		} else if c.Retry() || e.inDoubt {
 			again[name] = true
 		}
 	}
 	before, err := f.dataplane.Generation(ctx)
-	s, candidates := search{family: f, left: maxProbes, failed: err}, f.candidates(c, again)
+	s, candidates := search{family: f, left: maxProbes, failed: err}, candidates(c, again)
 	bad := s.refused(ctx, candidates)
 	after, err := f.dataplane.Generation(ctx)
 	if s.failed != nil || err != nil {
@@ -126,17 +119,15 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 	}
 	f.adopt(before, after)
 	for _, p := range candidates {
-		delete(f.leftOut, p.port.name)
+		delete(f.leftOut, p.Name())
 	}
 	for _, e := range bad {
 		f.leftOut[e.Port] = e
 	}
-	for _, p := range candidates {
-		if _, ok := f.leftOut[p.port.name]; !ok {
-			taken = append(taken, p.change)
-		}
-	}
-	return taken
+	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool {
+		_, out := f.leftOut[p.Name()]
+		return out
+	})
 }
 
 // joinLeftOut adds the errors of what is left out.
@@ -164,41 +155,42 @@ func (f *family) suspects() map[model.PortName]bool {
 }
 
 // candidates returns the service ports with these names, as far as they exist, one protocol after the other.
-func (f *family) candidates(c *frontend.Changes, names map[model.PortName]bool) (list []candidate) {
-	for _, name := range slices.SortedFunc(maps.Keys(names), func(a, b model.PortName) int {
-		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Compare(b))
-	}) {
-		if change, ok := c.Port(name); ok {
-			list = append(list, candidate{change, f.config.render(change, countFrontends(change))})
+func candidates(c *frontend.Changes, names map[model.PortName]bool) (list []*frontend.PortChange) {
+	for name, in := range names {
+		if change, ok := c.Port(name); ok && in {
+			list = append(list, change)
 		}
 	}
+	slices.SortFunc(list, func(a, b *frontend.PortChange) int {
+		return cmp.Or(cmp.Compare(a.Name().Protocol, b.Name().Protocol), a.Name().Compare(b.Name()))
+	})
 	return list
 }
 
 // rulesOf returns the rules of a service port in each table, wherever they are.
-func (c *config) rulesOf(p candidate) (rules [2][]string) {
-	for fr := range p.change.Frontends() {
-		t := p.port.traffic[classOf(fr)]
-		for i, to := range [2]target{inNAT: t.to, inFilter: t.refuse} {
+func (c *config) rulesOf(change *frontend.PortChange) (rules [2][]string) {
+	p := c.render(change, countFrontends(change))
+	for fr := range change.Frontends() {
+		for i, to := range p.traffic[classOf(fr)].to {
 			if !to.isZero() {
-				e := entry{fr.Key, p.port.name, to}
+				e := entry{fr.Key, p.name, to}
 				rules[i] = e.rules(e.rules(rules[i], true), false)
 			}
 		}
 	}
-	for _, own := range p.port.chains {
+	for _, own := range p.chains {
 		rules[own.table] = append(rules[own.table], own.rules...)
 	}
-	for i, s := range p.port.sets {
+	for i, s := range p.sets {
 		if s.size > 0 {
-			rules[inNAT] = append(rules[inNAT], c.setRules(p.change.After, p.change.Endpoints(setOf(i)))...)
+			rules[inNAT] = append(rules[inNAT], c.setRules(change.After, change.Endpoints(setOf(i)))...)
 		}
 	}
 	return rules
 }
 
 // refused returns those of the service ports whose rules are refused.
-func (s *search) refused(ctx context.Context, ports []candidate) (list []leftOut) {
+func (s *search) refused(ctx context.Context, ports []*frontend.PortChange) (list []leftOut) {
 	if len(ports) == 0 || s.failed != nil || ctx.Err() != nil {
 		return nil
 	}
@@ -215,14 +207,14 @@ func (s *search) refused(ctx context.Context, ports []candidate) (list []leftOut
 	if len(ports) == 1 || s.left <= 0 {
 		err = fmt.Errorf("left out, its rules are refused: %w", err)
 		for _, p := range ports {
-			e := &sink.PortError{Port: p.port.name, Family: s.features.Family, Err: err}
+			e := &sink.PortError{Port: p.Name(), Family: s.features.Family, Err: err}
 			list = append(list, leftOut{e, len(ports) > 1})
 		}
 		return list
 	}
 	// A protocol that the kernel lacks is told apart at once.
-	first := ports[0].port.name.Protocol
-	half := slices.IndexFunc(ports, func(p candidate) bool { return p.port.name.Protocol != first })
+	first := ports[0].Name().Protocol
+	half := slices.IndexFunc(ports, func(p *frontend.PortChange) bool { return p.Name().Protocol != first })
 	if half < 0 {
 		half = len(ports) / 2
 	}

@@ -41,7 +41,7 @@ const (
 )
 
 // add adds a chain of the port's own, unless it exists already, and returns a jump to it.
-func (r *renderer) add(in tableIndex, purpose string, rules []string) string {
+func (r *renderer) add(in int, purpose string, rules []string) string {
 	name := chainName(purpose, r.port.name)
 	if !r.port.has(name) {
 		r.port.chains = append(r.port.chains, ownChain{in, name, rules})
@@ -81,9 +81,9 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 		set := setOf(i)
 		if users == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
 			rule := "-g " + setChain(p.name, i)
-			at := slices.IndexFunc(p.traffic[:nodePorts], func(t traffic) bool { return t.to.rule == rule })
+			at := slices.IndexFunc(p.traffic[:nodePorts], func(t traffic) bool { return t.to[inNAT].rule == rule })
 			if at >= 0 {
-				p.traffic[at].to = target{endpoints: targetsOf(change.Endpoints(set))}
+				p.traffic[at].to[inNAT] = target{endpoints: targetsOf(change.Endpoints(set))}
 				continue
 			}
 		}
@@ -105,14 +105,15 @@ func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
 		return
 	}
 	t := &r.port.traffic[c]
+	rule := &t.to[inNAT].rule
 	if m := k.Other.Masquerade; r.simple(k) && (c != nodePorts || m != model.MasqueradeUnlessLocalPod) {
 		t.masquerade = m
-		t.to.rule = r.toSet(k.Other, frontends)
+		*rule = r.toSet(k.Other, frontends)
 	} else {
-		t.to.rule = r.external(k)
+		*rule = r.external(k)
 	}
 	if c == restricted {
-		t.to.rule = r.add(inNAT, chainRestricted, r.fromRanges(t.to.rule))
+		*rule = r.add(inNAT, chainRestricted, r.fromRanges(*rule))
 	}
 }
 
@@ -163,7 +164,7 @@ func (r *renderer) external(k frontend.SourceRoutes) string {
 // renderRefusal says what table filter does for the frontends of a class: to packets that table nat has sent to no
 // endpoint.
 func (r *renderer) renderRefusal(c class, k frontend.SourceRoutes) {
-	rule := &r.port.traffic[c].refuse.rule
+	rule := &r.port.traffic[c].to[inFilter].rule
 	switch {
 	case !r.isEmpty(k.FromPod) && !r.isEmpty(k.FromNode) && !r.isEmpty(k.Other):
 		if c == restricted {

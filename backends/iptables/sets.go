@@ -22,9 +22,8 @@ const partSize = 128
 
 // ownSet is a backend set that has chains of its own.
 type ownSet struct {
-	affinity bool
-	size     int // 0: it has none
-	parts    int // 0: all in one chain
+	size  int // 0: it has none
+	parts int // 0: all in one chain
 }
 
 // setOf returns the backend set with an index in port.sets, and setIndex the index.
@@ -47,8 +46,8 @@ func partChain(p model.PortName, i, part int) string {
 
 // newOwnSet lays out a set of a port.
 func newOwnSet(p *frontend.Port, set model.EndpointSets) ownSet {
-	s := ownSet{affinity: p.AffinityTimeout > 0, size: p.Size(set)}
-	if s.size > partSize && !s.affinity {
+	s := ownSet{size: p.Size(set)}
+	if s.size > partSize && p.AffinityTimeout == 0 {
 		s.parts = (s.size + partSize - 1) / partSize
 	}
 	return s

@@ -39,20 +39,16 @@ type tree struct {
 type node struct {
 	tree        *tree
 	name        string
+	digit       uint16                // which of the children it is above it
+	jump        string                // and the rule there for packets that belong here
 	first, last uint16                // the ports that lead here
 	levels      int                   // of addresses above this one
 	count       int                   // entries here and below
 	leaf        []*entry              // sorted by key
 	single      []*entry              // entries of the leaf that are in no group, as of the last regroup
 	groups      [maxInline + 1]*group // and the others, by their number of endpoints
-	children    []child               // sorted; nil in a leaf
+	children    []*node               // sorted; nil in a leaf
 	shift       int                   // if the children are by address: which bits
-}
-
-type child struct {
-	digit uint16
-	jump  string // the rule for packets that belong there
-	*node
 }
 
 func newTree(c *chains, name string, p model.Protocol) *tree {
@@ -95,7 +91,7 @@ func (t *tree) find(k frontend.Key) *entry {
 		if !ok {
 			return nil
 		}
-		n = n.children[i].node
+		n = n.children[i]
 	}
 	if n != nil {
 		if i, ok := n.search(k); ok {
@@ -128,7 +124,7 @@ func (n *node) remove(k frontend.Key) {
 	if n.children == nil {
 		i, _ := n.search(k)
 		n.leaf = slices.Delete(n.leaf, i, i+1)
-		n.regroup()
+		n.regroup(byGroup(n.leaf))
 		return
 	}
 	i, _ := n.childIndex(k)
@@ -145,8 +141,8 @@ func (n *node) search(k frontend.Key) (int, bool) {
 	return slices.BinarySearchFunc(n.leaf, k, func(e *entry, k frontend.Key) int { return e.key.Compare(k) })
 }
 
-// digit tells which of the children a key belongs to.
-func (n *node) digit(k frontend.Key) uint16 {
+// digitOf tells which of the children a key belongs to.
+func (n *node) digitOf(k frontend.Key) uint16 {
 	if n.first < n.last {
 		return uint16((int(k.Port) - int(n.first)) / n.portsPerChild())
 	}
@@ -162,18 +158,18 @@ func addrDigit(a netip.Addr, shift int) uint16 {
 
 // childIndex returns where the child for a key is or would be.
 func (n *node) childIndex(k frontend.Key) (int, bool) {
-	byDigit := func(c child, d uint16) int { return cmp.Compare(c.digit, d) }
-	return slices.BinarySearchFunc(n.children, n.digit(k), byDigit)
+	byDigit := func(c *node, d uint16) int { return cmp.Compare(c.digit, d) }
+	return slices.BinarySearchFunc(n.children, n.digitOf(k), byDigit)
 }
 
 // childFor returns the child for a key, made if need be.
 func (n *node) childFor(k frontend.Key) *node {
 	i, ok := n.childIndex(k)
 	if ok {
-		return n.children[i].node
+		return n.children[i]
 	}
-	d := n.digit(k)
-	c := &node{tree: n.tree, first: n.first, last: n.last, levels: n.levels}
+	d := n.digitOf(k)
+	c := &node{tree: n.tree, digit: d, first: n.first, last: n.last, levels: n.levels}
 	var match string
 	if n.first < n.last {
 		width := n.portsPerChild()
@@ -196,7 +192,8 @@ func (n *node) childFor(k frontend.Key) *node {
 		c.name += strconv.Itoa(int(d))
 		match = addrMatch(k.Addr.BitLen()/8, n.shift, d)
 	}
-	n.children = slices.Insert(n.children, i, child{d, match + "-g " + c.name, c})
+	c.jump = match + "-g " + c.name
+	n.children = slices.Insert(n.children, i, c)
 	n.tree.chains.put(c.name, c)
 	n.tree.chains.touch(n.name)
 	return c
@@ -216,13 +213,14 @@ func addrMatch(size, shift int, digit uint16) string {
 // divideOrRegroup updates a leaf that has changed: if packets would have to pass by too many rules in it, it is
 // divided.
 func (n *node) divideOrRegroup() {
-	if passed(n.leaf) <= maxPassed || !n.canDivide() {
-		n.regroup()
+	groups := byGroup(n.leaf)
+	if groups.passed() <= maxPassed || !n.canDivide() {
+		n.regroup(groups)
 		return
 	}
 	entries := n.leaf
-	n.leaf, n.children = nil, []child{}
-	n.regroup()
+	n.leaf, n.children = nil, []*node{}
+	n.regroup(grouped{})
 	n.tree.chains.touch(n.name)
 	for _, e := range entries {
 		n.childFor(e.key).set(e)
@@ -253,15 +251,16 @@ func (n *node) merge() {
 		return
 	}
 	entries := n.gather(nil)
-	if passed(entries) > maxPassed/2 {
+	slices.SortFunc(entries, func(a, b *entry) int { return a.key.Compare(b.key) })
+	groups := byGroup(entries)
+	if groups.passed() > maxPassed/2 {
 		return
 	}
-	slices.SortFunc(entries, func(a, b *entry) int { return a.key.Compare(b.key) })
 	for _, c := range n.children {
 		c.drop()
 	}
 	n.leaf, n.children = entries, nil
-	n.regroup()
+	n.regroup(groups)
 	n.tree.chains.touch(n.name)
 }
 
@@ -278,7 +277,7 @@ func (n *node) drop() {
 		c.drop()
 	}
 	n.leaf = nil
-	n.regroup()
+	n.regroup(grouped{})
 	n.tree.chains.drop(n.name)
 }
 

@@ -31,7 +31,7 @@ func chainsOn(t *tree, k frontend.Key) (names []string, rules int) {
 		if !ok {
 			break
 		}
-		n = n.children[i].node
+		n = n.children[i]
 	}
 	return names, rules
 }
@@ -114,7 +114,7 @@ func TestAChangeTouchesFewChains(t *testing.T) {
 	collect = func(n *node) {
 		names[n.name] = true
 		for _, c := range n.children {
-			collect(c.node)
+			collect(c)
 		}
 	}
 	collect(tr.top)
@@ -205,7 +205,7 @@ func TestNoTwoChainsHaveOneName(t *testing.T) {
 			require.False(t, names[n.name], n.name)
 			names[n.name] = true
 			for _, c := range n.children {
-				visit(c.node)
+				visit(c)
 			}
 		}
 		visit(tr.top)
