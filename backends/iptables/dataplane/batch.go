@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -21,10 +22,10 @@ func (t *TableBatch) isEmpty() bool {
 func (b *Batch) WriteTo(w io.Writer) (int64, error) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	total := 0
-	b.each(func(l line) {
+	for l := range b.lines() {
 		n, _ := out.Write(l.append(out.AvailableBuffer())) // Flush returns its error, too
 		total += n
-	})
+	}
 	return int64(total), out.Flush()
 }
 
@@ -62,51 +63,54 @@ func (l *line) append(b []byte) []byte {
 
 func (l *line) text() string { return strings.TrimSuffix(string(l.append(nil)), "\n") }
 
-func (b *Batch) each(f func(line)) {
-	number := 0
-	for i := range b.Tables {
-		t := &b.Tables[i]
-		if t.isEmpty() {
-			continue
-		}
-		add := func(verb, chain, rule, origin string) {
-			number++
-			f(line{number, i, verb, chain, rule, origin})
-		}
-		add("*", string(t.Table), "", "")
-		for _, c := range t.Chains {
-			add(":", c.Name, "", c.Origin)
-		}
-		// Declaring a chain empties it, or makes it if it is not there, so that -X always finds it empty.
-		for _, name := range t.Remove {
-			add(":", name, "", "")
-		}
-		for _, c := range t.Chains {
-			for _, rule := range c.Rules {
-				add("-A", c.Name, rule, c.Origin)
+// lines are what iptables-restore reads.
+func (b *Batch) lines() iter.Seq[line] {
+	return func(yield func(line) bool) {
+		number, more := 0, true
+		for i := range b.Tables {
+			t := &b.Tables[i]
+			if t.isEmpty() {
+				continue
 			}
+			add := func(verb, chain, rule, origin string) {
+				number++
+				more = more && yield(line{number, i, verb, chain, rule, origin})
+			}
+			add("*", string(t.Table), "", "")
+			for _, c := range t.Chains {
+				add(":", c.Name, "", c.Origin)
+			}
+			// Declaring a chain empties it, or makes it if it is not there, so that -X always finds it empty.
+			for _, name := range t.Remove {
+				add(":", name, "", "")
+			}
+			for _, c := range t.Chains {
+				for _, rule := range c.Rules {
+					add("-A", c.Name, rule, c.Origin)
+				}
+			}
+			for _, r := range t.Delete {
+				add("-D", r.Chain, r.Rule, "")
+			}
+			for _, r := range slices.Backward(t.Insert) {
+				add("-I", r.Chain, r.Rule, "")
+			}
+			for _, name := range t.Remove {
+				add("-X", name, "", "")
+			}
+			add("COMMIT", "", "", "")
 		}
-		for _, r := range t.Delete {
-			add("-D", r.Chain, r.Rule, "")
-		}
-		for _, r := range slices.Backward(t.Insert) {
-			add("-I", r.Chain, r.Rule, "")
-		}
-		for _, name := range t.Remove {
-			add("-X", name, "", "")
-		}
-		add("COMMIT", "", "", "")
 	}
 }
 
 // find returns the first line that is the right one, or the zero line.
-func (b *Batch) find(right func(line) bool) (found line) {
-	b.each(func(l line) {
-		if found.number == 0 && right(l) {
-			found = l
+func (b *Batch) find(right func(line) bool) line {
+	for l := range b.lines() {
+		if right(l) {
+			return l
 		}
-	})
-	return found
+	}
+	return line{}
 }
 
 // without returns what is left to do when the tables before that of l are done, and l, a "-D", is not wanted any more.
@@ -123,17 +127,17 @@ const maxChainName = 28
 
 // check refuses what would be read as something else than it is.
 func (b *Batch) check() error {
-	var err error
-	b.each(func(l line) {
-		switch {
-		case err != nil || l.verb == "COMMIT":
-		case strings.ContainsAny(l.rule, "\n\x00"):
-			err = fmt.Errorf("a rule of chain %s has more than one line: %q", l.chain, l.rule)
-		default:
-			err = checkChainName(l.chain)
+	for l := range b.lines() {
+		if strings.ContainsAny(l.rule, "\n\x00") {
+			return fmt.Errorf("a rule of chain %s has more than one line: %q", l.chain, l.rule)
 		}
-	})
-	return err
+		if l.verb != "COMMIT" {
+			if err := checkChainName(l.chain); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func checkChainName(name string) error {

@@ -90,16 +90,13 @@ func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) err
 		return f.failed(err)
 	}
 	a := fakeApply{fake: f, failRule: failRule}
-	var failed *RestoreError
-	b.each(func(l line) {
-		if failed != nil {
-			return
-		}
+	for l := range b.lines() {
 		err := a.line(&l)
 		if err == nil {
-			return
+			continue
 		}
-		failed = f.failed(err)
+		a.undo()
+		failed := f.failed(err)
 		failed.at(b, l)
 		// What is found out at the end of a table is some rule's fault.
 		var of *ruleError
@@ -108,9 +105,6 @@ func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) err
 				return x.table == l.table && x.chain == of.chain && x.rule == of.rule && x.verb != "-D"
 			}))
 		}
-	})
-	if failed != nil {
-		a.undo()
 		return failed
 	}
 	return nil
