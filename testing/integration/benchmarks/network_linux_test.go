@@ -116,9 +116,10 @@ func askOnce(to netip.AddrPort) (pod netip.Addr, took time.Duration, err error) 
 	}
 	defer unix.Close(fd)
 	patience := unix.NsecToTimeval(int64(500 * time.Millisecond))
+	busy := unix.NsecToTimeval(int64(20 * time.Second)) // the pods share the machine, and it is no proxy's fault
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &busy),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}), // leaves nothing behind
 	)
 	if err != nil {
