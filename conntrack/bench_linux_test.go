@@ -24,20 +24,32 @@ import (
 const benchServices, benchEndpoints = 10000, 10
 
 // benchService is one of the services that the flows of the benchmarks go to.
-func benchService(b *testing.B, i int) *sink.ServiceEntry {
-	service, err := model.NewService(model.Service{
+func benchService(b *testing.B, i int) *sink.ServiceEntry { return benchEntry(b, i, 1, benchEndpoints) }
+
+func benchEntry(b *testing.B, i, ports, endpoints int) *sink.ServiceEntry {
+	description := model.Service{
 		Name:       model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)},
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
-		Ports:      []model.ServicePort{{Protocol: model.UDP, Port: 53}},
-	})
+	}
+	for p := range ports {
+		port := model.ServicePort{Protocol: model.UDP, Port: uint16(53 + p)}
+		if p > 0 {
+			port.Name = fmt.Sprintf("port-%d", p)
+		}
+		description.Ports = append(description.Ports, port)
+	}
+	service, err := model.NewService(description)
 	require.NoError(b, err)
 	e := &sink.ServiceEntry{Service: service}
-	for j := range benchEndpoints {
-		e.Endpoints = append(e.Endpoints, &model.Endpoint{
-			Port:   service.PortName(service.Ports[0]),
-			Target: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(j + 1), byte(i >> 8), byte(i)}), 53),
-			Sets:   model.ClusterSet, Ready: true, Serving: true,
-		})
+	for _, port := range service.Ports {
+		for j := range endpoints {
+			e.Endpoints = append(e.Endpoints, &model.Endpoint{
+				Port: service.PortName(port),
+				Target: netip.AddrPortFrom(netip.AddrFrom4(
+					[4]byte{10 + byte(j>>8), byte(j + 1), byte(i >> 8), byte(i)}), port.Port),
+				Sets: model.ClusterSet, Ready: true, Serving: true,
+			})
+		}
 	}
 	return e
 }
@@ -166,29 +178,33 @@ func BenchmarkPassOverTCP(b *testing.B) {
 	}
 }
 
-// One endpoint of one of 10,000 services changes: what Sync costs, without the pass.
+// One endpoint changes, of one of many services or of one large service: what Sync costs, without the pass.
 func BenchmarkSync(b *testing.B) {
-	for _, services := range []int{100, benchServices} {
-		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			r := Wrap(b.Context(), nil, Options{Table: nowhere{}, Families: []model.Family{model.IPv4}})
-			entries := make([]*sink.ServiceEntry, services)
-			for i := range entries {
-				entries[i] = benchService(b, i)
-				describe(r, nil, entries[i:i+1])
-			}
-			require.NoError(b, r.Sync(b.Context()))
-			r.Wait()
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				e := entries[n*7919%services].Endpoints[n%benchEndpoints]
-				r.DeleteEndpoint(e.Key())
-				_ = r.Sync(b.Context())
-				r.SetEndpoint(e)
-				n++
-			}
-			r.Wait()
-		})
+	for _, size := range []struct{ services, ports, endpoints int }{
+		{100, 1, benchEndpoints}, {benchServices, 1, benchEndpoints}, {1, 1, 50_000}, {1, 8000, 10},
+	} {
+		b.Run(fmt.Sprintf("services=%d/ports=%d/endpoints=%d", size.services, size.ports, size.endpoints),
+			func(b *testing.B) {
+				r := Wrap(b.Context(), nil, Options{Table: nowhere{}, Families: []model.Family{model.IPv4}})
+				entries := make([]*sink.ServiceEntry, size.services)
+				for i := range entries {
+					entries[i] = benchEntry(b, i, size.ports, size.endpoints)
+					describe(r, nil, entries[i:i+1])
+				}
+				require.NoError(b, r.Sync(b.Context()))
+				r.Wait()
+				b.ReportAllocs()
+				n := 0
+				for b.Loop() {
+					list := entries[n*7919%size.services].Endpoints
+					e := list[n%len(list)]
+					r.DeleteEndpoint(e.Key())
+					_ = r.Sync(b.Context())
+					r.SetEndpoint(e)
+					n++
+				}
+				r.Wait()
+			})
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/netip"
-	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -32,29 +30,30 @@ func DeleteStale(
 	var changes pending
 	if gone != nil {
 		for e := range gone {
-			x.set(e.Service.Name, entryPorts(e, family), &changes)
+			x.set(e.Service.Name, udpPorts(e.Service, family), servingIn(e, family), &changes)
 		}
 		for name := range x.services {
-			x.set(name, nil, &changes)
+			x.set(name, nil, nil, &changes)
 		}
 	}
 	for e := range services {
-		x.set(e.Service.Name, entryPorts(e, family), &changes)
+		x.set(e.Service.Name, udpPorts(e.Service, family), servingIn(e, family), &changes)
 	}
 	return pass(ctx, table, family, nil, x.stale)
 }
 
-func entryPorts(e *sink.ServiceEntry, family model.Family) []*udpPort {
-	return udpPorts(e.Service, family, func(name model.PortName) []netip.AddrPort {
-		var list []netip.AddrPort
-		for _, ep := range e.PortEndpoints(name.Port, name.Protocol) {
-			if ep.Family() == family && serves(ep) {
-				list = append(list, ep.Target)
+// servingIn returns a function that returns the endpoints of a port that serve, according to an entry.
+func servingIn(e *sink.ServiceEntry, family model.Family) func(model.PortName) targets {
+	serving := map[model.PortName]targets{}
+	for _, ep := range e.Endpoints {
+		if ep.Port.Protocol == model.UDP && ep.Family() == family && serves(ep) {
+			if serving[ep.Port] == nil {
+				serving[ep.Port] = targets{}
 			}
+			serving[ep.Port][ep.Target] = struct{}{}
 		}
-		slices.SortFunc(list, model.CompareTargets)
-		return list
-	})
+	}
+	return func(port model.PortName) targets { return serving[port] }
 }
 
 // serves tells whether flows to an endpoint may go on. New flows go to an endpoint that is in a set, whatever its

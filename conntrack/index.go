@@ -7,19 +7,25 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
+// targets are endpoints that serve.
+type targets map[netip.AddrPort]struct{}
+
+func (t targets) has(target netip.AddrPort) bool {
+	_, has := t[target]
+	return has
+}
+
 // udpPort is what decides on the flows of one UDP port of a service in one family.
 type udpPort struct {
+	name      model.PortName
 	addresses []netip.AddrPort // at which the service is
 	nodePort  uint16           // 0: none
-	serving   []netip.AddrPort // sorted
+	serving   targets
 }
 
-func (p *udpPort) equal(o *udpPort) bool {
-	return p.sameDestinations(o) && sameTargets(p.serving, o.serving)
-}
-
+// sameDestinations tells whether two ports are one, to which the same flows go.
 func (p *udpPort) sameDestinations(o *udpPort) bool {
-	return p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses)
+	return p.name == o.name && p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses)
 }
 
 // destinations calls f with where flows to the port go, the node port without an address.
@@ -32,13 +38,9 @@ func (p *udpPort) destinations(f func(netip.AddrPort)) {
 	}
 }
 
-func (p *udpPort) serves(target netip.AddrPort) bool {
-	_, found := slices.BinarySearchFunc(p.serving, target, model.CompareTargets)
-	return found
-}
-
-// udpPorts works out the UDP ports of a service in a family. It is empty where the service does not exist there.
-func udpPorts(service *model.Service, family model.Family, serving func(model.PortName) []netip.AddrPort) []*udpPort {
+// udpPorts works out the UDP ports of a service in a family, without what serves. There are none where the service does
+// not exist.
+func udpPorts(service *model.Service, family model.Family) []*udpPort {
 	if service == nil || !service.ClusterIP(family).IsValid() {
 		return nil
 	}
@@ -47,7 +49,7 @@ func udpPorts(service *model.Service, family model.Family, serving func(model.Po
 		if p.Protocol != model.UDP {
 			continue
 		}
-		port := &udpPort{nodePort: p.NodePort, serving: serving(service.PortName(p))}
+		port := &udpPort{name: service.PortName(p), nodePort: p.NodePort}
 		for _, list := range [][]netip.Addr{service.ClusterIPs, service.ExternalIPs, service.LoadBalancerIPs} {
 			for _, a := range list {
 				if model.FamilyOf(a) == family {
@@ -64,6 +66,7 @@ func udpPorts(service *model.Service, family model.Family, serving func(model.Po
 // services.
 type index struct {
 	services  map[model.ServiceName][]*udpPort
+	ports     map[model.PortName]*udpPort   // the same by name
 	addresses map[netip.AddrPort][]*udpPort // more than one if services claim the same
 	nodePorts map[uint16][]*udpPort
 	// Addresses and node ports that a service had, where flows may still be rewritten, with the revision at which they
@@ -80,6 +83,7 @@ type index struct {
 func newIndex() *index {
 	return &index{
 		services:      map[model.ServiceName][]*udpPort{},
+		ports:         map[model.PortName]*udpPort{},
 		addresses:     map[netip.AddrPort][]*udpPort{},
 		nodePorts:     map[uint16][]*udpPort{},
 		goneAddresses: map[netip.AddrPort]uint64{},
@@ -88,21 +92,23 @@ func newIndex() *index {
 }
 
 // set replaces the UDP ports of a service, none if it is gone, and adds to changes the flows that may be stale by it.
-func (x *index) set(name model.ServiceName, ports []*udpPort, changes *pending) {
+// What serves at a port is kept; for a new port serving says it, in a map that the index then owns.
+func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model.PortName) targets, changes *pending) {
 	old := x.services[name]
-	if slices.EqualFunc(old, ports, (*udpPort).equal) {
+	if slices.EqualFunc(old, ports, (*udpPort).sameDestinations) {
 		return
 	}
 	x.revision++
-	if slices.EqualFunc(old, ports, (*udpPort).sameDestinations) {
-		for i, p := range old {
-			selectStaleOf(p, ports[i], changes)
-			p.serving = ports[i].serving
+	for _, p := range ports {
+		if known := x.ports[p.name]; known != nil {
+			p.serving = known.serving
+		} else {
+			p.serving = serving(p.name)
 		}
-		return
 	}
 	selectStale(old, ports, changes)
 	for _, p := range old {
+		delete(x.ports, p.name)
 		for _, a := range p.addresses {
 			release(x.addresses, x.goneAddresses, a, p, x.revision)
 		}
@@ -111,6 +117,7 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, changes *pending) 
 		}
 	}
 	for _, p := range ports {
+		x.ports[p.name] = p
 		for _, a := range p.addresses {
 			x.addresses[a] = append(x.addresses[a], p)
 		}
@@ -120,6 +127,33 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, changes *pending) 
 	}
 	if x.services[name] = ports; len(ports) == 0 {
 		delete(x.services, name)
+	}
+}
+
+// serves tells whether an endpoint serves at a port that the index has.
+func (x *index) serves(key model.EndpointKey) bool {
+	p := x.ports[key.Port]
+	return p != nil && p.serving.has(key.Target)
+}
+
+// setServing notes that an endpoint serves at a port, if the index has the port, and adds to changes the flows that may
+// be stale by it: those to the port if it is the first endpoint there, for until then they were not rewritten.
+func (x *index) setServing(key model.EndpointKey, changes *pending) {
+	p := x.ports[key.Port]
+	if p == nil || p.serving.has(key.Target) {
+		return
+	}
+	if len(p.serving) == 0 {
+		p.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })
+	}
+	p.serving[key.Target] = struct{}{}
+}
+
+// deleteServing notes that an endpoint does not serve any more, which may make the flows to it stale.
+func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
+	if x.serves(key) {
+		delete(x.ports[key.Port].serving, key.Target)
+		changes.add(Selection{ReplySource: key.Target})
 	}
 }
 
@@ -149,24 +183,19 @@ func byDestination(ports []*udpPort) map[netip.AddrPort]*udpPort {
 	return m
 }
 
-// selectStaleOf selects the flows that may be stale after the endpoints of one port changed. An endpoint that came
-// makes no flow stale, but the first one does: until then the flows to the port were not rewritten.
+// selectStaleOf selects the flows that may be stale after a port took the place of another one.
 func selectStaleOf(old, port *udpPort, changes *pending) {
+	if old.name == port.name {
+		return // the same endpoints serve
+	}
 	if len(old.serving) == 0 && len(port.serving) > 0 {
 		port.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })
 	}
-	if sameTargets(old.serving, port.serving) {
-		return
-	}
-	rest := port.serving // not before the target at hand
-	for _, target := range old.serving {
+	for target := range old.serving {
 		if changes.all {
 			return
 		}
-		for len(rest) > 0 && model.CompareTargets(rest[0], target) < 0 {
-			rest = rest[1:]
-		}
-		if len(rest) == 0 || rest[0] != target {
+		if !port.serving.has(target) {
 			changes.add(Selection{ReplySource: target})
 		}
 	}
@@ -203,7 +232,7 @@ func (x *index) stale(f Flow) bool {
 }
 
 func anyServes(ports []*udpPort, target netip.AddrPort) bool {
-	return slices.ContainsFunc(ports, func(p *udpPort) bool { return p.serves(target) })
+	return slices.ContainsFunc(ports, func(p *udpPort) bool { return p.serving.has(target) })
 }
 
 // cleaned forgets what was gone at a revision, after a complete pass that began then.

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand"
 	"net/netip"
 	"slices"
@@ -235,7 +236,7 @@ func randomFlow(random *rand.Rand, f model.Family, services []*sink.ServiceEntry
 	to := netip.AddrPortFrom(host(f, clusterIP+random.Intn(8)), []uint16{53, 30053, 30054}[random.Intn(3)])
 	x := newIndex()
 	for _, e := range services {
-		x.set(e.Service.Name, entryPorts(e, f), &pending{})
+		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
 	}
 	ports := x.addresses[to]
 	if local := to.Addr() == host(f, nodeIP); ports == nil && local {
@@ -243,7 +244,8 @@ func randomFlow(random *rand.Rand, f model.Family, services []*sink.ServiceEntry
 	}
 	for _, p := range ports {
 		if len(p.serving) > 0 {
-			return flowTo(f, client, to, p.serving[random.Intn(len(p.serving))])
+			serving := slices.SortedFunc(maps.Keys(p.serving), model.CompareTargets)
+			return flowTo(f, client, to, serving[random.Intn(len(serving))])
 		}
 	}
 	if ports != nil { // it would be rejected

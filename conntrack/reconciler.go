@@ -2,7 +2,6 @@ package conntrack
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +37,7 @@ type Reconciler struct {
 
 	// What has been described belongs to the caller of the Sink's methods, and so do the familyStates' described parts.
 	services map[model.ServiceName]*model.Service // those with UDP ports
+	serving  map[model.PortName]targets
 	node     *model.Node
 
 	mu       sync.Mutex // guards the rest, and the familyStates' other parts
@@ -49,9 +49,10 @@ type Reconciler struct {
 // familyState is what is known of one family.
 type familyState struct {
 	family model.Family
-	// touched are the services that may be different from what is in the index.
-	touched map[model.ServiceName]struct{}
-	targets targets
+	// services are those that may be different from what is in the index, endpoints those that serve in one of the two
+	// and not in the other.
+	services  map[model.ServiceName]struct{}
+	endpoints map[model.EndpointKey]struct{}
 	// resync: a pass is due after the next successful Sync, whatever changes by it.
 	resync bool
 	failed bool // the last Sync, in this family
@@ -113,11 +114,12 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 		ctx:      ctx,
 		metrics:  newMetrics(),
 		services: map[model.ServiceName]*model.Service{},
+		serving:  map[model.PortName]targets{},
 	}
 	for _, f := range model.Families() {
 		if len(opts.Families) == 0 || slices.Contains(opts.Families, f) {
-			r.families = append(r.families, &familyState{family: f, touched: map[model.ServiceName]struct{}{},
-				targets: newTargets()})
+			r.families = append(r.families, &familyState{family: f, services: map[model.ServiceName]struct{}{},
+				endpoints: map[model.EndpointKey]struct{}{}})
 		}
 	}
 	return r
@@ -175,32 +177,59 @@ func (r *Reconciler) deleteService(name model.ServiceName) {
 // SetEndpoint implements [sink.Sink].
 func (r *Reconciler) SetEndpoint(e *model.Endpoint) {
 	r.Forward.SetEndpoint(e)
-	if e != nil {
-		r.noteEndpoint(e.Key(), serves(e))
+	if e == nil {
+		return
 	}
+	if !serves(e) {
+		r.deleteEndpoint(e.Key())
+		return
+	}
+	if e.Port.Protocol != model.UDP {
+		return
+	}
+	if r.serving[e.Port] == nil {
+		r.serving[e.Port] = targets{}
+	}
+	r.serving[e.Port][e.Target] = struct{}{}
+	r.touchEndpoint(e.Key())
 }
 
 // DeleteEndpoint implements [sink.Sink].
 func (r *Reconciler) DeleteEndpoint(key model.EndpointKey) {
 	r.Forward.DeleteEndpoint(key)
-	r.noteEndpoint(key, false)
+	r.deleteEndpoint(key)
 }
 
-// noteEndpoint notes whether an endpoint serves.
-func (r *Reconciler) noteEndpoint(key model.EndpointKey, serves bool) {
-	if key.Port.Protocol != model.UDP || !key.Target.IsValid() {
+func (r *Reconciler) deleteEndpoint(key model.EndpointKey) {
+	if !r.serving[key.Port].has(key.Target) {
 		return
 	}
-	for _, f := range r.families {
-		if f.family == model.FamilyOf(key.Target.Addr()) && f.targets.note(key.Port, key.Target, serves) {
-			f.touched[key.Port.Service] = struct{}{}
-		}
+	if delete(r.serving[key.Port], key.Target); len(r.serving[key.Port]) == 0 {
+		delete(r.serving, key.Port)
 	}
+	r.touchEndpoint(key)
 }
 
 func (r *Reconciler) touch(name model.ServiceName) {
 	for _, f := range r.families {
-		f.touched[name] = struct{}{}
+		if r.services[name] != nil || f.index != nil && len(f.index.services[name]) > 0 {
+			f.services[name] = struct{}{}
+		} else {
+			delete(f.services, name)
+		}
+	}
+}
+
+// touchEndpoint compares an endpoint with what is in the index. Only Sync writes what it reads there.
+func (r *Reconciler) touchEndpoint(key model.EndpointKey) {
+	for _, f := range r.families {
+		switch {
+		case f.family != model.FamilyOf(key.Target.Addr()) || f.index == nil: // then the ports are new as well
+		case r.serving[key.Port].has(key.Target) != f.index.serves(key):
+			f.endpoints[key] = struct{}{}
+		default:
+			delete(f.endpoints, key)
+		}
 	}
 }
 
@@ -234,14 +263,39 @@ func (r *Reconciler) apply(f *familyState) {
 		f.index = newIndex()
 		f.due.addAll()
 	}
-	f.targets.apply()
-	for name := range f.touched {
-		ports := udpPorts(r.services[name], f.family,
-			func(port model.PortName) []netip.AddrPort { return f.targets.applied[port] })
-		f.index.set(name, ports, &f.due)
+	for name := range f.services {
+		f.index.set(name, udpPorts(r.services[name], f.family), func(port model.PortName) targets {
+			ofFamily := targets{}
+			for target := range r.serving[port] {
+				if model.FamilyOf(target.Addr()) == f.family {
+					ofFamily[target] = struct{}{}
+				}
+			}
+			return ofFamily
+		}, &f.due)
 	}
-	f.touched = emptied(f.touched)
+	for key := range f.endpoints { // before those that went, so that a port is not without any in between
+		if r.serving[key.Port].has(key.Target) {
+			f.index.setServing(key, &f.due)
+		}
+	}
+	for key := range f.endpoints {
+		if !r.serving[key.Port].has(key.Target) {
+			f.index.deleteServing(key, &f.due)
+		}
+	}
+	emptied(&f.services)
+	emptied(&f.endpoints)
 	if r.opts.OwnsServiceCIDRs && r.node != nil {
 		f.index.owned = r.node.ServiceCIDRs
+	}
+}
+
+// emptied empties a map. Clearing a large one costs as much as it ever held, so a new one takes its place.
+func emptied[K comparable](m *map[K]struct{}) {
+	if len(*m) > 64 {
+		*m = map[K]struct{}{}
+	} else {
+		clear(*m)
 	}
 }

@@ -1,0 +1,54 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// Whatever changes, and however many Syncs fail in between, the index has what was described at the last Sync that
+// succeeded, and nothing is remembered beyond it.
+func TestTheIndexHasWhatASyncApplied(t *testing.T) {
+	for seed := range int64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			f := model.Families()[seed%2]
+			random := rand.New(rand.NewSource(seed))
+			next := &sink.Recorder{}
+			r := Wrap(t.Context(), next, Options{Table: &Fake{}, Families: []model.Family{f}, Addresses: nodePorts})
+			defer r.Wait()
+			var before []*sink.ServiceEntry
+			for step := range 30 {
+				after := randomServices(t, random, f, before)
+				describe(r, before, after)
+				before = after
+				if random.Intn(3) == 0 {
+					next.FailNext(errors.New("on purpose"))
+					require.Error(t, r.Sync(t.Context()))
+					continue
+				}
+				require.NoError(t, r.Sync(t.Context()))
+				want := newIndex()
+				for _, e := range after {
+					want.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+				}
+				require.Len(t, r.families[0].index.ports, len(want.ports), "step %d", step)
+				for name, p := range want.ports {
+					got := r.families[0].index.ports[name]
+					require.True(t, p.sameDestinations(got), "step %d: %v", step, name)
+					require.Len(t, got.serving, len(p.serving), "step %d: %v", step, name)
+					for target := range p.serving {
+						require.Contains(t, got.serving, target, "step %d: %v", step, name)
+					}
+				}
+				require.Empty(t, r.families[0].services)
+				require.Empty(t, r.families[0].endpoints)
+			}
+		})
+	}
+}
