@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -39,6 +40,10 @@ type ServicesOptions struct {
 	Addresses func() nodeaddr.Addresses
 	// Events gets an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
+	// RequestSync, if given, is called half a minute after a port could not be opened, so that it is tried again even if
+	// nothing changes in the cluster: that of a kubeproxy.Runner. Default: it is tried again at the next Sync, which may
+	// be hours away.
+	RequestSync func()
 	// NodeName is named in the events.
 	NodeName string
 	// Listen opens a listener. network is "tcp4" or "tcp6", address has a port. Default: that of a zero
@@ -73,8 +78,9 @@ type ServicesOptions struct {
 //
 // When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is
 // closed and the new one opened. Where only one family is applied, only that one is updated. A port that cannot be
-// opened causes an Event with the reason FailedToStartServiceHealthcheck and is tried again at the next Sync (S39);
-// every address counts for itself, so that one which is taken does not keep the others closed.
+// opened causes an Event with the reason FailedToStartServiceHealthcheck, once until the error is another one, and is
+// tried again at the next Sync (S39), which ServicesOptions.RequestSync brings; every address counts for itself, so that
+// one which is taken does not keep the others closed.
 //
 // # Goroutines
 //
@@ -90,6 +96,7 @@ type Services struct {
 	closed bool
 	open   map[model.ServiceName]*instance
 	addrs  nodeaddr.Addresses // as of the last Sync
+	retry  *time.Timer        // calls RequestSync; nil before it is needed
 
 	again again
 }
@@ -100,6 +107,7 @@ type instance struct {
 	localEndpoints [2]atomic.Int64 // by the family that is asked in
 	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
+	problem        string // that has been reported, of opening a port
 }
 
 // counted returns the family whose endpoints count for those who ask in a family: the same if the service is in it, and
@@ -292,7 +300,7 @@ func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, fa
 			delete(i.listeners, key)
 		}
 	}
-	if len(i.listeners) == 0 {
+	if len(i.listeners) == 0 && service == nil {
 		delete(s.open, name)
 	}
 }
@@ -330,16 +338,36 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		i.listeners[key] = l
 	}
 	if len(errs) == 0 {
+		i.problem = ""
 		return
 	}
 	s.again.add(name)
+	s.retryLater()
 	err, port := errors.Join(errs...), service.HealthCheck.NodePort
+	if err.Error() == i.problem {
+		return
+	}
+	i.problem = err.Error()
 	klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync",
 		"service", name, "port", port)
 	if s.opts.Events != nil {
 		s.opts.Events.ServiceWarning(name, "FailedToStartServiceHealthcheck",
 			"Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
 				s.opts.NodeName, name, port, strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+}
+
+// retryPause is the time after which a Sync is requested for a port that could not be opened.
+const retryPause = 30 * time.Second
+
+// retryLater requests a Sync, once however many ports could not be opened.
+func (s *Services) retryLater() {
+	switch {
+	case s.opts.RequestSync == nil:
+	case s.retry == nil:
+		s.retry = time.AfterFunc(retryPause, s.opts.RequestSync)
+	default:
+		s.retry.Reset(retryPause)
 	}
 }
 
@@ -353,6 +381,9 @@ func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	if s.retry != nil {
+		s.retry.Stop()
+	}
 	for _, i := range s.open {
 		for _, l := range i.listeners {
 			l.close()

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -326,13 +328,49 @@ func TestAPortThatIsTakenIsAnEventAndTriedAgain(t *testing.T) {
 	l.takeLog()
 	require.NoError(t, s.Sync(t.Context()), "although nothing has changed")
 	require.Equal(t, []string{"open tcp4 0.0.0.0:32000"}, l.takeLog())
-	require.Equal(t, append(want, want...), []string(*e))
+	require.Equal(t, want, []string(*e), "the same again is no news")
+
+	l.fail["0.0.0.0:32000"] = errors.New("permission denied")
+	require.NoError(t, s.Sync(t.Context()))
+	require.Len(t, *e, 2)
 
 	l.fail = nil
 	require.NoError(t, s.Sync(t.Context()))
 	require.Len(t, *e, 2)
 	code, _, _ := l.get(t, "0.0.0.0:32000")
 	require.Equal(t, 200, code)
+}
+
+// In a quiet cluster the next Sync may be hours away.
+func TestASyncIsRequestedForAPortThatIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := func(context.Context, string, string) (net.Listener, error) { return nil, errors.New("in use") }
+		requests, e := 0, &events{}
+		s := NewServices(nil, ServicesOptions{Listen: refuse, Events: e, RequestSync: func() { requests++ }})
+		s.SetService(service("web", 32000, 1, 1))
+		s.SetService(service("other", 32001, 1, -1))
+		for want := range 3 {
+			require.NoError(t, s.Sync(t.Context()))
+			time.Sleep(retryPause - time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, want, requests)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			require.Equal(t, want+1, requests, "for both services")
+		}
+		s.DeleteService(service("web", 32000, 1, 1).Name)
+		s.DeleteService(service("other", 32001, 1, -1).Name)
+		require.NoError(t, s.Sync(t.Context()))
+		time.Sleep(time.Hour)
+		require.Equal(t, 3, requests, "nothing is left to open")
+		require.Len(t, *e, 2, "one for each service")
+
+		s.SetService(service("web", 32000, 1, 1))
+		require.NoError(t, s.Sync(t.Context()))
+		s.Close()
+		time.Sleep(time.Hour)
+		require.Equal(t, 3, requests)
+	})
 }
 
 func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {

@@ -259,6 +259,11 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 	var err error
 	idle := false
 	c.handler.Update(func() {
+		if c.kind != remotev1.Kind_RESET && c.client.view.node == nil && c.client.opts.Resume == nil {
+			// Taken for the whole state, it would delete all that is applied.
+			err = fmt.Errorf("%v of a state that this client does not have", c.kind)
+			return
+		}
 		if c.kind != remotev1.Kind_RESUMED {
 			c.client.partial = c.kind == remotev1.Kind_DIFF && (c.client.view.node == nil || c.client.partial)
 			err = c.client.view.take(ctx, c.kind, batch)

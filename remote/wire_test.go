@@ -240,3 +240,19 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	assert.Nil(t, d.hello().Resume, "everything is asked for")
 	assert.NotNil(t, d.hello().Resume, "once")
 }
+
+// A client that has nothing takes nothing but the whole state: its sink may be a dataplane that has been working for long.
+func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
+	for _, kind := range []remotev1.Kind{remotev1.Kind_RESUMED, remotev1.Kind_DIFF} {
+		client, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: &sink.Recorder{}, State: stateN1})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(quiet(t))
+		d := &dialer{client: client, handler: nodeHandler{cancel}, answer: patience}
+		err = d.stream(ctx, serveHung(t, &remotev1.Update{Kind: kind, HeartbeatMillis: 60000,
+			Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}}))
+		require.ErrorContains(t, err, "malformed message: "+kind.String()+" of a state that this client does not have")
+		assert.False(t, d.synced)
+		assert.Nil(t, client.view.node)
+		cancel()
+	}
+}

@@ -226,11 +226,12 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	}
 	defer func() { _ = backend.Close() }()
 	var runner *kubeproxy.Runner // made last: until then the first Sync is still to come
-	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, func() {
+	requestSync := func() {
 		if runner != nil {
 			runner.RequestSync()
 		}
-	})
+	}
+	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, requestSync)
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	p.registry.MustRegister(flows)
 	services := healthcheck.NewServices(flows, healthcheck.ServicesOptions{
 		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName,
-		Listen: p.machine.listen,
+		RequestSync: requestSync, Listen: p.machine.listen,
 	})
 	opts.Sink = &sinks{
 		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
