@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -15,8 +17,11 @@ import (
 // decoder turns messages into the model's values. It collects what is malformed: a message with anything malformed is
 // not used at all.
 type decoder struct {
-	object string // the one at hand
-	errs   []error
+	object  string // the one at hand
+	errs    []error
+	strings map[string]string // of endpoints, by their value
+	room    []model.Endpoint  // allocated, and not in use yet
+	lists   [2][][]byte       // used again for each change
 }
 
 func (d *decoder) bad(field, format string, args ...any) {
@@ -164,49 +169,24 @@ func decodeRoutes(r *remotev1.Routes) (model.Routes, bool) {
 	return out, true
 }
 
-// key returns the key of an endpoint, and false if its protocol is not known.
-func (d *decoder) key(service model.ServiceName, e *remotev1.Endpoint) (model.EndpointKey, bool) {
-	protocol, known := knownProtocol(e.GetProtocol())
-	if !known {
-		return model.EndpointKey{}, false
-	}
-	target := netip.AddrPortFrom(d.address("endpoints.address", e.GetAddress()),
-		d.port("endpoints.targetPort", e.GetTargetPort()))
-	return model.EndpointKey{Port: model.PortName{Service: service, Port: e.GetPort(), Protocol: protocol},
-		Target: target}, true
-}
-
-// endpoint returns an endpoint, or nil if its protocol is not known.
-func (d *decoder) endpoint(service model.ServiceName, e *remotev1.Endpoint) *model.Endpoint {
-	key, known := d.key(service, e)
-	if !known {
-		return nil
-	}
-	c := e.GetConditions()
-	out := &model.Endpoint{
-		Port: key.Port, Target: key.Target, Node: e.GetNode(), Local: e.GetLocal(),
-		Sets:  model.EndpointSets(e.GetSets()) & (model.ClusterSet | model.LocalSet),
-		Ready: c&conditionReady != 0, Serving: c&conditionServing != 0, Terminating: c&conditionTerminating != 0,
-	}
-	if x := e.GetDetails(); x != nil {
-		r := x.GetTargetRef()
-		out.Details = model.NewDetails(model.EndpointDetails{
-			TargetRef: model.TargetRef{Kind: r.GetKind(), Namespace: r.GetNamespace(), Name: r.GetName(),
-				UID: r.GetUid()},
-			Hostname: x.GetHostname(), Zone: x.GetZone(), NodeHints: x.GetNodeHints(), ZoneHints: x.GetZoneHints(),
-		})
-	}
-	return out
-}
-
-// part returns a part, or nil if it is there no more.
-func (d *decoder) part(p *remotev1.NodePart) (model.ServiceName, *localstate.NodePart) {
-	name := d.name(p.GetNamespace(), p.GetName())
-	out := &localstate.NodePart{LocalEndpoints: [2]int{int(p.GetLocalEndpointsIPv4()), int(p.GetLocalEndpointsIPv6())}}
-	for _, e := range p.GetEndpoints() {
-		if e := d.endpoint(name, e); e != nil {
-			out.Endpoints = append(out.Endpoints, e)
+// part decodes a NodePart. It is nil if it is there no more.
+func (d *decoder) part(b []byte) receivedPart {
+	var p remotev1.NodePart
+	var endpoints [][]byte
+	err := split(b, &p, func(field protowire.Number, value []byte) bool {
+		if field != nodePartEndpoints {
+			return false
 		}
+		endpoints = append(endpoints, value)
+		return true
+	})
+	name := d.name(p.GetNamespace(), p.GetName())
+	if err != nil {
+		d.bad("own", "%v", err)
+	}
+	out := &localstate.NodePart{
+		LocalEndpoints: [2]int{int(p.GetLocalEndpointsIPv4()), int(p.GetLocalEndpointsIPv6())},
+		Endpoints:      d.endpoints(name, endpoints),
 	}
 	slices.SortFunc(out.Endpoints, func(a, b *model.Endpoint) int { return a.Key().Compare(b.Key()) })
 	for _, u := range p.GetUnselected() {
@@ -217,7 +197,7 @@ func (d *decoder) part(p *remotev1.NodePart) (model.ServiceName, *localstate.Nod
 	}
 	slices.SortFunc(out.Unselected, localstate.PortFamily.Compare)
 	if out.Equal(&localstate.NodePart{}) {
-		return name, nil
+		return receivedPart{name, nil}
 	}
-	return name, out
+	return receivedPart{name, out}
 }

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
@@ -95,7 +94,11 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
+	codec, err := newCodec()
+	if err != nil {
+		return err
+	}
+	stream, err := remotev1.NewBrainClient(conn).Watch(ctx, grpc.ForceCodecV2(clientCodec{codec}))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -105,12 +108,12 @@ func (d *dialer) stream(ctx context.Context, target string) error {
 	if err := stream.Send(&remotev1.Request{Hello: d.hello()}); err != nil && !errors.Is(err, io.EOF) { // Recv says why
 		return err
 	}
-	updates := make(chan *remotev1.Update)
+	updates := make(chan wireUpdate)
 	go func() {
 		defer close(updates)
 		for {
-			u, err := stream.Recv()
-			if err != nil {
+			var u wireUpdate
+			if err := stream.RecvMsg(&u); err != nil {
 				cancel(err)
 				return
 			}
@@ -196,16 +199,22 @@ type conversation struct {
 	beat     time.Duration
 	instance string
 	kind     remotev1.Kind
-	batch    []*remotev1.Update
-	complete bool // a batch of this stream has been taken
-	waits    bool // it has been logged that none comes
+	decoder  decoder
+	batch    receivedBatch // what has come of it
+	begun    bool          // there is one
+	complete bool          // a batch of this stream has been taken
+	waits    bool          // it has been logged that none comes
 	acked    ack
 	unzip    *gzip.Reader // used again and again, as unzipped
 	unzipped bytes.Buffer
 }
 
 // take takes a message.
-func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
+func (c *conversation) take(ctx context.Context, message wireUpdate) error {
+	u, err := c.decoder.update(message, c.decompress, &c.batch)
+	if err != nil {
+		return fmt.Errorf("malformed message: %w", err)
+	}
 	if u.HeartbeatMillis > 0 {
 		c.beat = time.Duration(u.HeartbeatMillis) * time.Millisecond
 	}
@@ -226,26 +235,17 @@ func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
 	case remotev1.Kind_COMPARE:
 		return c.answer(u.GetCompare().GetBuckets())
 	case remotev1.Kind_KIND_UNKNOWN:
-		if len(c.batch) == 0 {
+		if !c.begun {
 			return errors.New("malformed message: a batch without a kind")
 		}
 	case remotev1.Kind_DIFF, remotev1.Kind_RESET, remotev1.Kind_RESUMED:
-		if len(c.batch) > 0 {
+		if c.begun {
 			return errors.New("malformed message: a batch begins within another one")
 		}
-		c.kind = u.Kind
+		c.kind, c.begun = u.Kind, true
 	default:
 		return fmt.Errorf("a batch of an unknown kind: %v", u.Kind)
 	}
-	if len(u.Compressed) > 0 {
-		inner, err := c.decompress(u.Compressed)
-		if err != nil {
-			return fmt.Errorf("malformed message: %w", err)
-		}
-		u.Compressed = nil
-		c.batch = append(c.batch, inner)
-	}
-	c.batch = append(c.batch, u)
 	if u.Sync == nil {
 		return nil
 	}
@@ -254,9 +254,11 @@ func (c *conversation) take(ctx context.Context, u *remotev1.Update) error {
 
 // end takes a batch that is complete.
 func (c *conversation) end(ctx context.Context, revision uint64) error {
-	batch := c.batch
-	c.batch, c.unzip, c.unzipped = nil, nil, bytes.Buffer{}
-	var err error
+	batch, err := c.batch, c.decoder.err()
+	if err != nil {
+		return fmt.Errorf("malformed message: %w", err)
+	}
+	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = receivedBatch{}, false, decoder{}, nil, bytes.Buffer{}
 	idle := false
 	c.handler.Update(func() {
 		if c.kind != remotev1.Kind_RESET && c.client.view.node == nil && c.client.opts.Resume == nil {
@@ -315,7 +317,7 @@ func (c *conversation) acknowledge() error {
 // compare looks whether the server means that the client has what it has.
 func (c *conversation) compare(sync *remotev1.Sync) error {
 	theirs := sync.GetDigest()
-	if theirs.GetVersion() != digestVersion || len(c.batch) > 0 || c.client.partial {
+	if theirs.GetVersion() != digestVersion || c.begun || c.client.partial {
 		return nil
 	}
 	var ours *remotev1.Digest
@@ -353,23 +355,20 @@ func (c *conversation) answer(wanted []uint32) error {
 	return err
 }
 
-func (c *conversation) decompress(b []byte) (*remotev1.Update, error) {
+// decompress returns what is compressed, until it is called again.
+func (c *conversation) decompress(b []byte) ([]byte, error) {
 	if c.unzip == nil {
 		c.unzip = &gzip.Reader{}
 	}
 	if err := c.unzip.Reset(bytes.NewReader(b)); err != nil {
 		return nil, err
 	}
-	c.unzipped.Reset() // what is decoded from it is copied
+	c.unzipped.Reset()
 	if _, err := c.unzipped.ReadFrom(io.LimitReader(c.unzip, maxUpdate+1)); err != nil {
 		return nil, err
 	}
 	if c.unzipped.Len() > maxUpdate {
 		return nil, fmt.Errorf("more than %d bytes are compressed in a message", maxUpdate)
 	}
-	var u remotev1.Update
-	if err := proto.Unmarshal(c.unzipped.Bytes(), &u); err != nil {
-		return nil, err
-	}
-	return &u, nil
+	return c.unzipped.Bytes(), nil
 }

@@ -1,7 +1,10 @@
 package remote
 
 import (
+	"slices"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -32,46 +35,92 @@ type receivedPart struct {
 	part *localstate.NodePart
 }
 
-// batch decodes the messages of a batch.
-func (d *decoder) batch(updates []*remotev1.Update) (b receivedBatch) {
-	for _, u := range updates {
-		if u.Node != nil {
-			b.node = d.node(u.Node)
-		}
-		for _, c := range u.Services {
-			b.services = append(b.services, d.change(c))
-		}
-		b.ownReset = b.ownReset || u.OwnReset
-		for _, p := range u.Own {
-			name, part := d.part(p)
-			b.own = append(b.own, receivedPart{name, part})
-		}
-		for _, t := range u.Triggers {
-			i := 0
-			if t.Family == uint32(model.IPv6) {
-				i = 1
-			}
-			b.triggers[i] = append(b.triggers[i], time.Unix(0, int64(t.Nanos)))
-		}
+// update decodes a message, and adds what it says to the batch. It returns what is left: all but the changes and parts.
+func (d *decoder) update(b []byte, unzip func([]byte) ([]byte, error), to *receivedBatch) (*remotev1.Update, error) {
+	u, services, own, err := splitUpdate(b)
+	if err != nil {
+		return nil, err
 	}
-	return b
+	if len(u.Compressed) > 0 {
+		inner, err := unzip(u.Compressed)
+		if err != nil {
+			return nil, err
+		}
+		first, services, own, err := splitUpdate(inner)
+		if err != nil {
+			return nil, err
+		}
+		d.add(first, services, own, to)
+	}
+	d.add(u, services, own, to)
+	return u, nil
+}
+
+// add adds to a batch what a message says, whose changes and parts are apart.
+func (d *decoder) add(u *remotev1.Update, services, own [][]byte, to *receivedBatch) {
+	if u.Node != nil {
+		to.node = d.node(u.Node)
+	}
+	to.services = slices.Grow(to.services, len(services))
+	for _, c := range services {
+		to.services = append(to.services, d.change(c))
+	}
+	to.ownReset = to.ownReset || u.OwnReset
+	for _, p := range own {
+		to.own = append(to.own, d.part(p))
+	}
+	for _, t := range u.Triggers {
+		i := 0
+		if t.Family == uint32(model.IPv6) {
+			i = 1
+		}
+		to.triggers[i] = append(to.triggers[i], time.Unix(0, int64(t.Nanos)))
+	}
+}
+
+// splitUpdate decodes a message, but for the changes and parts in it, which it returns as they are on the wire.
+func splitUpdate(b []byte) (u *remotev1.Update, services, own [][]byte, err error) {
+	u = &remotev1.Update{}
+	err = split(b, u, func(field protowire.Number, value []byte) bool {
+		switch field {
+		case updateServices:
+			services = append(services, value)
+		case updateOwn:
+			own = append(own, value)
+		default:
+			return false
+		}
+		return true
+	})
+	return u, services, own, err
 }
 
 // change decodes a change of a service, without the endpoints that have a protocol that is not known.
-func (d *decoder) change(c *remotev1.ServiceChange) receivedChange {
+func (d *decoder) change(b []byte) receivedChange {
+	var c remotev1.ServiceChange
+	endpoints, removed := d.lists[0][:0], d.lists[1][:0]
+	err := split(b, &c, func(field protowire.Number, value []byte) bool {
+		switch field {
+		case changeEndpoints:
+			endpoints = append(endpoints, value)
+		case changeRemoved:
+			removed = append(removed, value)
+		default:
+			return false
+		}
+		return true
+	})
+	d.lists = [2][][]byte{endpoints, removed}
 	out := receivedChange{name: d.name(c.Namespace, c.Name), deleted: c.Deleted, whole: c.Whole}
+	if err != nil {
+		d.bad("services", "%v", err)
+	}
 	if c.Service != nil {
 		out.service = d.service(out.name, c.Service)
 	}
-	for _, e := range c.Removed {
-		if key, known := d.key(out.name, e); known {
-			out.removed = append(out.removed, key)
-		}
-	}
-	for _, e := range c.Endpoints {
-		if endpoint := d.endpoint(out.name, e); endpoint != nil {
-			out.endpoints = append(out.endpoints, endpoint)
-		}
+	out.endpoints = d.endpoints(out.name, endpoints)
+	for _, e := range d.endpoints(out.name, removed) {
+		out.removed = append(out.removed, e.Key())
 	}
 	return out
 }

@@ -175,9 +175,9 @@ func endable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return context.WithValue(ctx, cancelKey{}, cancel), nil
 }
 
-// endStream ends a stream that endable has made, by its context. The client is told why before gRPC notices, which would
-// tell it that the stream was canceled. That gRPC's streams can be asked to is not among what gRPC promises: if they no
-// longer can, streams end all the same.
+// endStream ends a stream that endable has made, by its context. The client is told why before gRPC notices, which
+// would tell it that the stream was canceled. That gRPC's streams can be asked to is not among what gRPC promises: if
+// they no longer can, streams end all the same.
 func endStream(ctx context.Context, why *status.Status) {
 	if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
 		_ = s.WriteStatus(why) // the connection has gone: nobody to tell

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -59,15 +60,10 @@ func newView(opts localstate.Options) *view {
 	}
 }
 
-// take applies a complete batch. It does nothing at all if anything in the batch is malformed.
-func (v *view) take(ctx context.Context, kind remotev1.Kind, updates []*remotev1.Update) error {
-	var d decoder
-	batch := d.batch(updates)
+// take applies a complete batch.
+func (v *view) take(ctx context.Context, kind remotev1.Kind, batch receivedBatch) error {
 	if v.node == nil && batch.node == nil {
-		d.bad("node", "is missing in the first batch")
-	}
-	if err := d.err(); err != nil {
-		return err
+		return errors.New("node: is missing in the first batch")
 	}
 	before, touched, node := v.shared, map[model.ServiceName]bool{}, v.node
 	if kind == remotev1.Kind_RESET {

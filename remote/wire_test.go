@@ -50,31 +50,47 @@ func TestWhatIsSentIsWhatArrives(t *testing.T) {
 		Details: model.NewDetails(model.EndpointDetails{TargetRef: model.TargetRef{Kind: "Pod", Namespace: "a",
 			Name: "b", UID: "c"},
 			Hostname: "h", Zone: "z", NodeHints: []string{"n"}, ZoneHints: []string{"z", "y"}})}
-	assert.Equal(t, ep, d.endpoint(svc.Name, encodeEndpoint(ep)))
+	assert.Equal(t, []*model.Endpoint{ep}, d.endpoints(svc.Name, [][]byte{marshal(encodeEndpoint(ep))}))
+	require.NoError(t, d.err())
+}
+
+// takeUpdate applies a batch of one message, as a client does.
+func (v *view) takeUpdate(t *testing.T, kind remotev1.Kind, u *remotev1.Update) error {
+	var d decoder
+	var batch receivedBatch
+	b, err := proto.Marshal(u)
+	require.NoError(t, err)
+	if _, err := d.update(b, nil, &batch); err != nil {
+		return err
+	}
+	if err := d.err(); err != nil {
+		return err
+	}
+	return v.take(t.Context(), kind, batch)
 }
 
 // view1 is a client that has one service with one endpoint.
 func view1(t *testing.T) *view {
 	v := newView(stateN1)
-	require.NoError(t, v.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{{
+	require.NoError(t, v.takeUpdate(t, remotev1.Kind_RESET, &remotev1.Update{
 		Node: &remotev1.Node{Name: "n1"},
 		Services: []*remotev1.ServiceChange{{Namespace: "default", Name: "a", Whole: true,
 			Service: encodeService(&model.Service{Name: name("a"),
 				Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}}),
 			Endpoints: []*remotev1.Endpoint{{Port: "http", Protocol: remotev1.Protocol_TCP,
 				Address: []byte{10, 0, 0, 1}, TargetPort: 80, Sets: 1}}}},
-	}}))
+	}))
 	return v
 }
 
 // The order of a repeated field is the sender's; the methods of a part ask for one.
 func TestAPartMayComeInAnyOrder(t *testing.T) {
 	var d decoder
-	_, part := d.part(&remotev1.NodePart{Namespace: "default", Name: "a", Unselected: []*remotev1.PortFamily{
+	part := d.part(marshal(&remotev1.NodePart{Namespace: "default", Name: "a", Unselected: []*remotev1.PortFamily{
 		{Port: "z", Protocol: remotev1.Protocol_TCP, Family: 4},
 		{Port: "b", Protocol: remotev1.Protocol_TCP, Family: 6},
 		{Port: "b", Protocol: remotev1.Protocol_TCP, Family: 4},
-	}})
+	}})).part
 	require.NoError(t, d.err())
 	for _, port := range []string{"z", "b"} {
 		shared := &model.Endpoint{Port: model.PortName{Service: name("a"), Port: port, Protocol: model.TCP},
@@ -117,12 +133,12 @@ func TestWhatANewerServerSaysDoesNoHarm(t *testing.T) {
 		assert.Empty(t, rec.Violations())
 	}
 	v := view1(t)
-	require.NoError(t, v.take(t.Context(), remotev1.Kind_DIFF, []*remotev1.Update{&update}))
+	require.NoError(t, v.takeUpdate(t, remotev1.Kind_DIFF, &update))
 	check(v, 1)
 
 	v = newView(stateN1)
 	update.Node, update.Services[0].Whole = &remotev1.Node{Name: "n1"}, true
-	require.NoError(t, v.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{&update}))
+	require.NoError(t, v.takeUpdate(t, remotev1.Kind_RESET, &update))
 	check(v, 0)
 }
 
@@ -161,7 +177,7 @@ func TestAMalformedBatchChangesNothing(t *testing.T) {
 	} {
 		v := view1(t)
 		before := v.digest()
-		require.ErrorContains(t, v.take(t.Context(), remotev1.Kind_DIFF, []*remotev1.Update{u}), want)
+		require.ErrorContains(t, v.takeUpdate(t, remotev1.Kind_DIFF, u), want)
 		assert.True(t, proto.Equal(before, v.digest()), want)
 		assert.Len(t, contents(v).Services(), 1)
 	}
@@ -232,7 +248,7 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: &sink.Recorder{}, State: stateN1})
 	require.NoError(t, err)
 	d := &dialer{client: client, handler: noHandler{}, answer: patience}
-	require.NoError(t, client.view.take(t.Context(), remotev1.Kind_RESET, []*remotev1.Update{reset}))
+	require.NoError(t, client.view.takeUpdate(t, remotev1.Kind_RESET, reset))
 	target := serveHung(t, reset,
 		&remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
 	err = d.stream(quiet(t), target)

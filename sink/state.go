@@ -18,7 +18,8 @@ import (
 // goroutines safe while the tree changes, because the tree copies a node that it shares before it writes to it.
 type state struct {
 	pending map[model.ServiceName]*pendingService
-	last    *pendingService // of pending: the one that the last call was about, as the next one is as a rule
+	order   []*pendingService // pending, in the order in which they came: by name as a rule, when there are many
+	last    *pendingService   // of pending: the one that the last call was about, as the next one is as a rule
 	node    *model.Node
 
 	tree      *btree.BTreeG[*ServiceEntry]
@@ -48,6 +49,7 @@ type pendingService struct {
 	service        *model.Service // if serviceChanges: the service, or nil if it goes
 	serviceChanges bool
 	endpoints      []pendingEndpoint // in the order of the calls, later ones win
+	unordered      bool              // endpoints may have to be sorted, or be there twice
 	compactAt      int               // length of endpoints at which those that lost are dropped
 }
 
@@ -104,6 +106,7 @@ func (s *state) pendingFor(name model.ServiceName) *pendingService {
 	if p == nil {
 		p = &pendingService{name: name}
 		s.pending[name] = p
+		s.order = append(s.order, p)
 	}
 	s.last = p
 	return p
@@ -112,6 +115,10 @@ func (s *state) pendingFor(name model.ServiceName) *pendingService {
 func (p *pendingService) add(e pendingEndpoint) {
 	if p.endpoints == nil {
 		p.endpoints = make([]pendingEndpoint, 0, 4)
+	}
+	// They come sorted as a rule, and now they are at hand: later, to look at all of them again takes much longer.
+	if n := len(p.endpoints); n > 0 && compareEndpoints(p.endpoints[n-1].endpoint, e.endpoint) >= 0 {
+		p.unordered = true
 	}
 	p.endpoints = append(p.endpoints, e)
 	if len(p.endpoints) > p.compactAt {
@@ -122,9 +129,10 @@ func (p *pendingService) add(e pendingEndpoint) {
 
 // compact sorts the endpoints by key and keeps the last call for each.
 func (p *pendingService) compact() {
-	if p.ascends() {
+	if !p.unordered {
 		return
 	}
+	p.unordered = false
 	order := func(a, b pendingEndpoint) int { return compareEndpoints(a.endpoint, b.endpoint) }
 	slices.SortStableFunc(p.endpoints, order)
 	kept := p.endpoints[:0]
@@ -134,16 +142,6 @@ func (p *pendingService) compact() {
 		}
 	}
 	p.endpoints = kept
-}
-
-// ascends tells whether the endpoints are sorted, each there once: as they come of a service that is new.
-func (p *pendingService) ascends() bool {
-	for i := 1; i < len(p.endpoints); i++ {
-		if compareEndpoints(p.endpoints[i-1].endpoint, p.endpoints[i].endpoint) >= 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // compareEndpoints orders endpoints of one service as their keys are ordered.
@@ -159,12 +157,12 @@ func compareEndpoints(a, b *model.Endpoint) int {
 
 // apply puts what is pending into the tree and tells whether anything is now different.
 func (s *state) apply(ctx context.Context) (changed bool) {
-	before := s.changes
-	for name, p := range s.pending {
+	before, first := s.changes, s.tree.Len() == 0
+	for _, p := range s.order {
 		p.compact()
-		if s.applyService(ctx, name, p) {
+		if s.applyService(ctx, p, first) {
 			s.changes++
-			s.history = append(s.history, name)
+			s.history = append(s.history, p.name)
 		}
 	}
 	if tooMany := len(s.history) - s.tree.Len(); tooMany > 0 {
@@ -172,17 +170,25 @@ func (s *state) apply(ctx context.Context) (changed bool) {
 	}
 	s.last = nil
 	if len(s.pending) > 64 {
-		s.pending = map[model.ServiceName]*pendingService{} // clearing costs as much as the map ever held
+		// Clearing costs as much as the map ever held.
+		s.pending, s.order = map[model.ServiceName]*pendingService{}, nil
 	} else {
 		clear(s.pending)
+		clear(s.order)
+		s.order = s.order[:0]
 	}
 	nodeChanged := !s.node.Equal(s.appliedNode)
 	s.appliedNode = s.node
 	return nodeChanged || s.changes != before
 }
 
-func (s *state) applyService(ctx context.Context, name model.ServiceName, p *pendingService) (changed bool) {
-	old, _ := s.tree.Get(&ServiceEntry{name: name})
+// applyService applies what is pending for one service. With first, no service was in the tree before this wave.
+func (s *state) applyService(ctx context.Context, p *pendingService, first bool) (changed bool) {
+	name := p.name
+	var old *ServiceEntry
+	if !first {
+		old, _ = s.tree.Get(&ServiceEntry{name: name})
+	}
 	var service *model.Service
 	endpoints := s.withoutService[name]
 	if old != nil {
@@ -213,7 +219,12 @@ func (s *state) applyService(ctx context.Context, name model.ServiceName, p *pen
 		}
 		s.endpoints -= len(old.Endpoints)
 	}
-	s.tree.Set(&ServiceEntry{Service: service, Endpoints: endpoints, name: name})
+	entry := &ServiceEntry{Service: service, Endpoints: endpoints, name: name}
+	if first {
+		s.tree.Load(entry) // which is fast if they come sorted
+	} else {
+		s.tree.Set(entry)
+	}
 	s.endpoints += len(endpoints)
 	delete(s.withoutService, name)
 	return true

@@ -1,0 +1,101 @@
+package remote
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
+)
+
+// FuzzEndpoints holds what is decoded from the wire against protobuf: both refuse the same, and say the same.
+func FuzzEndpoints(f *testing.F) {
+	full := &remotev1.Endpoint{Port: "http", Protocol: remotev1.Protocol_TCP, Address: []byte{10, 0, 0, 1},
+		TargetPort: 80, Node: "n", Sets: 3, Local: true, Conditions: 7,
+		Details: &remotev1.EndpointDetails{Hostname: "h", TargetRef: &remotev1.TargetRef{Name: "a"}}}
+	f.Add(marshal(full))
+	f.Add(append(marshal(full), marshal(&remotev1.Endpoint{Port: "dns", Sets: 1 << 31, Protocol: 99,
+		Details: &remotev1.EndpointDetails{Zone: "z"}})...)) // fields that are there twice
+	f.Add([]byte{0x0a, 1, 0xff})                                  // a port that is not UTF-8
+	f.Add([]byte{0x0a, 5, 'x'})                                   // cut off
+	f.Add([]byte{0x08, 1, 0xf8, 0x3e, 7, 0x4d, 1, 2, 3, 4})       // of another type, or unknown
+	f.Add([]byte{0x4a, 2, 0x12, 9})                               // malformed details
+	f.Add([]byte{0x10, 0x86, 0x80, 0x80, 0x80, 0x10, 0x38, 0x02}) // numbers that are too large
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var message remotev1.Endpoint
+		refused := proto.Unmarshal(b, &message)
+		var d decoder
+		e, err := d.endpointFields(b)
+		details := d.details(e.details)
+		if err == nil {
+			err = d.err()
+		}
+		if refused != nil {
+			require.Error(t, err)
+			return
+		}
+		require.NoError(t, err)
+		assert.Equal(t, message.Port, e.port)
+		assert.Equal(t, message.Node, e.node)
+		assert.Equal(t, message.Protocol, e.protocol)
+		assert.Equal(t, string(message.Address), string(e.address))
+		assert.Equal(t, message.TargetPort, e.targetPort)
+		assert.Equal(t, message.Sets, e.sets)
+		assert.Equal(t, message.Local, e.local)
+		assert.Equal(t, message.Conditions, e.conditions)
+		assert.Equal(t, message.Details != nil, e.details != nil)
+		if want := message.Details; want != nil {
+			r := want.GetTargetRef()
+			assert.Equal(t, model.NewDetails(model.EndpointDetails{Hostname: want.Hostname, Zone: want.Zone,
+				NodeHints: want.NodeHints, ZoneHints: want.ZoneHints, TargetRef: model.TargetRef{Kind: r.GetKind(),
+					Namespace: r.GetNamespace(), Name: r.GetName(), UID: r.GetUid()}}), details)
+		}
+	})
+}
+
+// FuzzUpdate: what is split into its parts, and these, is what protobuf makes of the whole; and no message harms.
+func FuzzUpdate(f *testing.F) {
+	change := &remotev1.ServiceChange{Namespace: "a", Name: "b", Whole: true, Service: &remotev1.Service{Uid: "u"},
+		Endpoints: []*remotev1.Endpoint{{Port: "http", Protocol: 6, Address: []byte{10, 0, 0, 1}, TargetPort: 80}},
+		Removed:   []*remotev1.Endpoint{{Port: "http", Protocol: 6, Address: []byte{10, 0, 0, 2}, TargetPort: 80}}}
+	part := &remotev1.NodePart{Namespace: "a", Name: "b", Endpoints: change.Endpoints, LocalEndpointsIPv4: 1}
+	update := marshal(&remotev1.Update{Kind: remotev1.Kind_DIFF, Services: []*remotev1.ServiceChange{change, change},
+		Own: []*remotev1.NodePart{part}, Sync: &remotev1.Sync{Revision: 7}})
+	f.Add(update)
+	f.Add(append(update, update...))
+	f.Add(update[:len(update)-1])
+	f.Add([]byte{0x30, 1}) // services of another type
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var d decoder
+		var batch receivedBatch
+		u, err := d.update(b, func(b []byte) ([]byte, error) { return b, nil }, &batch)
+		var whole remotev1.Update
+		if proto.Unmarshal(b, &whole) != nil {
+			if err == nil && len(whole.GetCompressed()) == 0 {
+				require.Error(t, d.err())
+			}
+			return
+		}
+		if err != nil { // what is compressed in it
+			require.NotEmpty(t, whole.Compressed)
+			return
+		}
+		services, own := whole.Services, whole.Own
+		whole.Services, whole.Own = nil, nil
+		assert.True(t, proto.Equal(&whole, u))
+		if len(whole.Compressed) > 0 {
+			return
+		}
+		require.Len(t, batch.services, len(services))
+		for i, s := range services {
+			assert.Equal(t, model.ServiceName{Namespace: s.Namespace, Name: s.Name}, batch.services[i].name)
+			assert.Equal(t, s.Deleted, batch.services[i].deleted)
+			assert.Equal(t, s.Service != nil, batch.services[i].service != nil)
+			assert.LessOrEqual(t, len(batch.services[i].endpoints), len(s.Endpoints))
+		}
+		require.Len(t, batch.own, len(own))
+	})
+}
