@@ -18,15 +18,16 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 		if f.table == nil || f.table.config == nil {
 			return // nothing has been applied yet
 		}
+		// An empty table whose sets have the names of those in the kernel: everything is to be added. The ports are
+		// planned together, or chains that they share would be listed for each.
+		base := newTable()
+		base.there, base.sets = true, f.table.sets
+		p := newPlan(base, f.table.config)
 		for _, pc := range ports {
-			// An empty table whose sets have the names of those in the kernel: everything is to be added.
-			base := newTable()
-			base.there, base.sets = true, f.table.sets
-			p := newPlan(base, f.table.config)
 			p.changePort(pc)
-			first, _ := p.transactions(f.key)
-			text.WriteString(first.Text())
 		}
+		first, _ := p.transactions(f.key)
+		text.WriteString(first.Text())
 	})
 	return text.String(), nil
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 // What is said of a service is in the tables, and what all services have together is all that there is of services.
@@ -55,4 +56,17 @@ func TestAServiceIsDescribedByWhatIsInTheTables(t *testing.T) {
 		}
 	}
 	assert.Empty(t, describe(model.ServiceName{Namespace: "default", Name: "unknown"}))
+}
+
+func TestADescriptionHasAChainThatPortsShareOnce(t *testing.T) {
+	r := newRig(t, nft.Options{})
+	web := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Port("https", 443).Build()
+	r.Set(web, fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Build(),
+		fm.Endpoint("default/web:https/TCP", "10.244.1.5:8443").Build())
+	r.Sync()
+	text, err := r.backend.DescribeService(t.Context(), web.Name)
+	require.NoError(t, err)
+	assert.Equal(t, 2, strings.Count(text, " : goto cluster-1 "), text)
+	assert.Equal(t, 1, strings.Count(text, "add chain ip kube-proxy-lib cluster-1\n"), text)
+	assert.Equal(t, 1, strings.Count(text, "add rule ip kube-proxy-lib cluster-1 "), text)
 }
