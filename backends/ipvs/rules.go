@@ -38,6 +38,12 @@ func newSets() []nft.Set {
 	}
 }
 
+// set returns one of these.
+func set(name string) *nft.Set {
+	all := newSets()
+	return &all[slices.IndexFunc(all, func(s nft.Set) bool { return s.Name == name })]
+}
+
 // markPrefix is what the names of chains begin with that set the mark of a virtual server.
 const markPrefix = "mark-"
 
@@ -71,10 +77,10 @@ func rule(comment string, statements ...nft.Statement) nft.Rule {
 // baseChains are the chains that are always there, in the order in which they can be made.
 func (c *config) baseChains() []chain {
 	named := func(name string, rules ...nft.Rule) chain { return chain{nft.Chain{Name: name}, rules} }
-	services := []nft.Rule{rule("", nft.GotoMap{Key: vipKey(), Map: servicesMap})}
+	services := []nft.Rule{rule("", nft.GotoMap{Map: set(servicesMap)})}
 	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 		services = append(services, rule("ports of the node, by an address of a service", nft.IsProtocol{Protocol: p},
-			nft.InSet{Key: []nft.Field{nft.DestinationAddr}, Set: boundSet}, nft.Reject{}))
+			nft.InSet{Set: set(boundSet)}, nft.Reject{}))
 	}
 	var addresses []nft.Rule
 	for _, cidr := range c.serviceCIDRs {
@@ -89,7 +95,7 @@ func (c *config) baseChains() []chain {
 		named(rejectChain, rule("", nft.Reject{})),
 		named(dropChain, rule("", nft.Drop{})),
 		named(keepChain, rule("the node itself, by an address of the dummy interface",
-			nft.InSet{Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}, Set: boundSources},
+			nft.InSet{Set: set(boundSources)},
 			nft.SetMark{Bit: c.mark})),
 		named(masqChain, rule("", nft.SetMark{Bit: c.mark})),
 		named(masqNonPodChain, append(c.fromPods(nft.Goto{Chain: keepChain}), rule("", nft.SetMark{Bit: c.mark}))...),
@@ -99,7 +105,7 @@ func (c *config) baseChains() []chain {
 		base(postroutingChain, nft.Postrouting, srcNAT, false, []nft.Rule{
 			rule("", nft.HasMark{Bit: c.mark}, nft.FlipMark{Bit: c.mark}, nft.Masquerade{}),
 			rule("an endpoint that reaches itself",
-				nft.InSet{Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}, Set: hairpinSet}, nft.Masquerade{})}),
+				nft.InSet{Set: set(hairpinSet)}, nft.Masquerade{})}),
 		base(forwardChain, nft.Forward, filterPrio, true, check),
 		base(filterChain, nft.Output, afterIPVS, true, check),
 	}
@@ -176,7 +182,7 @@ func (f *family) dispatchChain(p *frontend.Port, own *port, kind frontend.Kind, 
 	keep(name)
 	if !f.filter.has(name) {
 		f.filter.addChain(chain{nft.Chain{Name: name}, []nft.Rule{
-			rule("", nft.InSet{Key: append(vipKey(), nft.SourceAddr), Set: sourcesSet, Not: true}, nft.Drop{}),
+			rule("", nft.InSet{Set: set(sourcesSet), Not: true}, nft.Drop{}),
 			rule("", nft.Goto{Chain: open})}})
 	}
 	return name

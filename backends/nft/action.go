@@ -31,15 +31,15 @@ func (a actions) simple() bool { return a.fromPod == a.other && a.fromNode == a.
 
 func (a actions) each() [3]action { return [3]action{a.fromPod, a.fromNode, a.other} }
 
-// actionsOf returns what happens to traffic by a frontend of a service port, which may have chains of its own.
-func actionsOf(p *frontend.Port, own *ownPort, kind frontend.Kind, restricted bool) actions {
+// actionsOf returns what happens to traffic by a frontend of the service port.
+func (p portPlan) actionsOf(kind frontend.Kind, restricted bool) actions {
 	follow := func(r model.Route) action {
 		n := p.Size(r.Endpoints)
 		switch {
 		case n == 0:
 			return action{verdict: r.Empty}
-		case own != nil: // its chains serve any number, by any frontend
-			return action{set: r.Endpoints, n: 1, masquerade: r.Masquerade, own: own.name}
+		case p.own != nil: // its chains serve any number, by any frontend
+			return action{set: r.Endpoints, n: 1, masquerade: r.Masquerade, own: p.own.name}
 		}
 		return action{set: r.Endpoints, n: n, masquerade: r.Masquerade, nodePort: kind == frontend.NodePort}
 	}
@@ -121,7 +121,7 @@ func (c *config) chains(s *sets, a actions) []chain {
 		inner.restricted = false
 		chains = c.chains(s, inner)
 		ch := chain{Chain: dp.Chain{Name: a.chainName()}}
-		ch.add(dp.InSet{Key: s.vipSources.Key, Set: s.vipSources.Name, Not: true}, dp.Drop{})
+		ch.add(dp.InSet{Set: s[vipSources], Not: true}, dp.Drop{})
 		ch.add(dp.Goto{Chain: inner.chainName()})
 		return append(chains, ch)
 	}
@@ -151,8 +151,7 @@ func (c *config) balanceChain(s *sets, a action) chain {
 		ch.add(dp.Goto{Chain: a.chainName()})
 		return ch
 	}
-	slots := s.slots(a.set, a.nodePort)
-	ch.add(dp.DNATMap{Key: slots.Key, N: uint32(a.n), Map: slots.Name})
+	ch.add(dp.DNATMap{N: uint32(a.n), Map: s[slotsOf(a.set, a.nodePort)]})
 	return ch
 }
 

@@ -95,9 +95,9 @@ func floorTable(b *testing.B, c backendtest.ClusterSize) (endpoints, services *d
 	tx.AddSet(endpoints)
 	tx.AddSet(services)
 	tx.AddChain(&dp.Chain{Name: "balance"})
-	tx.AddRule("balance", &dp.Rule{Statements: []dp.Statement{dp.DNATMap{Key: endpoints.Key, N: 10, Map: "endpoints"}}})
+	tx.AddRule("balance", &dp.Rule{Statements: []dp.Statement{dp.DNATMap{Map: endpoints, N: 10}}})
 	tx.AddChain(&dp.Chain{Name: "prerouting", Hook: dp.Prerouting, Priority: -100})
-	tx.AddRule("prerouting", &dp.Rule{Statements: []dp.Statement{dp.GotoMap{Key: key, Map: "service-ips"}}})
+	tx.AddRule("prerouting", &dp.Rule{Statements: []dp.Statement{dp.GotoMap{Map: services}}})
 	require.NoError(b, n.Apply(b.Context(), tx))
 	require.NoError(b, n.Close())
 	return endpoints, services

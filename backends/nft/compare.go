@@ -46,7 +46,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 		base.keepSlots(f.table, read)
 	}
 	p := newPlan(base, newConfig(f.key.Family, f.options, c.Node()))
-	p.adopt(read)
+	p.adopt(read, rewrite)
 	p.planAll(c)
 	for _, name := range slices.Sorted(maps.Keys(base.chains)) {
 		if p.rules[name] == nil {
@@ -54,7 +54,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 		}
 	}
 	wanted := map[string]bool{}
-	for _, s := range base.sets.all() {
+	for _, s := range base.sets {
 		wanted[s.Name] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(read.Sets)) {
@@ -75,9 +75,9 @@ func (p *plan) planAll(c *frontend.Changes) {
 	for _, pc := range ports {
 		p.changePort(pc)
 	}
-	p.changeAddrs(p.base.sets.clusterIPs, frontend.Diff[netip.Addr]{Added: c.AllClusterIPs()}, addrElement)
-	p.changeAddrs(p.base.sets.hairpin, frontend.Diff[netip.Addr]{Added: c.AllHairpins()}, hairpinElement)
-	p.changeAddrs(p.base.sets.nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
+	p.changeAddrs(clusterIPs, frontend.Diff[netip.Addr]{Added: c.AllClusterIPs()}, addrElement)
+	p.changeAddrs(hairpin, frontend.Diff[netip.Addr]{Added: c.AllHairpins()}, hairpinElement)
+	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
 }
 
 // makeRoom allocates about as much as the plan of everything needs: growing step by step would cost more than the rest.
@@ -89,10 +89,8 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 			slots += n * pc.After.Size(model.ClusterSet)
 		}
 	}
-	for set, n := range map[*dp.Set]int{p.base.sets.serviceIPs: frontends, p.base.sets.endpoints: slots} {
-		sp := p.of(set)
-		sp.add = slices.Grow(sp.add, n)
-	}
+	p.sets[serviceIPs].add = make([]dp.Element, 0, frontends)
+	p.sets[endpoints].add = make([]dp.Element, 0, slots)
 }
 
 // compatible tells whether a table can be corrected piece by piece.
@@ -106,8 +104,8 @@ func compatible(t *dp.Table) bool {
 			return false
 		}
 	}
-	for _, s := range newSets().all() {
-		if have := t.Sets[s.Name]; have != nil && !hasSlots(s) && !have.Matches(s) {
+	for id, s := range newSets() {
+		if have := t.Sets[s.Name]; have != nil && !setID(id).hasSlots() && !have.Matches(s) {
 			return false // slots get another name if need be
 		}
 	}
@@ -121,29 +119,27 @@ func compatible(t *dp.Table) bool {
 
 // keepSlots keeps the slot maps of the table before that are still there.
 func (t *table) keepSlots(before *table, read *dp.Table) {
-	old := before.sets.all()
-	for i, s := range t.sets.all() {
-		if have := read.Sets[old[i].Name]; hasSlots(s) && have != nil && have.Matches(old[i]) {
-			s.Name, s.Size = old[i].Name, old[i].Size
-			t.kept[s] = true
+	for id, s := range before.sets {
+		if have := read.Sets[s.Name]; setID(id).hasSlots() && have != nil && have.Matches(s) {
+			t.sets[id] = s
 		}
 	}
 }
 
 // adopt plans with the sets that are there. Their elements are to go, unless the plan adds them again. Slot maps that
-// cannot be adopted get a free name.
-func (p *plan) adopt(read *dp.Table) {
-	for _, sp := range p.sets {
-		have := read.Sets[sp.set.Name]
-		if have != nil && (!hasSlots(sp.set) || p.base.kept[sp.set]) {
-			sp.gone = have.Elements
-			p.base.slots[sp.set] = len(have.Elements)
+// are to be rewritten, or are others, get a free name.
+func (p *plan) adopt(read *dp.Table, rewrite bool) {
+	for id, s := range p.base.sets {
+		have := read.Sets[s.Name]
+		if have != nil && have.Matches(s) && !(rewrite && setID(id).hasSlots()) {
+			p.sets[id].gone = have.Elements
+			p.base.slots[id] = len(have.Elements)
 			continue
 		}
-		name := sp.set.Name
-		for i := 2; read.Sets[sp.set.Name] != nil; i++ {
-			sp.set.Name = fmt.Sprintf("%s-%d", name, i)
+		name := s.Name
+		for i := 2; read.Sets[s.Name] != nil; i++ {
+			s.Name = fmt.Sprintf("%s-%d", name, i)
 		}
-		p.newSets = append(p.newSets, sp.set)
+		p.sets[id].missing = true
 	}
 }

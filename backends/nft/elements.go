@@ -28,11 +28,14 @@ func slotElement(key string, slot int, to netip.AddrPort) dp.Element {
 	return dp.Element{Key: s[:n], Value: s[n:]}
 }
 
-// sourceElement says that sources in a range may use a VIP.
-func sourceElement(key string, r addrRange) dp.Element {
-	b := dp.AppendAddr([]byte(key), r.first)
-	b = append(b, key...)
-	return dp.Element{Key: string(dp.AppendAddr(b, r.last))}
+// sourceElements say which sources may use a VIP.
+func sourceElements(key string, sources []netip.Prefix) []dp.Element {
+	var list []dp.Element
+	for _, r := range mergeRanges(sources) {
+		b := append(dp.AppendAddr([]byte(key), r.first), key...)
+		list = append(list, dp.Element{Key: string(dp.AppendAddr(b, r.last))})
+	}
+	return list
 }
 
 func addrElement(a netip.Addr) dp.Element { return dp.Element{Key: string(dp.AppendAddr(nil, a))} }

@@ -54,8 +54,7 @@ type table struct {
 	replace bool // it is of another layout, and is deleted with all that it holds
 	config  *config
 	sets    *sets
-	slots   map[*dp.Set]int  // elements of the maps that have a size
-	kept    map[*dp.Set]bool // of these, those that were there before
+	slots   [numSets]int // elements of the maps with slots; of others not all are counted
 	chains  map[string][]dp.RuleID
 	clients map[string]bool    // sets of clients
 	names   map[actions]string // of the chains that all share
@@ -67,14 +66,13 @@ type table struct {
 
 // remains are what is no longer needed.
 type remains struct {
-	elements     map[*dp.Set][]dp.Element
+	elements     [numSets][]dp.Element
 	chains, sets []string
 }
 
 func newTable() *table {
-	return &table{sets: newSets(), slots: map[*dp.Set]int{}, kept: map[*dp.Set]bool{},
-		chains: map[string][]dp.RuleID{}, clients: map[string]bool{}, names: map[actions]string{},
-		own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}}
+	return &table{sets: newSets(), chains: map[string][]dp.RuleID{}, clients: map[string]bool{},
+		names: map[actions]string{}, own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}}
 }
 
 // apply is the callback of the table of frontends.
@@ -181,8 +179,8 @@ func (f *family) update(ctx context.Context, c *frontend.Changes) error {
 	for pc := range c.Ports() {
 		p.changePort(pc)
 	}
-	p.changeAddrs(p.base.sets.clusterIPs, c.ClusterIPs(), addrElement)
-	p.changeAddrs(p.base.sets.hairpin, c.Hairpins(), hairpinElement)
+	p.changeAddrs(clusterIPs, c.ClusterIPs(), addrElement)
+	p.changeAddrs(hairpin, c.Hairpins(), hairpinElement)
 	_, err := f.execute(ctx, p)
 	return err
 }
@@ -193,7 +191,7 @@ func (p *plan) changeConfig() {
 	if p.config.equal(before) {
 		return
 	}
-	p.changeAddrs(p.base.sets.nodePortIPs,
+	p.changeAddrs(nodePortIPs,
 		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: before.nodePortIPs}, addrElement)
 	for _, ch := range p.config.baseChains(p.base.sets) {
 		p.ensure(ch)
@@ -204,9 +202,9 @@ func (p *plan) changeConfig() {
 // changed.
 func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error) {
 	first, second := p.transactions(f.key)
-	for _, sp := range p.sets {
-		if hasSlots(sp.set) && p.base.slots[sp.set]+len(sp.add) > int(sp.set.Size) {
-			return false, fmt.Errorf("%s: %w", sp.set.Name, errFull)
+	for id, s := range p.base.sets {
+		if setID(id).hasSlots() && p.base.slots[id]+len(p.sets[id].add) > int(s.Size) {
+			return false, fmt.Errorf("%s: %w", s.Name, errFull)
 		}
 	}
 	if err := f.commit(ctx, first); err != nil {
@@ -263,23 +261,16 @@ func (t *table) follow(p *plan) {
 		}
 	}
 	t.leftovers = remains{chains: p.goneChains, sets: p.goneSets}
-	for _, sp := range p.sets {
-		if hasSlots(sp.set) {
-			t.slots[sp.set] += len(sp.add)
-		}
-		if len(sp.gone) > 0 {
-			if t.leftovers.elements == nil {
-				t.leftovers.elements = map[*dp.Set][]dp.Element{}
-			}
-			t.leftovers.elements[sp.set] = sp.gone
-		}
+	for id := range p.sets {
+		t.slots[id] += len(p.sets[id].add)
+		t.leftovers.elements[id] = p.sets[id].gone
 	}
 }
 
 // forget records that the leftovers have been removed.
 func (t *table) forget() {
-	for s, elements := range t.leftovers.elements {
-		t.slots[s] -= len(elements)
+	for id, elements := range t.leftovers.elements {
+		t.slots[id] -= len(elements)
 	}
 	for _, name := range t.leftovers.chains {
 		delete(t.chains, name)

@@ -35,69 +35,69 @@ const (
 	srcNAT      = 100
 )
 
-// Keys by which things are looked up, and what a lookup of an endpoint gives.
-func vipKey() []dp.Field      { return []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort} }
-func nodePortKey() []dp.Field { return []dp.Field{dp.Protocol, dp.DestinationPort} }
-func target() []dp.Field      { return []dp.Field{dp.DestinationAddr, dp.DestinationPort} }
+// setID is one of the sets and maps that every table has, in the order in which they are made and listed.
+type setID int
 
-// sets are the sets and maps that every table has.
-type sets struct {
-	serviceIPs, nodePorts     *dp.Set // where to go
-	endpoints, localEndpoints *dp.Set // slots of the cluster and the local set
-	nodePortEndpoints         *dp.Set
-	nodePortLocalEndpoints    *dp.Set
-	portEndpoints             *dp.Set // those of service ports that have chains of their own, by numbers
-	clusterIPs, nodePortIPs   *dp.Set
-	vipSources, hairpin       *dp.Set
+const (
+	serviceIPs setID = iota // where to go
+	nodePorts
+	endpoints // slots of the cluster set, then those of the local set
+	localEndpoints
+	nodePortEndpoints
+	nodePortLocalEndpoints
+	portEndpoints // those of service ports that have chains of their own, by numbers
+	clusterIPs
+	nodePortIPs
+	vipSources
+	hairpin
+	numSets
+)
+
+// hasSlots tells whether it is one of the maps with slots. They have a size.
+func (id setID) hasSlots() bool { return id >= endpoints && id <= portEndpoints }
+
+// isLookedUpFirst tells whether packets look it up first. Those that have, and are under way, may still look others up.
+func (id setID) isLookedUpFirst() bool { return !id.hasSlots() && id != hairpin }
+
+// slotsOf returns the map with the endpoints of a set, for service addresses or for node ports.
+func slotsOf(set model.EndpointSets, nodePort bool) setID {
+	switch local := set == model.LocalSet; {
+	case nodePort && local:
+		return nodePortLocalEndpoints
+	case nodePort:
+		return nodePortEndpoints
+	case local:
+		return localEndpoints
+	}
+	return endpoints
 }
+
+type sets [numSets]*dp.Set
 
 // minSlots is the size of the slot maps of a small cluster. A map with a size is several times faster to fill and to
 // list than one without, and it cannot grow: a bigger one takes its place, under another name.
 const minSlots = 16 << 10
 
 func newSets() *sets {
+	vip := []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
+	nodePort := []dp.Field{dp.Protocol, dp.DestinationPort}
 	slots := func(name string, key ...dp.Field) *dp.Set {
-		return &dp.Set{Name: name, Key: append(key, dp.Random), Value: target(), Size: minSlots}
+		return &dp.Set{Name: name, Key: append(key[:len(key):len(key)], dp.Random), Size: minSlots,
+			Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}}
 	}
 	return &sets{
-		serviceIPs:             &dp.Set{Name: "service-ips", Key: vipKey(), Verdicts: true},
-		nodePorts:              &dp.Set{Name: "nodeports", Key: nodePortKey(), Verdicts: true},
-		endpoints:              slots("endpoints", vipKey()...),
-		localEndpoints:         slots("local-endpoints", vipKey()...),
-		nodePortEndpoints:      slots("nodeport-endpoints", nodePortKey()...),
-		nodePortLocalEndpoints: slots("nodeport-local-endpoints", nodePortKey()...),
+		serviceIPs:             {Name: "service-ips", Key: vip, Verdicts: true},
+		nodePorts:              {Name: "nodeports", Key: nodePort, Verdicts: true},
+		endpoints:              slots("endpoints", vip...),
+		localEndpoints:         slots("local-endpoints", vip...),
+		nodePortEndpoints:      slots("nodeport-endpoints", nodePort...),
+		nodePortLocalEndpoints: slots("nodeport-local-endpoints", nodePort...),
 		portEndpoints:          slots("port-endpoints", dp.Constant),
-		clusterIPs:             &dp.Set{Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
-		nodePortIPs:            &dp.Set{Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
-		vipSources:             &dp.Set{Name: "vip-sources", Key: append(vipKey(), dp.SourceAddr), Interval: true},
-		hairpin:                &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
+		clusterIPs:             {Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
+		nodePortIPs:            {Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
+		vipSources:             {Name: "vip-sources", Key: append(vip[:3:3], dp.SourceAddr), Interval: true},
+		hairpin:                {Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
 	}
-}
-
-// all lists the sets in the order in which they are made and listed.
-func (s *sets) all() []*dp.Set {
-	return []*dp.Set{s.serviceIPs, s.nodePorts, s.endpoints, s.localEndpoints, s.nodePortEndpoints,
-		s.nodePortLocalEndpoints, s.portEndpoints, s.clusterIPs, s.nodePortIPs, s.vipSources, s.hairpin}
-}
-
-// isLookedUpFirst tells whether packets look a set up first. Those that have, and are under way, may still look others
-// up.
-func (s *sets) isLookedUpFirst(set *dp.Set) bool { return !hasSlots(set) && set != s.hairpin }
-
-// hasSlots tells whether a set is one of the maps with slots: no others have a size.
-func hasSlots(s *dp.Set) bool { return s.Size > 0 }
-
-// slots returns the map with the endpoints of a set, for service addresses or for node ports.
-func (s *sets) slots(set model.EndpointSets, nodePort bool) *dp.Set {
-	switch local := set == model.LocalSet; {
-	case nodePort && local:
-		return s.nodePortLocalEndpoints
-	case nodePort:
-		return s.nodePortEndpoints
-	case local:
-		return s.localEndpoints
-	}
-	return s.endpoints
 }
 
 // sizeFor returns a size that leaves room to double.
@@ -164,7 +164,7 @@ func (c *config) baseChains(s *sets) []chain {
 	masquerade := chain{Chain: dp.Chain{Name: masqueradeChain}}
 	masquerade.add(dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{})
 	masquerade.addCommented("an endpoint that reaches itself",
-		dp.InSet{Key: s.hairpin.Key, Set: s.hairpin.Name}, dp.Masquerade{})
+		dp.InSet{Set: s[hairpin]}, dp.Masquerade{})
 	base := func(name string, hook dp.Hook, priority int32, isFilter bool, rule ...dp.Statement) chain {
 		ch := chain{Chain: dp.Chain{Name: name, Hook: hook, Priority: priority, Filter: isFilter}}
 		ch.add(rule...)
@@ -184,7 +184,7 @@ func (c *config) baseChains(s *sets) []chain {
 func (c *config) clusterIPsChain(s *sets) chain {
 	ch := chain{Chain: dp.Chain{Name: clusterIPsChain}}
 	ch.addCommented("ports that the service does not have",
-		dp.InSet{Key: s.clusterIPs.Key, Set: s.clusterIPs.Name}, dp.Reject{})
+		dp.InSet{Set: s[clusterIPs]}, dp.Reject{})
 	for _, cidr := range c.serviceCIDRs {
 		ch.addCommented("service addresses that are not in use",
 			dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{})
@@ -195,10 +195,10 @@ func (c *config) clusterIPsChain(s *sets) chain {
 // servicesChain sorts new connections: those to an address and port of a service, then those to node ports (S35).
 func (c *config) servicesChain(s *sets) chain {
 	ch := chain{Chain: dp.Chain{Name: servicesChain}}
-	ch.add(dp.GotoMap{Key: vipKey(), Map: s.serviceIPs.Name})
-	nodePorts := dp.GotoMap{Key: nodePortKey(), Map: s.nodePorts.Name}
+	ch.add(dp.GotoMap{Map: s[serviceIPs]})
+	nodePorts := dp.GotoMap{Map: s[nodePorts]}
 	if c.nodePortPrefixes == nil {
-		ch.add(dp.InSet{Key: s.nodePortIPs.Key, Set: s.nodePortIPs.Name}, nodePorts)
+		ch.add(dp.InSet{Set: s[nodePortIPs]}, nodePorts)
 	}
 	for _, p := range c.nodePortPrefixes {
 		match := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: loopback(c.family), Not: true}}

@@ -158,9 +158,11 @@ func identifier(text string, limit int) string {
 	}, text[:min(len(text), limit)])
 }
 
-// ownChains returns the chains of a service port that has its own, in the order in which they can be made.
-func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
+// ownChains returns the chains of a service port that has its own, in the order in which they can be made. Some are
+// there more than once.
+func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []chain {
 	var chains []chain
+	o := after.own
 	for i, set := range backendSets() {
 		if c.After.Size(set) == 0 || len(o.kindsFor(c.After, set)) == 0 {
 			continue
@@ -177,12 +179,9 @@ func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 			if n == 0 {
 				continue
 			}
-			a := actionsOf(c.After, o, frontend.Kind(kind), restricted == 1)
-			for _, ch := range p.config.chains(p.base.sets, a) {
-				own := strings.Contains(ch.Name, o.name)
-				if own && !slices.ContainsFunc(chains, func(other chain) bool { return other.Name == ch.Name }) {
-					chains = append(chains, ch)
-				}
+			a := after.actionsOf(frontend.Kind(kind), restricted == 1)
+			if a.own() != "" {
+				chains = append(chains, p.config.chains(p.base.sets, a)...)
 			}
 		}
 	}
@@ -191,11 +190,10 @@ func (p *plan) ownChains(c *frontend.PortChange, o *ownPort) []chain {
 
 // randomChain sends to an endpoint of the i-th set at random.
 func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
-	slots := p.base.sets.portEndpoints
 	set := backendSets()[i]
 	ch := chain{Chain: dp.Chain{Name: action{set: set, n: 1, own: o.random}.chainName(), Comment: comment(port)}}
 	ch.add(dp.IsProtocol{Protocol: port.Name.Protocol},
-		dp.DNATMap{Key: slots.Key, ID: o.ids[i], N: uint32(port.Size(set)), Map: slots.Name})
+		dp.DNATMap{ID: o.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]})
 	return ch
 }
 
@@ -214,8 +212,8 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 	ch.rules = make([]dp.Rule, 2*n, 2*n+2)
 	for i, ep := range endpoints {
 		id := endpointID(ep)
-		known := []dp.Statement{dp.InSet{Key: clients.Key, Set: clients.Name, ID: id},
-			dp.Refresh{Key: clients.Key, Set: clients.Name, ID: id, Timeout: c.After.AffinityTimeout},
+		known := []dp.Statement{dp.InSet{Set: clients, ID: id},
+			dp.Refresh{Set: clients, ID: id, Timeout: c.After.AffinityTimeout},
 			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep}}
 		ch.rules[i].Statements, ch.rules[n+i].Statements = known, known[1:]
 		if left := n - i; left > 1 {

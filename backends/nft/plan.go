@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -15,7 +16,7 @@ import (
 type plan struct {
 	base   *table // as it is
 	config *config
-	sets   []*setPlan // for the sets of base.sets.all, in that order
+	sets   [numSets]setPlan
 	// The rest is about objects that not every table has.
 	newSets    []*dp.Set
 	newChains  []chain // to make
@@ -33,28 +34,18 @@ type plan struct {
 // setPlan is what is to change in a set. An element that goes and comes with the same key is replaced, or left alone if
 // it is the same.
 type setPlan struct {
-	set       *dp.Set
-	add, gone []dp.Element
-	replace   []dp.Element
+	missing            bool // the set itself is to be made
+	add, gone, replace []dp.Element
 }
 
 func newPlan(base *table, c *config) *plan {
 	p := &plan{base: base, config: c, rules: map[string][]dp.RuleID{}, names: map[actions]string{},
 		own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}, clients: map[string]bool{}}
-	for _, s := range base.sets.all() {
-		p.sets = append(p.sets, &setPlan{set: s, gone: slices.Clip(base.leftovers.elements[s])})
+	for id, elements := range base.leftovers.elements {
+		p.sets[id].gone = slices.Clip(elements)
 	}
 	p.goneChains, p.goneSets = slices.Clip(base.leftovers.chains), slices.Clip(base.leftovers.sets)
 	return p
-}
-
-func (p *plan) of(s *dp.Set) *setPlan {
-	for _, sp := range p.sets {
-		if sp.set == s {
-			return sp
-		}
-	}
-	panic("nft: no plan for set " + s.Name) // only if sets.all forgets one
 }
 
 // settle finds the elements that both go and come: those that differ are replaced, the others left alone.
@@ -95,11 +86,6 @@ type portPlan struct {
 	own            *ownPort
 }
 
-// actionsOf returns what happens to traffic by a frontend.
-func (p portPlan) actionsOf(fr *frontend.Frontend) actions {
-	return actionsOf(p.Port, p.own, fr.Kind, fr.Restricted)
-}
-
 // sharedSets returns the sets of which a frontend has slots of its own.
 func (p portPlan) sharedSets(fr *frontend.Frontend) model.EndpointSets {
 	if fr == nil || p.own.hasNumbers() {
@@ -136,8 +122,7 @@ func (p *plan) changePort(c *frontend.PortChange) {
 // concernsAll tells whether a change of a service port concerns frontends that do not change themselves.
 func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 	for _, kind := range []frontend.Kind{frontend.ClusterIP, frontend.ExternalIP, frontend.NodePort} {
-		fr := &frontend.Frontend{Kind: kind}
-		if before.actionsOf(fr) != after.actionsOf(fr) {
+		if before.actionsOf(kind, false) != after.actionsOf(kind, false) {
 			return true
 		}
 	}
@@ -154,38 +139,40 @@ func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 // changeFrontend plans what differs of a frontend, where o is as it is and n as it is to be; either may be nil.
 func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan,
 	n *frontend.Frontend) {
-	var key string
-	var nodePort bool
+	k := cmp.Or(o, n).Key
+	key, nodePort := frontendKey(k), k.IsNodePort()
+	verdicts, sources := &p.sets[serviceIPs], &p.sets[vipSources]
+	if nodePort {
+		verdicts = &p.sets[nodePorts]
+	}
 	var was, is dp.Element
 	if o != nil {
-		key, nodePort = frontendKey(o.Key), o.IsNodePort()
-		was = dp.Element{Key: key, Value: p.nameOf(before.actionsOf(o)), Comment: comment(before.Port)}
+		was = dp.Element{Key: key, Value: p.nameOf(before.actionsOf(o.Kind, o.Restricted)), Comment: comment(before.Port)}
 	}
 	if n != nil {
-		key, nodePort = frontendKey(n.Key), n.IsNodePort()
-		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n)), Comment: comment(after.Port)}
+		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n.Kind, n.Restricted)), Comment: comment(after.Port)}
 	}
-	if was != is {
-		sp := p.of(p.base.sets.serviceIPs)
-		if nodePort {
-			sp = p.of(p.base.sets.nodePorts)
-		}
-		if o != nil {
-			sp.gone = append(sp.gone, was)
-		}
-		if n != nil {
-			sp.add = append(sp.add, is)
-		}
+	if o != nil && was != is {
+		verdicts.gone = append(verdicts.gone, was)
+	}
+	if n != nil && was != is {
+		verdicts.add = append(verdicts.add, is)
 	}
 	wasSets, isSets := before.sharedSets(o), after.sharedSets(n)
 	for _, set := range backendSets() {
-		p.changeSlots(p.of(p.base.sets.slots(set, nodePort)), key, c, set, wasSets.Has(set), isSets.Has(set))
+		p.changeSlots(slotsOf(set, nodePort), key, c, set, wasSets.Has(set), isSets.Has(set))
 	}
-	p.changeSources(key, before, o, after, n)
+	if o != nil && o.Restricted {
+		sources.gone = append(sources.gone, sourceElements(key, before.SourceRanges)...)
+	}
+	if n != nil && n.Restricted {
+		sources.add = append(sources.add, sourceElements(key, after.SourceRanges)...)
+	}
 }
 
 // changeSlots plans the slots of a backend set under a key, which may have been there, and may be there from now on.
-func (p *plan) changeSlots(sp *setPlan, key string, c *frontend.PortChange, set model.EndpointSets, was, is bool) {
+func (p *plan) changeSlots(id setID, key string, c *frontend.PortChange, set model.EndpointSets, was, is bool) {
+	sp := &p.sets[id]
 	switch {
 	case was && is:
 		for _, ec := range c.EndpointChanges(set) {
@@ -210,62 +197,37 @@ func (p *plan) changeSlots(sp *setPlan, key string, c *frontend.PortChange, set 
 	}
 }
 
-// changeSources plans who may use a VIP.
-func (p *plan) changeSources(key string, before portPlan, o *frontend.Frontend, after portPlan, n *frontend.Frontend) {
-	sp := p.of(p.base.sets.vipSources)
-	if o != nil && o.Restricted {
-		for _, r := range mergeRanges(before.SourceRanges) {
-			sp.gone = append(sp.gone, sourceElement(key, r))
-		}
-	}
-	if n != nil && n.Restricted {
-		for _, r := range mergeRanges(after.SourceRanges) {
-			sp.add = append(sp.add, sourceElement(key, r))
-		}
-	}
-}
-
 // changeOwn plans what a service port has of its own.
 func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
-	if before.own == nil && after.own == nil {
+	own := cmp.Or(after.own, before.own)
+	if own == nil {
 		return
 	}
-	sp := p.of(p.base.sets.portEndpoints)
 	for i, set := range backendSets() {
-		var key string
 		was := before.own.hasNumbers() && before.Routes.Sets().Has(set)
 		is := after.own.hasNumbers() && after.Routes.Sets().Has(set)
-		if was {
-			key = string(dp.AppendNumber(nil, before.own.ids[i]))
-		}
-		if is {
-			key = string(dp.AppendNumber(nil, after.own.ids[i]))
-		}
-		p.changeSlots(sp, key, c, set, was, is)
+		p.changeSlots(portEndpoints, string(dp.AppendNumber(nil, own.ids[i])), c, set, was, is)
 	}
-	if after.own != nil {
-		if name := after.own.clients; name != "" && !p.clients[name] {
-			p.clients[name] = true
-			if !p.base.clients[name] {
-				p.newSets = append(p.newSets, clientsSet(after.Port, after.own))
-			}
-		}
-		for _, ch := range p.ownChains(c, after.own) {
-			after.own.chains = append(after.own.chains, ch.Name)
-			p.ensure(ch)
-		}
-		p.own[c.After.Name] = after.own
-	} else {
-		p.own[c.Before.Name] = nil
-	}
+	// What is asked for again does not go, see transactions.
 	if before.own != nil {
-		for _, name := range before.own.chains {
-			if after.own == nil || !slices.Contains(after.own.chains, name) {
-				p.goneChains = append(p.goneChains, name)
-			}
-		}
-		if name := before.own.clients; name != "" && (after.own == nil || after.own.clients != name) {
+		p.goneChains = append(p.goneChains, before.own.chains...)
+		if name := before.own.clients; name != "" {
 			p.goneSets = append(p.goneSets, name)
+		}
+	}
+	p.own[cmp.Or(c.After, c.Before).Name] = after.own
+	if after.own == nil {
+		return
+	}
+	if name := own.clients; name != "" && !p.clients[name] {
+		p.clients[name] = true
+		if !p.base.clients[name] {
+			p.newSets = append(p.newSets, clientsSet(after.Port, own))
+		}
+	}
+	for _, ch := range p.ownChains(c, after) {
+		if p.ensure(ch) {
+			own.chains = append(own.chains, ch.Name)
 		}
 	}
 }
@@ -297,10 +259,10 @@ func (p *plan) chainFor(a actions) string {
 	return name
 }
 
-// ensure plans a chain that is missing, or has other rules.
-func (p *plan) ensure(ch chain) {
+// ensure plans a chain that is missing, or has other rules. It returns false if it has been asked for before.
+func (p *plan) ensure(ch chain) bool {
 	if _, done := p.rules[ch.Name]; done {
-		return
+		return false
 	}
 	ids := dp.RuleIDs(ch.rules, p.config.family)
 	p.rules[ch.Name] = ids
@@ -311,11 +273,13 @@ func (p *plan) ensure(ch chain) {
 	case !slices.Equal(have, ids):
 		p.chains = append(p.chains, ch)
 	}
+	return true
 }
 
 // changeAddrs plans which addresses are in a set.
-func (p *plan) changeAddrs(s *dp.Set, c frontend.Diff[netip.Addr], element func(netip.Addr) dp.Element) {
-	sp := p.of(s)
+func (p *plan) changeAddrs(id setID, c frontend.Diff[netip.Addr], element func(netip.Addr) dp.Element) {
+	sp := &p.sets[id]
+	sp.add = slices.Grow(sp.add, len(c.Added))
 	for _, a := range c.Removed {
 		sp.gone = append(sp.gone, element(a))
 	}
@@ -327,8 +291,8 @@ func (p *plan) changeAddrs(s *dp.Set, c frontend.Diff[netip.Addr], element func(
 // transactions returns the two transactions. Call it once.
 func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 	first, second = dp.NewTransaction(key), dp.NewTransaction(key)
-	for _, sp := range p.sets {
-		sp.settle()
+	for id := range p.sets {
+		p.sets[id].settle()
 	}
 	p.goneChains = slices.DeleteFunc(p.goneChains, func(name string) bool { return p.rules[name] != nil })
 	p.goneSets = slices.DeleteFunc(p.goneSets, func(name string) bool { return p.clients[name] })
@@ -338,10 +302,15 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 	if !p.base.there {
 		first.AddTable(layoutComment)
 	}
-	for _, s := range p.newSets {
-		if hasSlots(s) {
-			s.Size = sizeFor(len(p.of(s).add))
+	for id, s := range p.base.sets {
+		if sp := &p.sets[id]; sp.missing {
+			if setID(id).hasSlots() {
+				s.Size = sizeFor(len(sp.add))
+			}
+			first.AddSet(s)
 		}
+	}
+	for _, s := range p.newSets {
 		first.AddSet(s)
 	}
 	for i := range p.newChains {
@@ -355,18 +324,18 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 			first.AddRule(ch.Name, &ch.rules[i])
 		}
 	}
-	for _, sp := range p.sets {
-		if p.base.sets.isLookedUpFirst(sp.set) {
-			first.DeleteElements(sp.set, sp.gone...)
+	for id, s := range p.base.sets {
+		if sp := &p.sets[id]; setID(id).isLookedUpFirst() {
+			first.DeleteElements(s, sp.gone...)
 			sp.gone = nil
 		} else {
-			second.DeleteElements(sp.set, sp.gone...)
+			second.DeleteElements(s, sp.gone...)
 		}
 	}
 	// What is looked up later comes first, for when a transaction has to be divided.
-	for _, sp := range slices.Backward(p.sets) {
-		first.ReplaceElements(sp.set, sp.replace...)
-		first.AddElements(sp.set, sp.add...)
+	for id, s := range slices.Backward(p.base.sets[:]) {
+		first.ReplaceElements(s, p.sets[id].replace...)
+		first.AddElements(s, p.sets[id].add...)
 	}
 	for _, name := range p.goneChains {
 		second.FlushChain(name)

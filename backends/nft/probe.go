@@ -23,7 +23,7 @@ func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options)
 	table, err := frontend.New(frontend.Options{Families: []model.Family{family},
 		Apply: func(ctx context.Context, c *frontend.Changes) error {
 			p := newPlan(newTable(), newConfig(family, o, c.Node()))
-			p.adopt(&dp.Table{})
+			p.adopt(&dp.Table{}, true)
 			p.planAll(c)
 			tx, _ := p.transactions(key)
 			return d.Check(ctx, tx)

@@ -149,7 +149,7 @@ func (b *batch) rule(f model.Family, r *Rule) error {
 func hasLoaded(before, s Statement) bool {
 	in, ok := before.(InSet)
 	refresh, refreshes := s.(Refresh)
-	return ok && refreshes && in.ID == refresh.ID && slices.Equal(in.Key, refresh.Key)
+	return ok && refreshes && in.ID == refresh.ID && slices.Equal(in.Set.Key, refresh.Set.Key)
 }
 
 func (b *batch) set(f model.Family, s *Set) {

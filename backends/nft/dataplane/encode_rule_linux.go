@@ -93,8 +93,8 @@ func dnat(family model.Family, port uint32) *expr.NAT {
 func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	switch s := s.(type) {
 	case InSet:
-		return append(load(s.Key, numbers{id: s.ID}, family),
-			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set, Invert: s.Not}), nil
+		return append(load(s.Set.Key, numbers{id: s.ID}, family),
+			&expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Set.Name, Invert: s.Not}), nil
 	case InPrefix:
 		return encodeInPrefix(s, family), nil
 	case IsLocal:
@@ -126,14 +126,14 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case FlipMark:
 		return changeMark(^uint32(0), s.Bit), nil
 	case Refresh:
-		return append(load(s.Key, numbers{id: s.ID}, family), &expr.Dynset{SrcRegKey: unix.NFT_REG_1, SetName: s.Set,
+		return append(load(s.Set.Key, numbers{id: s.ID}, family), &expr.Dynset{SrcRegKey: unix.NFT_REG_1, SetName: s.Set.Name,
 			Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout}), nil
 	case GotoMap:
-		return append(load(s.Key, numbers{}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map,
+		return append(load(s.Map.Key, numbers{}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Map.Name,
 			IsDestRegSet: true, DestRegister: unix.NFT_REG_VERDICT}), nil
 	case DNATMap:
-		return append(load(s.Key, numbers{s.ID, s.N}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1,
-			SetName: s.Map, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
+		return append(load(s.Map.Key, numbers{s.ID, s.N}, family), &expr.Lookup{SourceRegister: unix.NFT_REG_1,
+			SetName: s.Map.Name, IsDestRegSet: true, DestRegister: unix.NFT_REG_1},
 			dnat(family, registerAt(DestinationAddr.info(family).size))), nil
 	case DNAT:
 		nat := dnat(family, registerAt(16))

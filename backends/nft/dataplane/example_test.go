@@ -20,7 +20,7 @@ func Example() {
 		dataplane.Element{Key: string(dataplane.AppendAddr(nil, netip.MustParseAddr("192.0.2.66")))})
 	tx.AddChain(&dataplane.Chain{Name: "check"})
 	tx.AddRule("check", &dataplane.Rule{Statements: []dataplane.Statement{
-		dataplane.InSet{Key: blocked.Key, Set: "blocked"}, dataplane.Drop{}}})
+		dataplane.InSet{Set: blocked}, dataplane.Drop{}}})
 
 	kernel := dataplane.NewFake() // or NewNetlink
 	if err := kernel.Apply(context.Background(), tx); err != nil {

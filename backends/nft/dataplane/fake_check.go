@@ -30,8 +30,8 @@ func checkComment(comment string) error {
 // refer counts the references of a rule.
 func (t *fakeTable) refer(r *Rule, by int) {
 	for _, s := range r.Statements {
-		if name := setOf(s); name != "" {
-			t.set(name).used += by
+		if s := setOf(s); s != nil {
+			t.set(s.Name).used += by
 		}
 		if name := chainOf(s); name != "" {
 			t.chain(name).used += by
@@ -39,7 +39,7 @@ func (t *fakeTable) refer(r *Rule, by int) {
 	}
 }
 
-func setOf(s Statement) string {
+func setOf(s Statement) *Set {
 	switch s := s.(type) {
 	case InSet:
 		return s.Set
@@ -50,7 +50,7 @@ func setOf(s Statement) string {
 	case DNATMap:
 		return s.Map
 	}
-	return ""
+	return nil
 }
 
 func chainOf(s Statement) string {
@@ -90,7 +90,7 @@ func (t *fakeTable) checkRule(r *Rule) error {
 		case DNAT:
 			needsProtocol = true
 		case DNATMap:
-			needsProtocol = !slices.Contains(s.Key, DestinationPort)
+			needsProtocol = !slices.Contains(s.Map.Key, DestinationPort)
 		}
 		if needsProtocol && !protocol {
 			return fmt.Errorf("dnat to a port without a protocol: %w", syscall.EINVAL)
@@ -108,28 +108,28 @@ func isVerdict(s Statement) bool {
 }
 
 func (t *fakeTable) checkSetUse(s Statement) error {
-	name := setOf(s)
-	if name == "" {
+	used := setOf(s)
+	if used == nil {
 		return nil
 	}
-	set := t.set(name)
+	set := t.set(used.Name)
 	if set == nil {
-		return fmt.Errorf("no such set: %s: %w", name, syscall.ENOENT)
+		return fmt.Errorf("no such set: %s: %w", used.Name, syscall.ENOENT)
 	}
 	ok := false
 	switch s := s.(type) {
 	case InSet:
-		ok = !set.Verdicts && set.Value == nil && slices.Equal(s.Key, set.Key)
+		ok = !set.Verdicts && set.Value == nil
 	case Refresh:
-		ok = set.Dynamic && slices.Equal(set.Key, s.Key) && s.Timeout > 0
+		ok = set.Dynamic && s.Timeout > 0
 	case GotoMap:
-		ok = set.Verdicts && slices.Equal(s.Key, set.Key)
+		ok = set.Verdicts
 	case DNATMap:
-		ok = slices.Equal(set.Value, []Field{DestinationAddr, DestinationPort}) && slices.Equal(s.Key, set.Key) &&
-			s.N > 0 && slices.Contains(s.Key, Random)
+		ok = slices.Equal(set.Value, []Field{DestinationAddr, DestinationPort}) && s.N > 0 &&
+			slices.Contains(set.Key, Random)
 	}
-	if !ok {
-		return fmt.Errorf("the set %s cannot be used so: %w", name, syscall.EINVAL)
+	if !ok || !slices.Equal(used.Key, set.Key) {
+		return fmt.Errorf("the set %s cannot be used so: %w", used.Name, syscall.EINVAL)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (t *fakeTable) walk(c *fakeChain, base *Chain, path []string, done map[stri
 					return fmt.Errorf("masquerade in %s is reached from %s: %w", c.Name, base.Name, syscall.EOPNOTSUPP)
 				}
 			case GotoMap:
-				for _, e := range t.set(s.Map).elements {
+				for _, e := range t.set(s.Map.Name).elements {
 					targets = append(targets, e.Value)
 				}
 			default:

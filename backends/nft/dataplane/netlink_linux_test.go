@@ -113,7 +113,7 @@ func TestAFailedTransactionSaysWhatFailedAndLeavesEverything(t *testing.T) {
 					tx.AddRule("split", &Rule{Statements: []Statement{Goto{"nowhere"}}})
 				}, "add rule to chain split", syscall.ENOENT},
 				{"a lookup in nothing", func(tx *Transaction) {
-					tx.AddRule("split", &Rule{Statements: []Statement{InSet{Key: s.same.Key, Set: "none"}, Drop{}}})
+					tx.AddRule("split", &Rule{Statements: []Statement{InSet{Set: &Set{Name: "none", Key: s.same.Key}}, Drop{}}})
 				}, "add rule to chain split", syscall.ENOENT},
 				{"a verdict that goes nowhere", func(tx *Transaction) {
 					key := AppendPort(AppendProtocol(AppendAddr(nil, s.pod), 6), 80)

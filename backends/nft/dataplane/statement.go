@@ -19,8 +19,7 @@ type Statement interface {
 
 // InSet matches packets whose key is in a set. ID is the number of the key's Constant field.
 type InSet struct {
-	Key []Field
-	Set string
+	Set *Set
 	Not bool
 	ID  uint32
 }
@@ -66,26 +65,21 @@ type FlipMark struct{ Bit uint32 }
 // Refresh puts the packet's key into a dynamic set, or sets back its timeout there. ID is the number of the key's
 // Constant field. If the set is full the rule goes no further.
 type Refresh struct {
-	Key     []Field
-	Set     string
+	Set     *Set
 	ID      uint32
 	Timeout time.Duration
 }
 
 // GotoMap goes to the chain that a verdict map has for the packet's key, if it has one.
-type GotoMap struct {
-	Key []Field
-	Map string
-}
+type GotoMap struct{ Map *Set }
 
 // DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. ID is the
 // number of the key's Constant field, N the modulus of its Random field. The rule needs an IsProtocol before it if
 // there is no DestinationPort in the key.
 type DNATMap struct {
-	Key []Field
+	Map *Set
 	ID  uint32
 	N   uint32
-	Map string
 }
 
 // DNAT sends the connection to a destination. The rule needs an IsProtocol before it.
@@ -114,8 +108,8 @@ func not(n bool) string {
 }
 
 func (s InSet) append(b []byte, f model.Family) []byte {
-	b = append(appendFields(b, f, s.Key, numbers{id: s.ID}), ' ')
-	return append(append(append(b, not(s.Not)...), '@'), s.Set...)
+	b = append(appendFields(b, f, s.Set.Key, numbers{id: s.ID}), ' ')
+	return append(append(append(b, not(s.Not)...), '@'), s.Set.Name...)
 }
 
 func (s InPrefix) append(b []byte, f model.Family) []byte {
@@ -164,18 +158,18 @@ func (s FlipMark) append(b []byte, _ model.Family) []byte {
 }
 
 func (s Refresh) append(b []byte, f model.Family) []byte {
-	b = append(append(append(b, "update @"...), s.Set...), " { "...)
-	b = append(appendFields(b, f, s.Key, numbers{id: s.ID}), " timeout "...)
+	b = append(append(append(b, "update @"...), s.Set.Name...), " { "...)
+	b = append(appendFields(b, f, s.Set.Key, numbers{id: s.ID}), " timeout "...)
 	return append(appendDuration(b, s.Timeout), " }"...)
 }
 
 func (s GotoMap) append(b []byte, f model.Family) []byte {
-	return append(append(appendFields(b, f, s.Key, numbers{}), " vmap @"...), s.Map...)
+	return append(append(appendFields(b, f, s.Map.Key, numbers{}), " vmap @"...), s.Map.Name...)
 }
 
 func (s DNATMap) append(b []byte, f model.Family) []byte {
 	b = append(append(append(b, "dnat "...), familyText(f)...), " to "...)
-	return append(append(appendFields(b, f, s.Key, numbers{s.ID, s.N}), " map @"...), s.Map...)
+	return append(append(appendFields(b, f, s.Map.Key, numbers{s.ID, s.N}), " map @"...), s.Map.Name...)
 }
 
 func (s DNAT) append(b []byte, _ model.Family) []byte { return s.To.AppendTo(append(b, "dnat to "...)) }

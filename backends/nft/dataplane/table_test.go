@@ -63,22 +63,22 @@ func (s sample) create() *Transaction {
 	tx.AddRule("cluster-2", &Rule{Statements: []Statement{
 		InPrefix{SourceAddr, prefix, true}, InPrefix{SourceAddr, odd, true}, SetMark{1 << 14}}})
 	tx.AddRule("cluster-2", &Rule{Comment: "balance",
-		Statements: []Statement{DNATMap{Key: s.endpoints.Key, N: 2, Map: "endpoints"}}})
+		Statements: []Statement{DNATMap{Map: s.endpoints, N: 2}}})
 	dnat := DNAT{netip.AddrPortFrom(s.pod, 80)}
 	chain("sticky",
-		[]Statement{InSet{Key: s.sticky.Key, Set: s.sticky.Name, ID: 7},
-			Refresh{s.sticky.Key, s.sticky.Name, 7, 3 * time.Hour}, IsProtocol{model.TCP}, dnat},
-		[]Statement{OneIn{2}, Refresh{s.sticky.Key, s.sticky.Name, 4294967295, 90 * time.Minute},
+		[]Statement{InSet{Set: s.sticky, ID: 7},
+			Refresh{s.sticky, 7, 3 * time.Hour}, IsProtocol{model.TCP}, dnat},
+		[]Statement{OneIn{2}, Refresh{s.sticky, 4294967295, 90 * time.Minute},
 			IsProtocol{model.TCP}, dnat})
 	chain("split",
 		[]Statement{InPrefix{Field: SourceAddr, Prefix: odd}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "veth", Prefix: true}, Goto{"cluster-2"}},
 		[]Statement{FromInterface{Name: "cbr0", Not: true}, Goto{"cluster-2"}},
 		[]Statement{IsLocal{SourceAddr}, Goto{"sticky"}},
-		[]Statement{InSet{Key: s.sources.Key, Set: "vip-sources", Not: true}, Drop{}},
+		[]Statement{InSet{Set: s.sources, Not: true}, Drop{}},
 		[]Statement{InPrefix{Field: DestinationAddr, Prefix: netip.PrefixFrom(s.vip, s.vip.BitLen())},
 			Goto{"reject-new"}})
-	chain("services", []Statement{GotoMap{s.services.Key, "service-ips"}},
+	chain("services", []Statement{GotoMap{s.services}},
 		[]Statement{IsLocal{DestinationAddr}, Jump{"split"}})
 	tx.AddChain(&Chain{Name: "nat-prerouting", Hook: Prerouting, Priority: -100})
 	tx.AddRule("nat-prerouting", &Rule{Statements: []Statement{Jump{"services"}}})
@@ -87,10 +87,10 @@ func (s sample) create() *Transaction {
 	tx.AddChain(&Chain{Name: "nat-postrouting", Hook: Postrouting, Priority: 100})
 	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{HasMark{1 << 14}, FlipMark{1 << 14}, Masquerade{}}})
 	tx.AddRule("nat-postrouting", &Rule{Statements: []Statement{
-		IsDNATed{}, InSet{Key: s.same.Key, Set: "hairpin"}, Masquerade{}}})
+		IsDNATed{}, InSet{Set: s.same}, Masquerade{}}})
 
 	chain("indexed", []Statement{
-		IsProtocol{model.SCTP}, DNATMap{Key: s.indexed.Key, ID: 4294967295, N: 2, Map: "indexed"}})
+		IsProtocol{model.SCTP}, DNATMap{Map: s.indexed, ID: 4294967295, N: 2}})
 	tx.AddRule("split", &Rule{Statements: []Statement{Goto{"indexed"}}})
 	tx.AddChain(&Chain{Name: "filter-forward", Hook: Forward, Filter: true})
 	tx.AddRule("filter-forward", &Rule{Statements: []Statement{IsNew{}, Jump{"reject-new"}}})

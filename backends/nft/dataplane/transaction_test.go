@@ -66,8 +66,9 @@ func TestTextsAreMadeFitForNft(t *testing.T) {
 }
 
 func TestRulesThatSayTheSameHaveTheSameID(t *testing.T) {
-	a := Rule{Statements: []Statement{InSet{Key: []Field{SourceAddr}, Set: "s"}, Drop{}}}
-	b := Rule{Statements: []Statement{InSet{Key: []Field{SourceAddr}, Set: "s", Not: true}, Drop{}}}
+	s := &Set{Name: "s", Key: []Field{SourceAddr}}
+	a := Rule{Statements: []Statement{InSet{Set: s}, Drop{}}}
+	b := Rule{Statements: []Statement{InSet{Set: s, Not: true}, Drop{}}}
 	ipv4, ipv6 := RuleIDs([]Rule{a, b, a}, model.IPv4), RuleIDs([]Rule{a}, model.IPv6)
 	assert.Equal(t, ipv4[0], ipv4[2])
 	assert.NotEqual(t, ipv4[0], ipv4[1])
