@@ -15,9 +15,9 @@ import (
 // A change that was undone before it was accepted is not in it. Everything is in the order of names, so that the
 // same state always reads the same.
 type Changes struct {
-	table      *Table
-	family     *family
-	difference bool // only what differs is reported, also with Full
+	table  *Table
+	family *family
+	asNew  bool // everything is reported as new
 }
 
 // Family is the family that the changes are of.
@@ -36,15 +36,14 @@ func (c *Changes) Full() bool { return c.family.full }
 // with a [*sink.PortError] for each, tries them then, and otherwise only when they change.
 func (c *Changes) Retry() bool { return c.family.retry }
 
-// Difference returns the changes with only what differs from what was last accepted, also with Full. It is for backends
-// that keep the wanted state themselves, such as those whose dataplane is in the process: to them Full means at most to
-// read the dataplane again.
-func (c *Changes) Difference() *Changes {
-	return &Changes{table: c.table, family: c.family, difference: true}
-}
+// All returns everything as new, also without Full: for backends that write all that there is, or compare it with what
+// they read.
+func (c *Changes) All() *Changes { return &Changes{c.table, c.family, true} }
 
-// asNew tells whether everything is reported as new.
-func (c *Changes) asNew() bool { return c.family.full && !c.difference }
+// Difference returns only what differs from what was last accepted, also with Full. It is for backends that keep the
+// wanted state themselves, such as those whose dataplane is in the process: to them Full means at most to read the
+// dataplane again.
+func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, false} }
 
 // Accept says that the backend has taken note of the changes, including those that are not in the dataplane yet: they
 // are not reported again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read
@@ -53,7 +52,7 @@ func (c *Changes) Accept() { c.table.accept(c.family) }
 
 // IsEmpty tells whether nothing differs. [Changes.Node] and [Changes.Retry] may still ask for something.
 func (c *Changes) IsEmpty() bool {
-	if c.asNew() {
+	if c.asNew {
 		return false
 	}
 	for range c.Ports() {
@@ -64,32 +63,18 @@ func (c *Changes) IsEmpty() bool {
 
 // Ports returns the service ports that differ; with Full all of them, as new.
 func (c *Changes) Ports() iter.Seq[*PortChange] {
-	if c.asNew() {
-		return c.All()
-	}
 	return func(yield func(*PortChange) bool) {
-		for _, p := range c.family.sorted(c.table.services, false) {
-			pc := newPortChange(p)
+		for _, p := range c.family.sorted(c.table.services, c.asNew) {
+			pc := &PortChange{Before: p.accepted, After: p.current, port: p}
+			if c.asNew {
+				pc.Before = nil
+			}
 			if pc.isChange() && !yield(pc) {
 				return
 			}
 		}
 	}
 }
-
-// All returns all service ports, as new.
-func (c *Changes) All() iter.Seq[*PortChange] {
-	return func(yield func(*PortChange) bool) {
-		for _, p := range c.family.sorted(c.table.services, true) {
-			if p.exists && !yield(&PortChange{After: &p.current, port: p}) {
-				return
-			}
-		}
-	}
-}
-
-// NumPorts returns how many service ports there are.
-func (c *Changes) NumPorts() int { return c.family.existing }
 
 // Port returns a service port, as new, if it exists.
 func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
@@ -98,32 +83,23 @@ func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
 		return nil, false
 	}
 	p := s.port(portID{c.family, name.Port, name.Protocol})
-	if p == nil || !p.exists {
+	if p == nil || p.current == nil {
 		return nil, false
 	}
-	return &PortChange{After: &p.current, port: p}, true
+	return &PortChange{After: p.current, port: p}, true
 }
 
 // Hairpins returns the addresses of endpoints that can now, or can no longer, reach themselves through a service with
 // their own source address: such connections are to be masqueraded (S29). With Full all of them are reported as added.
-func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew()) }
-
-// AllHairpins returns all such addresses, sorted.
-func (c *Changes) AllHairpins() []netip.Addr { return c.family.hairpins.all() }
+func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew) }
 
 // ClusterIPs returns the addresses that came or went as cluster IPs of services: new connections to other ports of
 // these are to be refused (S33). With Full all of them are reported as added.
-func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.asNew()) }
-
-// AllClusterIPs returns all such addresses, sorted.
-func (c *Changes) AllClusterIPs() []netip.Addr { return c.family.clusterIPs.all() }
+func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.asNew) }
 
 // HealthChecks returns the ports on which services began or ceased to answer health checks: a backend that guards the
 // node's ports lets them through. With Full all of them are reported as added.
-func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthChecks.changes(c.asNew()) }
-
-// AllHealthChecks returns all such ports, sorted.
-func (c *Changes) AllHealthChecks() []HealthCheck { return c.family.healthChecks.all() }
+func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthChecks.changes(c.asNew) }
 
 // PortChange is a service port that differs. Its ports belong to the table: copy what is to be kept after the call.
 type PortChange struct {
@@ -134,18 +110,7 @@ type PortChange struct {
 }
 
 // Name is that of the port.
-func (c *PortChange) Name() model.PortName { return c.port.name() }
-
-func newPortChange(p *port) *PortChange {
-	c := &PortChange{port: p}
-	if p.known {
-		c.Before = &p.accepted
-	}
-	if p.exists {
-		c.After = &p.current
-	}
-	return c
-}
+func (c *PortChange) Name() model.PortName { return c.port.name }
 
 func (c *PortChange) isChange() bool {
 	if c.Before == nil || c.After == nil {
@@ -232,7 +197,7 @@ func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint {
 // Has tells whether an endpoint is in a backend set as it is to be.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
 	i := c.port.endpoints.find(target)
-	return i >= 0 && c.port.endpoints.list[i].slots[setIndex(set)] >= 0
+	return i >= 0 && c.port.endpoints.all[i].slots[setIndex(set)] >= 0
 }
 
 // EndpointChanges returns the slots of a backend set that differ, in their order.

@@ -47,7 +47,9 @@ func (c *counted[T]) accept() {
 // changes returns what came and went or, if full is set, everything as added; sorted.
 func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	if full {
-		return Diff[T]{Added: c.all()}
+		d.Added = slices.AppendSeq(make([]T, 0, len(c.n)), maps.Keys(c.n))
+		slices.SortFunc(d.Added, c.compare)
+		return d
 	}
 	for x, before := range c.touched {
 		switch now := c.n[x] > 0; {
@@ -61,9 +63,6 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	slices.SortFunc(d.Removed, c.compare)
 	return d
 }
-
-// all returns everything, sorted.
-func (c *counted[T]) all() []T { return slices.SortedFunc(maps.Keys(c.n), c.compare) }
 
 // Diff is what came and went, sorted.
 type Diff[T any] struct{ Added, Removed []T }

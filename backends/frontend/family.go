@@ -41,29 +41,32 @@ func newFamily(f model.Family) *family {
 type port struct {
 	family  *family
 	service *service
+	name    model.PortName
 
-	current  Port
-	exists   bool // current is described, and carries traffic in this family
-	accepted Port // as last accepted
-	known    bool // accepted is set
+	// current is the port as described, nil if it carries no traffic in this family; accepted is what of that was last
+	// accepted. The two may be one: see edit.
+	current, accepted *Port
 
 	endpoints endpoints
 	asked     []Frontend // all that it asks for, sorted by key
+	shape     shape      // of asked
 	omitted   int        // frontends beyond the limit
 	lost      int        // how many of asked others have
 	// frontends has those that were gained, lost or changed since they were last accepted, as they were then: zero for
 	// those that the port did not have.
 	frontends map[Key]Frontend
-	clusterIP netip.Addr
-	numbers   [2]uint16 // port and node port
 
 	isDirty   bool
 	described uint64 // the round in which it was last described
 }
 
-func (p *port) name() model.PortName { return p.current.Name }
+// shape is what a port's frontends depend on beside the addresses of its service.
+type shape struct {
+	port, nodePort      uint16
+	clusterIP, external bool
+}
 
-func (p *port) id() portID { return portID{p.family, p.current.Name.Port, p.current.Name.Protocol} }
+func (p *port) key() portID { return portID{p.family, p.name.Port, p.name.Protocol} }
 
 // mark notes that a port may differ from what was last accepted.
 func (p *port) mark() {
@@ -76,7 +79,7 @@ func (p *port) mark() {
 // noteFrontend remembers a frontend as it is, before it changes; zero if the port does not have it.
 func (p *port) noteFrontend(k Key, before Frontend) {
 	p.mark()
-	if _, noted := p.frontends[k]; noted || !p.known {
+	if _, noted := p.frontends[k]; noted || p.accepted == nil {
 		return
 	}
 	if p.frontends == nil {
@@ -87,100 +90,96 @@ func (p *port) noteFrontend(k Key, before Frontend) {
 
 // isUnused tells whether nothing is known of a port.
 func (p *port) isUnused() bool {
-	return !p.exists && !p.known && !p.isDirty && len(p.endpoints.list) == 0
+	return p.current == nil && p.accepted == nil && !p.isDirty && len(p.endpoints.all) == 0
 }
 
 // describe takes over what a service says of a port.
 func (p *port) describe(next Port, asked []Frontend) {
-	next.sizes, next.frontends = p.current.sizes, p.current.frontends
-	existed, routes := p.exists, p.current.Routes
-	if !existed || !p.current.equal(&next) {
-		p.mark()
-	}
-	if p.current, p.exists = next, true; !existed {
+	before := p.current
+	if before == nil {
 		p.family.existing++
+	} else {
+		next.sizes, next.frontends = before.sizes, before.frontends
 	}
-	clusterIP := netip.Addr{}
-	if i := slices.IndexFunc(asked, func(fr Frontend) bool { return fr.Kind == ClusterIP }); i >= 0 {
-		clusterIP = asked[i].Addr
+	if before == nil || !before.equal(&next) {
+		p.mark()
+		p.current = new(Port)
+		*p.current = next
 	}
-	p.countClusterIP(clusterIP)
 	p.ask(asked)
-	if !existed || routes != next.Routes {
+	if before == nil || before.Routes != next.Routes {
 		p.placeAll()
 	}
 }
 
 // remove withdraws everything that a port asks for.
 func (p *port) remove() {
-	if !p.exists {
+	if p.current == nil {
 		return
 	}
 	p.mark()
-	p.exists = false
+	p.current, p.shape = nil, shape{}
 	p.family.existing--
-	p.countClusterIP(netip.Addr{})
 	p.ask(nil)
 	p.placeAll()
 }
 
-func (p *port) countClusterIP(a netip.Addr) {
-	if p.clusterIP == a {
-		return
-	}
-	if p.clusterIP.IsValid() {
-		p.family.clusterIPs.remove(p.clusterIP)
-	}
-	if p.clusterIP = a; a.IsValid() {
-		p.family.clusterIPs.add(a)
-	}
-}
-
 // ask replaces the list of frontends that the port asks for. Both lists are sorted.
 func (p *port) ask(next []Frontend) {
-	o := &p.family.owners
-	i, j := 0, 0
-	for i < len(p.asked) || j < len(next) {
-		var c int
-		switch {
-		case i == len(p.asked):
-			c = 1
-		case j == len(next):
-			c = -1
-		default:
-			c = p.asked[i].Key.Compare(next[j].Key)
+	if slices.Equal(p.asked, next) {
+		return
+	}
+	f, before, i := p.family, p.asked, 0
+	for _, fr := range next {
+		for ; i < len(before) && before[i].Key.Compare(fr.Key) < 0; i++ {
+			f.owners.remove(p, before[i].Key)
 		}
-		switch {
-		case c < 0:
-			o.remove(p, p.asked[i].Key)
-			i++
-		case c > 0:
-			o.add(p, next[j])
-			j++
-		default:
-			if p.asked[i] != next[j] {
-				o.update(p, next[j])
-			}
-			i, j = i+1, j+1
+		if i == len(before) || before[i].Key != fr.Key {
+			f.owners.add(p, fr)
+			continue
+		}
+		if before[i] != fr {
+			f.owners.update(p, fr)
+		}
+		i++
+	}
+	for ; i < len(before); i++ {
+		f.owners.remove(p, before[i].Key)
+	}
+	for _, fr := range before {
+		if fr.Kind == ClusterIP {
+			f.clusterIPs.remove(fr.Addr)
+		}
+	}
+	for _, fr := range next {
+		if fr.Kind == ClusterIP {
+			f.clusterIPs.add(fr.Addr)
 		}
 	}
 	p.asked = next
 }
 
+// edit returns the port as described, to be changed in place. What was accepted stays as it is.
+func (p *port) edit() *Port {
+	if p.current == p.accepted {
+		clone := *p.current
+		p.current = &clone
+	}
+	return p.current
+}
+
 // place puts an endpoint into the sets that it belongs to now.
 func (p *port) place(i int, ep *model.Endpoint) {
 	var member [numSets]bool
-	used := ep.Sets & p.current.Routes.Sets()
-	if p.exists && isValid(ep) {
+	var used model.EndpointSets
+	if p.current != nil && isValid(ep) {
+		used = ep.Sets & p.current.Routes.Sets()
 		member = [numSets]bool{used.Has(model.ClusterSet), used.Has(model.LocalSet), used == 0 && ep.Serving}
 	}
 	if p.endpoints.place(i, ep, member) {
 		p.mark()
 	}
-	for s := range p.current.sizes {
-		p.current.sizes[s] = p.endpoints.sets[s].size()
-	}
-	entry := &p.endpoints.list[i]
+	entry := &p.endpoints.all[i]
 	hairpin := (member[0] || member[1]) && p.reachesItself(ep, used)
 	if hairpin != entry.hairpin {
 		if entry.hairpin = hairpin; hairpin {
@@ -192,8 +191,8 @@ func (p *port) place(i int, ep *model.Endpoint) {
 }
 
 func (p *port) placeAll() {
-	for i := range p.endpoints.list {
-		p.place(i, p.endpoints.list[i].Endpoint)
+	for i := range p.endpoints.all {
+		p.place(i, p.endpoints.all[i].Endpoint)
 	}
 }
 
@@ -219,8 +218,8 @@ func (p *port) reachesItself(ep *model.Endpoint, used model.EndpointSets) bool {
 func (p *port) setEndpoint(ep *model.Endpoint) {
 	i := p.endpoints.find(ep.Target)
 	if i < 0 {
-		i = p.endpoints.add(ep)
-	} else if p.endpoints.list[i].Equal(ep) {
+		i = p.endpoints.add(endpoint{Endpoint: ep, slots: [numSets]int32{-1, -1, -1}})
+	} else if p.endpoints.all[i].Equal(ep) {
 		return
 	}
 	p.place(i, ep)
@@ -232,7 +231,7 @@ func (p *port) deleteEndpoint(target netip.AddrPort) {
 	if i < 0 {
 		return
 	}
-	p.place(i, &model.Endpoint{Port: p.name(), Target: target}) // in no set
+	p.place(i, &model.Endpoint{Port: p.name, Target: target}) // in no set
 	p.endpoints.remove(i)
 	p.mark() // it may be unused now
 }
@@ -245,7 +244,7 @@ func (f *family) setNode(node *model.Node, services map[model.ServiceName]*servi
 	}
 	f.localPods = local
 	for _, s := range services {
-		for _, p := range s.ports {
+		for _, p := range s.ports.all {
 			if p.family == f {
 				p.placeAll()
 			}
@@ -270,7 +269,14 @@ func (f *family) settle(report func(Problem)) {
 	}
 	for _, p := range f.dirty {
 		p.endpoints.compact()
-		p.current.frontends = len(p.asked) - p.lost
+		if p.current == nil {
+			continue
+		}
+		now := p.edit()
+		now.frontends = len(p.asked) - p.lost
+		for i := range now.sizes {
+			now.sizes[i] = p.endpoints.sets[i].size()
+		}
 	}
 }
 
@@ -278,12 +284,12 @@ func (f *family) settle(report func(Problem)) {
 func (f *family) inUse(lost map[pair][]Key) []Problem {
 	list := make([]Problem, 0, len(lost))
 	for pr, keys := range lost {
-		owner, key := pr.owner.name(), slices.MinFunc(keys, Key.Compare)
+		owner, key := pr.owner.name, slices.MinFunc(keys, Key.Compare)
 		message := fmt.Sprintf("%v belongs to %v", key, owner)
 		if len(keys) > 1 {
 			message = fmt.Sprintf("%v and %d more belong to %v", key, len(keys)-1, owner)
 		}
-		list = append(list, Problem{Family: f.family, Port: pr.loser.name(), Reason: AddressInUse, Owner: owner,
+		list = append(list, Problem{Family: f.family, Port: pr.loser.name, Reason: AddressInUse, Owner: owner,
 			Message: message})
 	}
 	slices.SortFunc(list, Problem.compare)
@@ -295,9 +301,9 @@ func (f *family) inUse(lost map[pair][]Key) []Problem {
 func (f *family) accept() map[*service]bool {
 	unused := map[*service]bool{}
 	for _, p := range f.dirty {
-		p.accepted, p.known, p.isDirty, p.frontends = p.current, p.exists, false, nil
-		for s := range p.endpoints.sets {
-			p.endpoints.sets[s].accept(p.exists)
+		p.accepted, p.isDirty, p.frontends = p.current, false, nil
+		for i := range p.endpoints.sets {
+			p.endpoints.sets[i].accept(p.current != nil)
 		}
 		if p.isUnused() {
 			unused[p.service] = true
@@ -320,21 +326,21 @@ func (f *family) sorted(services map[model.ServiceName]*service, all bool) []*po
 	if all && f.existing != countExisting(f.dirty) {
 		list = make([]*port, 0, f.existing)
 		for _, s := range services {
-			for _, p := range s.ports {
-				if p.family == f && p.exists {
+			for _, p := range s.ports.all {
+				if p.family == f && p.current != nil {
 					list = append(list, p)
 				}
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b *port) int { return a.name().Compare(b.name()) })
+	slices.SortFunc(list, func(a, b *port) int { return a.name.Compare(b.name) })
 	return list
 }
 
 func countExisting(ports []*port) int {
 	n := 0
 	for _, p := range ports {
-		if p.exists {
+		if p.current != nil {
 			n++
 		}
 	}

@@ -148,7 +148,7 @@ func (o *owners) choose(list []claim, before *port) claim {
 			first(keeps(a), keeps(b)),
 			a.port.service.compareAge(b.port.service),
 			cmp.Compare(a.kind, b.kind),
-			a.port.name().Compare(b.port.name()))
+			a.port.name.Compare(b.port.name))
 	})
 }
 

@@ -17,14 +17,8 @@ type Problem struct {
 	Message string
 }
 
-// problemKey identifies a problem, which is reported once: its message may change.
-type problemKey struct {
-	family model.Family
-	port   model.PortName
-	reason Reason
-}
-
-func (p Problem) key() problemKey { return problemKey{p.Family, p.Port, p.Reason} }
+// key returns what makes it the same problem, which is reported once: its message may change.
+func (p Problem) key() Problem { return Problem{Family: p.Family, Port: p.Port, Reason: p.Reason} }
 
 func (p Problem) compare(o Problem) int {
 	return cmp.Or(p.Port.Compare(o.Port), cmp.Compare(p.Family, o.Family), cmp.Compare(p.Reason, o.Reason),

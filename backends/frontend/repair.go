@@ -55,22 +55,19 @@ func (t *Table) Repair(ctx context.Context, o RepairOptions) {
 	later := time.NewTimer(0)
 	defer later.Stop()
 	for {
+		woken := true
 		select {
 		case <-ctx.Done():
 			return
 		case <-o.Wake:
-			for i := range loops {
-				loops[i].due = true
-			}
 		case <-tick:
-			for i := range loops {
-				loops[i].due = true
-			}
 		case <-later.C:
+			woken = false
 		}
 		var next time.Time
 		for i := range loops {
 			l := &loops[i]
+			l.due = l.due || woken
 			if l.due && !time.Now().Before(l.notBefore) {
 				t.look(ctx, l, &o)
 			}
@@ -108,7 +105,7 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 	if now.Sub(l.busy) > 10*l.pause {
 		l.pause = o.MinPause
 	}
-	look, err := o.Look(ctx, &Changes{table: t, family: l.family})
+	look, err := o.Look(ctx, &Changes{t, l.family, l.family.full})
 	now = time.Now()
 	l.notBefore = now.Add(look.Rest)
 	if err == nil && !look.Repaired {

@@ -13,9 +13,8 @@ import (
 type service struct {
 	name     model.ServiceName
 	object   *model.Service // nil if it is not set
-	ports    []*port
-	index    map[portID]*port      // nil while the ports are few enough to look through
-	problems map[problemKey]uint64 // that were reported: the round in which they were last there
+	ports    list[portID, *port]
+	problems map[Problem]uint64 // that were reported, by key: the round in which they were last there
 }
 
 // portID identifies a port in its service.
@@ -27,50 +26,31 @@ type portID struct {
 
 // port returns a port, or nil.
 func (s *service) port(id portID) *port {
-	if s.index != nil {
-		return s.index[id]
-	}
-	for _, p := range s.ports {
-		if p.id() == id {
-			return p
-		}
+	if i := s.ports.find(id); i >= 0 {
+		return s.ports.all[i]
 	}
 	return nil
 }
 
 // makePort returns a port, after it has made it if need be.
 func (s *service) makePort(id portID) *port {
-	if p := s.port(id); p != nil {
-		return p
-	}
-	name := model.PortName{Service: s.name, Port: id.name, Protocol: id.protocol}
-	p := &port{family: id.family, service: s, current: Port{Name: name}}
-	s.ports = append(s.ports, p)
-	switch {
-	case s.index != nil:
-		s.index[id] = p
-	case len(s.ports) > maxScan:
-		s.index = make(map[portID]*port, 2*len(s.ports))
-		for _, o := range s.ports {
-			s.index[o.id()] = o
-		}
+	p := s.port(id)
+	if p == nil {
+		name := model.PortName{Service: s.name, Port: id.name, Protocol: id.protocol}
+		p = &port{family: id.family, service: s, name: name}
+		s.ports.add(p)
 	}
 	return p
 }
 
 // removeUnused forgets ports of which nothing is known any more, and tells whether there are none left.
 func (s *service) removeUnused() (empty bool) {
-	s.ports = slices.DeleteFunc(s.ports, func(p *port) bool {
-		unused := p.isUnused()
-		if unused {
-			delete(s.index, p.id())
+	for i, p := range slices.Backward(s.ports.all) {
+		if p.isUnused() {
+			s.ports.remove(i)
 		}
-		return unused
-	})
-	if len(s.ports) <= maxScan {
-		s.index = nil
 	}
-	return s.object == nil && len(s.ports) == 0
+	return s.object == nil && len(s.ports.all) == 0
 }
 
 // compareAge orders the oldest first. Those of unknown age come last.

@@ -50,9 +50,6 @@ func (s *slots) put(ep *model.Endpoint) int32 {
 	}
 	slot := int32(len(s.list))
 	s.note(slot)
-	if s.list == nil {
-		s.list = make([]*model.Endpoint, 0, 4)
-	}
 	s.list = append(s.list, ep)
 	return slot
 }

@@ -172,7 +172,7 @@ func (t *Table) Sync(ctx context.Context) error {
 
 // apply calls the backend for one family.
 func (t *Table) apply(ctx context.Context, f *family) error {
-	err := t.options.Apply(ctx, &Changes{table: t, family: f})
+	err := t.options.Apply(ctx, &Changes{t, f, f.full})
 	if err != nil {
 		err = &sink.FamilyError{Family: f.family, Err: err}
 	}
@@ -204,18 +204,18 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*Port
 	if s == nil || !t.active {
 		return
 	}
-	if !slices.ContainsFunc(s.ports, func(p *port) bool { return p.exists }) {
+	if !slices.ContainsFunc(s.ports.all, func(p *port) bool { return p.current != nil }) {
 		return
 	}
 	for _, f := range t.families {
 		var ports []*PortChange
-		for _, p := range s.ports {
-			if p.family == f && p.exists {
-				ports = append(ports, &PortChange{After: &p.current, port: p})
+		for _, p := range s.ports.all {
+			if p.family == f && p.current != nil {
+				ports = append(ports, &PortChange{After: p.current, port: p})
 			}
 		}
 		slices.SortFunc(ports, func(a, b *PortChange) int { return a.After.Name.Compare(b.After.Name) })
-		show(&Changes{table: t, family: f}, ports)
+		show(&Changes{t, f, f.full}, ports)
 	}
 }
 

@@ -36,7 +36,7 @@ func (t *Table) update(ctx context.Context) {
 		}
 		switch {
 		case d.endpoint != nil:
-			t.updateEndpoint(ctx, s, d.endpoint, d.gone)
+			t.updateEndpoint(ctx, s, t.described[i:])
 		case d.gone:
 			if t.deleteService(s); s.removeUnused() {
 				delete(t.services, name)
@@ -63,7 +63,9 @@ func (d *description) name() model.ServiceName {
 	return d.service.Name
 }
 
-func (t *Table) updateEndpoint(ctx context.Context, s *service, ep *model.Endpoint, gone bool) {
+// updateEndpoint takes over the first of the descriptions that are left.
+func (t *Table) updateEndpoint(ctx context.Context, s *service, left []description) {
+	ep, gone := left[0].endpoint, left[0].gone
 	i := slices.IndexFunc(t.families, func(f *family) bool { return f.family == ep.Family() })
 	if i < 0 {
 		if !gone && ep.Family() == 0 {
@@ -82,7 +84,20 @@ func (t *Table) updateEndpoint(ctx context.Context, s *service, ep *model.Endpoi
 		t.found(ctx, s, Problem{Family: ep.Family(), Port: ep.Port, Reason: InvalidEndpoint,
 			Message: fmt.Sprintf("endpoint %v has no port number", ep.Target.Addr())})
 	}
-	s.makePort(id).setEndpoint(ep)
+	p := s.makePort(id)
+	if p.endpoints.all == nil {
+		p.endpoints.makeRoom(countOf(ep.Port, left))
+	}
+	p.setEndpoint(ep)
+}
+
+// countOf returns how many descriptions, from the first on, are of endpoints of a port.
+func countOf(port model.PortName, list []description) int {
+	i := slices.IndexFunc(list, func(d description) bool { return d.endpoint == nil || d.endpoint.Port != port })
+	if i < 0 {
+		return len(list)
+	}
+	return i
 }
 
 func (t *Table) setService(ctx context.Context, s *service, next *model.Service) {
@@ -101,8 +116,8 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	for _, f := range t.families {
 		t.setPorts(ctx, s, f, same)
 	}
-	maps.DeleteFunc(s.problems, func(k problemKey, found uint64) bool {
-		return found != t.round && k.reason != InvalidEndpoint // of which the service says nothing
+	maps.DeleteFunc(s.problems, func(k Problem, found uint64) bool {
+		return found != t.round && k.Reason != InvalidEndpoint // of which the service says nothing
 	})
 }
 
@@ -138,9 +153,9 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		if t.options.Extra != nil {
 			spec.Extra = t.options.Extra(next)
 		}
-		asked, numbers := p.asked, [2]uint16{sp.Port, sp.NodePort}
-		same := same && p.exists && p.numbers == numbers && sameKinds(&p.current, &spec)
-		if !same || p.omitted > 0 || len(asked) > left {
+		asked := p.asked
+		shape := shape{sp.Port, sp.NodePort, spec.Routes.ClusterIP.Endpoints != 0, spec.Routes.External.Endpoints != 0}
+		if !same || shape != p.shape || p.omitted > 0 || len(asked) > left {
 			asked, p.omitted = frontends(f.family, next, sp, left)
 		}
 		if p.omitted > 0 {
@@ -149,20 +164,14 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 					p.omitted, t.maxFrontends)})
 		}
 		left -= len(asked)
-		p.numbers = numbers
+		p.shape = shape
 		p.describe(spec, asked)
 	}
-	for _, p := range s.ports {
+	for _, p := range s.ports.all {
 		if p.family == f && p.described != t.round {
 			p.remove()
 		}
 	}
-}
-
-// sameKinds tells whether two ports have the same kinds of frontends.
-func sameKinds(a, b *Port) bool {
-	return (a.Routes.ClusterIP.Endpoints != 0) == (b.Routes.ClusterIP.Endpoints != 0) &&
-		(a.Routes.External.Endpoints != 0) == (b.Routes.External.Endpoints != 0)
 }
 
 // deleteService takes back all that a service asks for. Its endpoints stay until they are deleted, too.
@@ -170,7 +179,7 @@ func (t *Table) deleteService(s *service) {
 	t.countHealthCheck(s.object, nil)
 	s.object, s.problems = nil, nil
 	t.round++
-	for _, p := range s.ports {
+	for _, p := range s.ports.all {
 		p.remove()
 	}
 }
@@ -189,7 +198,7 @@ func (t *Table) countHealthCheck(before, after *model.Service) {
 // found reports a problem of a service unless it was there before.
 func (t *Table) found(ctx context.Context, s *service, p Problem) {
 	if s.problems == nil {
-		s.problems = map[problemKey]uint64{}
+		s.problems = map[Problem]uint64{}
 	}
 	if _, told := s.problems[p.key()]; !told {
 		t.report(ctx, p)

@@ -172,7 +172,7 @@ func (f *family) readEndpoints(ctx context.Context) error {
 // rebuild describes everything anew.
 func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
 	gone := maps.Clone(f.ports)
-	for p := range c.All() {
+	for p := range c.All().Ports() {
 		f.change(ctx, p)
 		delete(gone, p.After.Name)
 	}

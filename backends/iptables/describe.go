@@ -21,7 +21,7 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
 		f, l := b.family(c.Family()), [2]*listing{inNAT: newListing(), inFilter: newListing()}
-		for _, h := range c.AllHealthChecks() { // answered in both families, whatever those of the service
+		for _, h := range c.All().HealthChecks().Added { // answered in both families, whatever those of the service
 			if h.Service == name {
 				f.healthChecks.listEntry(healthCheckEntry(h), l[inFilter])
 			}

@@ -108,7 +108,7 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 		f.planPort(p)
 	}
 	if before != nil && !before.localPods.Equal(f.config.localPods) { // it may change the rules of any port
-		for p := range c.All() {
+		for p := range c.All().Ports() {
 			f.planPort(p)
 		}
 	}
@@ -135,7 +135,7 @@ func (f *family) planHealthChecks(c *frontend.Changes) {
 	}
 	come := changes.Added
 	if len(changes.Removed) > 0 {
-		come = c.AllHealthChecks() // others may have the same port, by mistake
+		come = c.All().HealthChecks().Added // others may have the same port, by mistake
 	}
 	for _, h := range come {
 		if e := healthCheckEntry(h); t.find(e.key) == nil {

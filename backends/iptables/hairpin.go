@@ -54,7 +54,7 @@ func (f *family) addHairpin(a netip.Addr) {
 // withoutBPF plans for a kernel that has no match bpf.
 func (f *family) withoutBPF(c *frontend.Changes) {
 	f.noBPF = true
-	for _, a := range c.AllHairpins() {
+	for _, a := range c.All().Hairpins().Added {
 		f.addHairpin(a)
 	}
 	f.planBase()

@@ -227,10 +227,10 @@ func (f *family) rebuild(c *frontend.Changes) {
 	for _, chain := range f.config.baseChains() {
 		f.filter.addChain(chain)
 	}
-	for p := range c.All() {
+	for p := range c.All().Ports() {
 		f.describe(p)
 	}
-	for _, a := range c.AllHairpins() {
+	for _, a := range c.All().Hairpins().Added {
 		f.filter.set(hairpin(a), "")
 	}
 	for a, n := range f.users {

@@ -70,13 +70,14 @@ func (p *plan) planAll(c *frontend.Changes) {
 	for _, ch := range p.config.baseChains(p.base.sets) {
 		p.ensure(ch)
 	}
-	ports := slices.AppendSeq(make([]*frontend.PortChange, 0, c.NumPorts()), c.All())
+	c = c.All()
+	ports := slices.Collect(c.Ports())
 	p.makeRoom(ports)
 	for _, pc := range ports {
 		p.changePort(pc)
 	}
-	p.changeAddrs(clusterIPs, frontend.Diff[netip.Addr]{Added: c.AllClusterIPs()}, addrElement)
-	p.changeAddrs(hairpin, frontend.Diff[netip.Addr]{Added: c.AllHairpins()}, hairpinElement)
+	p.changeAddrs(clusterIPs, c.ClusterIPs(), addrElement)
+	p.changeAddrs(hairpin, c.Hairpins(), hairpinElement)
 	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
 }
 

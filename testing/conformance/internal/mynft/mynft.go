@@ -88,7 +88,7 @@ func (b *Backend) ruleset(c *frontend.Changes) string {
 		r.family = "ip6"
 	}
 	r.WriteString(strings.ReplaceAll(frame, "FAMILY", r.family))
-	for p := range c.All() {
+	for p := range c.All().Ports() {
 		for fr := range p.Frontends() {
 			addresses := []netip.Addr{fr.Addr}
 			if fr.IsNodePort() {
@@ -101,7 +101,7 @@ func (b *Backend) ruleset(c *frontend.Changes) string {
 			}
 		}
 	}
-	for _, a := range c.AllHairpins() { // a pod that reaches itself
+	for _, a := range c.All().Hairpins().Added { // a pod that reaches itself
 		r.add("postrouting", r.family, "saddr", a.String(), r.family, "daddr", a.String(), "ct status dnat masquerade")
 	}
 	return r.String()

@@ -1,0 +1,60 @@
+package frontend
+
+// list is a list whose elements are found by their keys: one after the other while they are few, and then by an index.
+type list[K comparable, V interface{ key() K }] struct {
+	all   []V
+	index map[K]int32 // into all; nil while they are few
+}
+
+// maxScan is how many elements are looked through, one after the other, without an index.
+const maxScan = 32
+
+// find returns the place of an element, or -1.
+func (l *list[K, V]) find(k K) int {
+	if l.index != nil {
+		if i, ok := l.index[k]; ok {
+			return int(i)
+		}
+		return -1
+	}
+	for i := range l.all {
+		if l.all[i].key() == k {
+			return i
+		}
+	}
+	return -1
+}
+
+// add appends an element and returns its place.
+func (l *list[K, V]) add(v V) int {
+	i := len(l.all)
+	l.all = append(l.all, v)
+	switch {
+	case l.index != nil:
+		l.index[v.key()] = int32(i)
+	case len(l.all) > maxScan:
+		l.index = make(map[K]int32, 2*len(l.all))
+		for j := range l.all {
+			l.index[l.all[j].key()] = int32(j)
+		}
+	}
+	return i
+}
+
+// remove removes an element, whose place the last one takes.
+func (l *list[K, V]) remove(i int) {
+	last := len(l.all) - 1
+	if last == 0 {
+		*l = list[K, V]{}
+		return
+	}
+	if l.index != nil {
+		delete(l.index, l.all[i].key())
+		if i != last {
+			l.index[l.all[last].key()] = int32(i)
+		}
+	}
+	l.all[i] = l.all[last]
+	clear(l.all[last:])
+	l.all = l.all[:last]
+}
