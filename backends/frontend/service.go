@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -55,13 +54,7 @@ func (s *service) removeUnused() (empty bool) {
 
 // compareAge orders the oldest first. Those of unknown age come last.
 func (s *service) compareAge(o *service) int {
-	var a, b time.Time
-	if s.object != nil {
-		a = s.object.Created
-	}
-	if o.object != nil {
-		b = o.object.Created
-	}
+	a, b := s.object.Created, o.object.Created
 	return cmp.Or(first(!a.IsZero(), !b.IsZero()), a.Compare(b))
 }
 

@@ -34,6 +34,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 	if base.there = read != nil; !base.there {
 		read = &dp.Table{}
 	}
+	base.chains = make(map[string][]dp.RuleID, len(read.Chains))
 	for name, ch := range read.Chains {
 		base.chains[name] = ch.Rules
 	}
@@ -46,6 +47,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 		base.keepSlots(f.table, read)
 	}
 	p := newPlan(base, newConfig(f.key.Family, f.options, c.Node()))
+	p.rules = make(map[string][]dp.RuleID, len(read.Chains)) // growing would take as long as the rest
 	p.adopt(read, rewrite)
 	p.planAll(c)
 	for _, name := range slices.Sorted(maps.Keys(base.chains)) {

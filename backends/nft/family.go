@@ -187,12 +187,11 @@ func (f *family) update(ctx context.Context, c *frontend.Changes) error {
 
 // changeConfig plans what follows from a change of the node.
 func (p *plan) changeConfig() {
-	before := p.base.config
-	if p.config.equal(before) {
+	if p.config == p.base.config {
 		return
 	}
 	p.changeAddrs(nodePortIPs,
-		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: before.nodePortIPs}, addrElement)
+		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: p.base.config.nodePortIPs}, addrElement)
 	for _, ch := range p.config.baseChains(p.base.sets) {
 		p.ensure(ch)
 	}

@@ -3,7 +3,6 @@ package nft
 import (
 	"math/bits"
 	"net/netip"
-	"slices"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -141,14 +140,6 @@ func loopback(f model.Family) netip.Prefix {
 		return netip.MustParsePrefix("::1/128")
 	}
 	return netip.MustParsePrefix("127.0.0.0/8")
-}
-
-// equal tells whether two configurations make the same rules.
-func (c *config) equal(o *config) bool {
-	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
-		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs) &&
-		slices.Equal(c.nodePortPrefixes, o.nodePortPrefixes) &&
-		(c.nodePortPrefixes == nil) == (o.nodePortPrefixes == nil)
 }
 
 // baseChains returns the chains that every table has, in the order in which they can be made.

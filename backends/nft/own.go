@@ -144,18 +144,13 @@ func readable(n model.PortName) string {
 	if n.Port != "" {
 		text += "/" + n.Port
 	}
-	return identifier(text, 40)
-}
-
-// identifier makes text a valid part of a name in nft's syntax: letters, digits, '/', '-', '_' and '.'.
-func identifier(text string, limit int) string {
-	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_."
+	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-_." // in names, by nft's syntax
 	return strings.Map(func(c rune) rune {
 		if strings.ContainsRune(fit, c) {
 			return c
 		}
 		return '_'
-	}, text[:min(len(text), limit)])
+	}, text[:min(len(text), 40)])
 }
 
 // ownChains returns the chains of a service port that has its own, in the order in which they can be made. Some are

@@ -57,27 +57,25 @@ func (sp *setPlan) settle() {
 	for i := range sp.gone {
 		index[sp.gone[i].Key] = i
 	}
-	stays := make([]bool, len(sp.gone))
-	added := sp.add[:0]
-	for _, e := range sp.add {
+	const stays = -1
+	sp.add = slices.DeleteFunc(sp.add, func(e dp.Element) bool {
 		i, there := index[e.Key]
 		if !there {
-			added = append(added, e)
-			continue
+			return false
 		}
-		stays[i] = true
-		if sp.gone[i] != e {
+		if i != stays && sp.gone[i] != e {
 			sp.replace = append(sp.replace, e)
 		}
-	}
-	sp.add = added
-	kept := make([]dp.Element, 0, len(sp.gone)-len(sp.replace))
-	for i, e := range sp.gone {
-		if !stays[i] {
-			kept = append(kept, e)
+		index[e.Key] = stays
+		return true
+	})
+	var gone []dp.Element
+	for _, e := range sp.gone {
+		if index[e.Key] != stays {
+			gone = append(gone, e)
 		}
 	}
-	sp.gone = kept
+	sp.gone = gone
 }
 
 // portPlan is a service port, as it is or as it is to be.

@@ -98,6 +98,7 @@ const (
 	nftaTable         = 1 // in messages of every kind
 	nftaTableUserdata = 6
 	nftaChainUserdata = 12
+	nftaSetCount      = 20
 	nftaSetElemKeyEnd = 10
 	nftaSetDescConcat = 2
 	nftaSetFieldLen   = 1

@@ -29,26 +29,30 @@ type fieldInfo struct {
 	text   string // in nft's syntax, without the numbers of Random and Constant
 	size   int    // in bytes; in keys each field takes a multiple of four
 	typ    uint32 // nft's number for its type
-	offset uint32 // in the network header or that of the transport
+	offset uint32 // in the header that it is in
+	// header and field name it in user data: nft's enum proto_desc_id, and its numbers for the fields of each. They are
+	// part of that format: nft reads those of older versions. 0: it is in no header.
+	header, field uint32
 }
 
 func (f Field) info(family model.Family) fieldInfo {
 	const ipv4Addr, ipv6Addr, inetProto, inetService, integer = 7, 8, 12, 13, 4
+	const transport, ip, ip6 = 11, 12, 13
 	switch isIPv6 := family == model.IPv6; {
 	case f == SourceAddr && isIPv6:
-		return fieldInfo{"ip6 saddr", 16, ipv6Addr, 8}
+		return fieldInfo{"ip6 saddr", 16, ipv6Addr, 8, ip6, 8}
 	case f == SourceAddr:
-		return fieldInfo{"ip saddr", 4, ipv4Addr, 12}
+		return fieldInfo{"ip saddr", 4, ipv4Addr, 12, ip, 11}
 	case f == DestinationAddr && isIPv6:
-		return fieldInfo{"ip6 daddr", 16, ipv6Addr, 24}
+		return fieldInfo{"ip6 daddr", 16, ipv6Addr, 24, ip6, 9}
 	case f == DestinationAddr:
-		return fieldInfo{"ip daddr", 4, ipv4Addr, 16}
+		return fieldInfo{"ip daddr", 4, ipv4Addr, 16, ip, 12}
 	case f == Protocol:
-		return fieldInfo{"meta l4proto", 1, inetProto, 0}
+		return fieldInfo{"meta l4proto", 1, inetProto, 0, 0, 0}
 	case f == DestinationPort:
-		return fieldInfo{"th dport", 2, inetService, 2}
+		return fieldInfo{"th dport", 2, inetService, 2, transport, 2}
 	}
-	return fieldInfo{"numgen random", 4, integer, 0}
+	return fieldInfo{"numgen random", 4, integer, 0, 0, 0}
 }
 
 func padded(n int) int { return (n + 3) &^ 3 }

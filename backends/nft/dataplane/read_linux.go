@@ -22,7 +22,6 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Ta
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		n.monitor.watch(key)
 		before, err := n.conn.Generation()
 		if err != nil {
 			return nil, err
@@ -77,7 +76,8 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 		}
 		c.Rules = slices.Clone(ids)
 	}
-	if err := n.readSets(t); err != nil {
+	counts, err := n.readSets(t)
+	if err != nil {
 		return nil, err
 	}
 	for _, s := range t.Sets {
@@ -87,7 +87,7 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := n.readElements(key, s); err != nil {
+		if err := n.readElements(key, s, counts[s.Name]); err != nil {
 			return nil, err
 		}
 	}
@@ -162,8 +162,10 @@ func (n *Netlink) readRules(table TableKey, chain string, ids []RuleID) ([]RuleI
 	return ids, err
 }
 
-func (n *Netlink) readSets(t *Table) error {
-	return n.list(unix.NFT_MSG_GETSET, t.Key.Family, func(m nfnetlink.Message) error {
+// readSets also returns how many elements the sets have, where the kernel tells (seen with Linux 6.18).
+func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
+	counts = map[string]uint32{}
+	return counts, n.list(unix.NFT_MSG_GETSET, t.Key.Family, func(m nfnetlink.Message) error {
 		a := collect(m.Attributes())
 		number := func(typ uint16) uint32 { return nfnetlink.Uint32(a[typ]) }
 		desc := collect(nfnetlink.Attributes(a[unix.NFTA_SET_DESC]))
@@ -187,19 +189,21 @@ func (n *Netlink) readSets(t *Table) error {
 			comment := readComment(a[unix.NFTA_SET_USERDATA], userdata.NFTNL_UDATA_SET_COMMENT)
 			t.Sets[name] = &TableSet{Name: name, Comment: comment, Size: d.size, Dynamic: d.flags&setDynamic != 0,
 				definition: d}
+			counts[name] = number(nftaSetCount)
 		}
 		return nil
 	}, t.Key.Name)
 }
 
-func (n *Netlink) readElements(key TableKey, s *TableSet) error {
+func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 	// A list is read in pieces, by the number of elements that were read before. If the kernel enlarges the hash table
 	// between two (it does so a while after a big change), as many elements are listed twice as are left out.
 	var seen map[string]bool
 	isInterval := s.definition.flags&setInterval != 0
 	if s.Size == 0 && !isInterval {
-		seen = map[string]bool{}
+		seen = make(map[string]bool, count)
 	}
+	s.Elements = slices.Grow(s.Elements, int(count))
 	twice := false
 	size := padded(int(s.definition.keyLen))
 	err := n.list(unix.NFT_MSG_GETSETELEM, key.Family, func(m nfnetlink.Message) error {

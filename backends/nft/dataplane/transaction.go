@@ -115,20 +115,20 @@ func (t *Transaction) Split() (first, second *Transaction, ok bool) {
 			break
 		}
 	}
-	first, second = NewTransaction(t.Table), NewTransaction(t.Table)
-	first.Unconditional, second.Unconditional = t.Unconditional, t.Unconditional
-	if n := len(t.ops); cut == 0 && n == 1 && len(t.ops[0].elements) > 1 {
+	one, two := *t, *t
+	switch {
+	case cut > 0:
+		one.ops, two.ops = slices.Clip(t.ops[:cut]), t.ops[cut:]
+	case len(t.ops) == 1 && len(t.ops[0].elements) > 1:
 		o := t.ops[0]
 		half := len(o.elements) / 2
-		first.elements(o.verb, o.set, o.elements[:half])
-		second.elements(o.verb, o.set, o.elements[half:])
-		return first, second, true
-	}
-	if cut == 0 {
+		one.ops, two.ops = nil, nil
+		one.elements(o.verb, o.set, o.elements[:half])
+		two.elements(o.verb, o.set, o.elements[half:])
+	default:
 		return nil, nil, false
 	}
-	first.ops, second.ops = slices.Clip(t.ops[:cut]), t.ops[cut:]
-	return first, second, true
+	return &one, &two, true
 }
 
 func (t *Transaction) elements(v verb, s *Set, elements []Element) {

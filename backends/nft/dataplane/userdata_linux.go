@@ -62,23 +62,12 @@ func setUserdata(s *Set, family model.Family) []byte {
 	return b
 }
 
-// The numbers by which nft's user data names expressions (its enum expr_types), protocols (enum proto_desc_id) and the
-// fields of their headers. They are part of its format on the wire: it reads those of older versions.
+// The numbers by which nft's user data names expressions: its enum expr_types.
 const (
 	exprPayload = 7
 	exprMeta    = 9
 	exprConcat  = 13
 	exprNumgen  = 23
-
-	protoTransport = 11
-	protoIP        = 12
-	protoIP6       = 13
-
-	fieldTransportDport = 2
-	fieldIPSaddr        = 11
-	fieldIPDaddr        = 12
-	fieldIP6Saddr       = 8
-	fieldIP6Daddr       = 9
 )
 
 func typeof(fields []Field, family model.Family) []byte {
@@ -108,19 +97,9 @@ func typeofField(f Field, family model.Family) []byte {
 	switch f {
 	case Protocol:
 		return typeofExpr(exprMeta, numbers(unix.NFT_META_L4PROTO))
-	case DestinationPort:
-		return typeofExpr(exprPayload, numbers(protoTransport, fieldTransportDport))
 	case Random, Constant:
 		return typeofExpr(exprNumgen, numbers(unix.NFT_NG_RANDOM, typeofModulus, 0))
 	}
-	proto, field := uint32(protoIP), uint32(fieldIPDaddr)
-	switch {
-	case family == model.IPv6 && f == SourceAddr:
-		proto, field = protoIP6, fieldIP6Saddr
-	case family == model.IPv6:
-		proto, field = protoIP6, fieldIP6Daddr
-	case f == SourceAddr:
-		field = fieldIPSaddr
-	}
-	return typeofExpr(exprPayload, numbers(proto, field))
+	info := f.info(family)
+	return typeofExpr(exprPayload, numbers(info.header, info.field))
 }
