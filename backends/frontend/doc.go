@@ -55,6 +55,6 @@
 //
 // # Memory
 //
-// 100 to 170 bytes for each endpoint, fewer in large services, besides the model values themselves, which the table
+// 95 to 130 bytes for each endpoint, fewer in large services, besides the model values themselves, which the table
 // keeps.
 package frontend
