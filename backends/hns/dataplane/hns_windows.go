@@ -175,7 +175,7 @@ func (HNS) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
 	all, err := hcn.ListLoadBalancers()
 	if err != nil {
 		// One that goes while it is listed fails the list. That is no statement about any of them.
-		return nil, fmt.Errorf("list load balancers: %v", err)
+		return nil, fmt.Errorf("list load balancers: %v", err) //nolint:errorlint // its ErrNotFound is not the list's
 	}
 	list := make([]LoadBalancer, 0, len(all))
 	for i := range all {
