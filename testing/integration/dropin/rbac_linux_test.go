@@ -2,6 +2,7 @@ package dropin_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -42,7 +43,7 @@ func readManifest(t *testing.T) *manifest {
 	for documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(file))); ; {
 		buf := make([]byte, len(file))
 		n, err := documents.Read(buf)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return m
 		}
 		require.NoError(t, err)
