@@ -239,8 +239,8 @@ func TestDeleteStaleAgreesWithTheReconciler(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, wantDeleted, deleted)
 			require.Len(t, table.Flows(), len(c.flows)-wantDeleted)
-			require.Equal(t, 1, table.Passes(f))
-			require.Zero(t, table.Passes(model.IPv4))
+			require.Equal(t, 1, table.passesOf(f))
+			require.Zero(t, table.passesOf(model.IPv4))
 		})
 	}
 }

@@ -34,20 +34,6 @@ func (t *Fake) Flows() []Flow {
 	return slices.Clone(t.flows)
 }
 
-// Selections returns those that DeleteUDP was last called with for a family; none if that was a pass over all flows.
-func (t *Fake) Selections(family model.Family) []Selection {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.selections[family]
-}
-
-// Passes returns how often DeleteUDP was called for a family.
-func (t *Fake) Passes(family model.Family) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.passes[family]
-}
-
 // FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each looks at the first half of the
 // flows before it does: a pass that is cut off has done a part of its work. A nil among the errors lets a call succeed.
 func (t *Fake) FailNext(errs ...error) {

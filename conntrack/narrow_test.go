@@ -72,18 +72,18 @@ func TestAPassAfterASmallChangeIsAboutThatAlone(t *testing.T) {
 				r.Wait()
 			}
 			sync(nil, test.before)
-			require.Equal(t, 1, table.Passes(f))
-			require.Empty(t, table.Selections(f), "first everything")
+			require.Equal(t, 1, table.passesOf(f))
+			require.Empty(t, table.lastSelections(f), "first everything")
 			sync(test.before, test.after)
 			switch want := test.want.(type) {
 			case string:
-				require.Equal(t, 2, table.Passes(f))
-				require.Empty(t, table.Selections(f))
+				require.Equal(t, 2, table.passesOf(f))
+				require.Empty(t, table.lastSelections(f))
 			case []Selection:
-				require.Equal(t, 2, table.Passes(f))
-				require.ElementsMatch(t, want, table.Selections(f))
+				require.Equal(t, 2, table.passesOf(f))
+				require.ElementsMatch(t, want, table.lastSelections(f))
 			case nil:
-				require.Equal(t, 1, table.Passes(f))
+				require.Equal(t, 1, table.passesOf(f))
 			}
 		})
 	}
@@ -124,20 +124,20 @@ func TestAPassLooksAtEverythingAfterFailuresAndResyncs(t *testing.T) {
 			describe(r, two, one)
 			require.NoError(t, r.Sync(t.Context()))
 			r.Wait()
-			require.Equal(t, 2, table.Passes(f))
-			require.Equal(t, test.narrow, len(table.Selections(f)) > 0, "%v", table.Selections(f))
+			require.Equal(t, 2, table.passesOf(f))
+			require.Equal(t, test.narrow, len(table.lastSelections(f)) > 0, "%v", table.lastSelections(f))
 
 			// Afterwards passes are narrow again.
 			describe(r, one, two)
 			describe(r, two, one)
 			require.NoError(t, r.Sync(t.Context()))
 			r.Wait()
-			require.Equal(t, 2, table.Passes(f))
+			require.Equal(t, 2, table.passesOf(f))
 			describe(r, one, nil)
 			describe(r, nil, []*sink.ServiceEntry{spec{}.with(endpoint{host: 1}).entry(t, f)})
 			require.NoError(t, r.Sync(t.Context()))
 			r.Wait()
-			require.Len(t, table.Selections(f), 3, "two addresses and a node port")
+			require.Len(t, table.lastSelections(f), 3, "two addresses and a node port")
 		})
 	}
 }
@@ -177,7 +177,7 @@ func TestNarrowPassesFindWhatFullOnesWould(t *testing.T) {
 				describe(r, before, after)
 				require.NoError(t, r.Sync(t.Context()))
 				r.Wait()
-				if len(table.Selections(f)) > 0 {
+				if len(table.lastSelections(f)) > 0 {
 					narrow++
 				}
 				left := &Fake{}

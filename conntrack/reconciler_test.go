@@ -22,7 +22,7 @@ import (
 func passesOf(table *Fake) func() [2]int {
 	var last [2]int
 	return func() [2]int {
-		now := [2]int{table.Passes(model.IPv4), table.Passes(model.IPv6)}
+		now := [2]int{table.passesOf(model.IPv4), table.passesOf(model.IPv6)}
 		since := [2]int{now[0] - last[0], now[1] - last[1]}
 		last = now
 		return since
@@ -198,7 +198,7 @@ func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
 		r.Wait()
 		require.Empty(t, table.Flows())
 		require.Equal(t, 7*time.Second, time.Since(begin), "pauses of 1, 2 and 4 s")
-		require.Equal(t, 1+4, table.Passes(f))
+		require.Equal(t, 1+4, table.passesOf(f))
 
 		// From now on these addresses are anybody's.
 		table.Add(flowTo(f, 4000, dns, netip.AddrPortFrom(host(f, 1), 5353)))
@@ -224,7 +224,7 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		require.NoError(t, r.Sync(t.Context()))
 		r.Wait()
 		require.Empty(t, table.Flows())
-		require.Equal(t, 5, table.Passes(f))
+		require.Equal(t, 5, table.passesOf(f))
 		require.Zero(t, time.Since(begin))
 
 		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
@@ -244,7 +244,7 @@ func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 			require.NoError(t, r.Sync(t.Context()))
 			r.Wait()
 		}
-		require.Equal(t, 1, table.Passes(model.IPv4))
+		require.Equal(t, 1, table.passesOf(model.IPv4))
 	})
 }
 
@@ -262,7 +262,7 @@ func TestTheWorkerEndsWithTheContextOfWrapAndNotOfSync(t *testing.T) {
 		require.NoError(t, r.Sync(syncCtx))
 		endSync() // as whoever bounds the time of a Sync does
 		r.Wait()
-		require.Equal(t, 2, table.Passes(f), "one that failed, and another one")
+		require.Equal(t, 2, table.passesOf(f), "one that failed, and another one")
 		require.Empty(t, table.Flows())
 
 		table.Add(stale)
@@ -274,7 +274,7 @@ func TestTheWorkerEndsWithTheContextOfWrapAndNotOfSync(t *testing.T) {
 		r.Wait()
 		require.NoError(t, r.Sync(t.Context()))
 		r.Wait()
-		require.Equal(t, 3, table.Passes(f), "no pass after the end")
+		require.Equal(t, 3, table.passesOf(f), "no pass after the end")
 	})
 }
 
@@ -314,7 +314,7 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 	<-table.entered // one more, for all that came meanwhile
 	table.proceed <- struct{}{}
 	r.Wait()
-	require.Equal(t, 2, table.Passes(f))
+	require.Equal(t, 2, table.passesOf(f))
 	require.Equal(t, []Flow{toTwo}, table.Flows(), "it is judged by what is applied, not by what was when the pass "+
 		"began")
 }

@@ -86,13 +86,6 @@ func (h *Fake) Break(err error) {
 	}
 }
 
-// Watchers returns how many calls of Watch are under way.
-func (h *Fake) Watchers() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.watchers)
-}
-
 // Addresses implements [Host].
 func (h *Fake) Addresses() ([]HostAddress, error) {
 	h.mu.Lock()

@@ -49,7 +49,7 @@ func TestTrackerFollowsTheHost(t *testing.T) {
 
 		cancel()
 		require.NoError(t, <-ended)
-		require.Zero(t, host.Watchers())
+		require.Zero(t, host.watching())
 	})
 }
 
@@ -122,10 +122,10 @@ func TestTrackerGoesOnAfterErrors(t *testing.T) {
 		host.Fail(nil)
 		host.Break(errors.New("socket closed"))
 		synctest.Wait()
-		require.Zero(t, host.Watchers())
+		require.Zero(t, host.watching())
 		time.Sleep(firstPause)
 		synctest.Wait()
-		require.Equal(t, 1, host.Watchers())
+		require.Equal(t, 1, host.watching())
 		require.Empty(t, tracker.Addresses().IPs)
 
 		// The pause grows, up to a bound, and starts anew when it went well for long.
@@ -134,16 +134,16 @@ func TestTrackerGoesOnAfterErrors(t *testing.T) {
 			host.Break(errors.New("socket closed"))
 			time.Sleep(pause*time.Millisecond - time.Nanosecond)
 			synctest.Wait()
-			require.Zero(t, host.Watchers(), pause)
+			require.Zero(t, host.watching(), pause)
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			require.Equal(t, 1, host.Watchers(), pause)
+			require.Equal(t, 1, host.watching(), pause)
 		}
 		time.Sleep(time.Minute)
 		host.Break(errors.New("socket closed"))
 		time.Sleep(firstPause)
 		synctest.Wait()
-		require.Equal(t, 1, host.Watchers())
+		require.Equal(t, 1, host.watching())
 
 		// A context that ends cuts it short.
 		host.Break(errors.New("socket closed"))
@@ -182,4 +182,11 @@ func TestSystemHasALoopbackAddress(t *testing.T) {
 		found = found || a.Addr.IsLoopback()
 	}
 	require.True(t, found, "%v", list)
+}
+
+// watching returns how many calls of Watch are under way.
+func (h *Fake) watching() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watchers)
 }

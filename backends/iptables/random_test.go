@@ -1,7 +1,6 @@
 package iptables_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -226,19 +225,18 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 			w := &randomWorld{Rand: rand.New(rand.NewPCG(seed, 0)), r: newRig(t, iptables.Options{Metrics: reg}),
 				names:    5 + 15*int(seed%5),
 				services: map[model.ServiceName]*model.Service{}, endpoints: map[model.EndpointKey]*model.Endpoint{}}
+			faults := fm.NewFaults(seed, 0)
 			w.setNode()
 			for range 20 {
 				for range 1 + w.IntN(2*w.names) {
 					w.change()
 				}
-				fail := w.chance(10)
+				faults.SetProbability(0)
+				if w.chance(10) {
+					faults.SetProbability(0.5)
+				}
 				for _, fake := range w.r.fakes {
-					fake.FailRestore = func(b *dataplane.Batch) error {
-						if fail && w.chance(50) {
-							return errors.New("made to fail")
-						}
-						return nil
-					}
+					fake.FailRestore = func(*dataplane.Batch) error { return faults.Next("restore") }
 				}
 				if w.chance(10) {
 					w.tamper()
@@ -248,7 +246,7 @@ func TestAnyWayToAStateDoesWhatTheOracleSays(t *testing.T) {
 					w.r.Restart()
 				}
 				if err := w.r.TrySync(); err != nil {
-					require.ErrorContains(t, err, "made to fail")
+					require.ErrorIs(t, err, fm.ErrFault)
 					continue
 				}
 				w.check()

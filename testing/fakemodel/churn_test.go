@@ -16,7 +16,7 @@ func TestChurnConverges(t *testing.T) {
 		cluster, err := churn.New(churn.Options{Seed: seed, Services: 5, DualStack: seed > 0})
 		require.NoError(t, err)
 		faults := NewFaults(seed, 0.3)
-		d := NewDriver(t, Options{NewSink: func() sink.Sink { return Faulty(sink.Tee(), faults) }})
+		d := NewDriver(t, Options{NewSink: func() sink.Sink { return faulty(sink.Tee(), faults) }})
 		d.Update(cluster.Objects()...)
 		silent := 0
 		for i := range 400 {
@@ -24,7 +24,7 @@ func TestChurnConverges(t *testing.T) {
 			if i%3 > 0 { // some waves hold several steps
 				continue
 			}
-			d.SyncUntilApplied(100)
+			syncUntilApplied(t, d, 100)
 			if len(d.Transcript()) == 0 {
 				silent++
 			}
@@ -32,13 +32,13 @@ func TestChurnConverges(t *testing.T) {
 				d.Restart()
 			}
 		}
-		d.SyncUntilApplied(100)
+		syncUntilApplied(t, d, 100)
 
 		fresh := NewDriver(t, Options{})
 		fresh.Update(cluster.Objects()...)
 		fresh.Sync()
 		require.Equal(t, fresh.State().String(), d.State().String(), "seed %d", seed)
 		assert.Positive(t, silent, "some steps mean nothing to this node")
-		assert.Positive(t, faults.Injected())
+		assert.Positive(t, faults.injected)
 	}
 }

@@ -26,8 +26,7 @@
 //
 // # Faults
 //
-// [Faults] fails operations at random, reproducibly by seed; [Faulty] fails a sink's Sync with it, a fake dataplane its
-// own operations.
+// [Driver.FailNext] fails the next Syncs. [Faults] fails a fake dataplane's operations at random, reproducibly by seed.
 //
 // # What it never does
 //

@@ -21,8 +21,7 @@ type Options struct {
 	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when
 	// the driver is made and at every Restart. Default: none.
 	NewSink func() sink.Sink
-	// EverySync: Sync, TrySync and SyncUntilApplied call the sink also when nothing is new, for tests of what a backend
-	// does then.
+	// EverySync: Sync and TrySync call the sink also when nothing is new, for tests of what a backend does then.
 	EverySync bool
 	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
@@ -145,22 +144,8 @@ func (d *Driver) Wave(ctx context.Context) error {
 	return d.sync(ctx)
 }
 
-// SyncUntilApplied calls TrySync until the sink has no error, at most tries times, and returns how often that was. The
-// test ends if none succeeded.
-func (d *Driver) SyncUntilApplied(tries int) int {
-	d.tb.Helper()
-	var err error
-	for i := range tries {
-		if err = d.TrySync(); err == nil {
-			return i + 1
-		}
-	}
-	d.tb.Fatalf("fakemodel: Sync failed %d times in a row, at last: %v", tries, err)
-	return tries
-}
-
 // FailNext makes the next Syncs, as many as there are errors, fail with these errors before the sink hears of them. To
-// let the sink itself fail, or to fail at random, see [Faulty].
+// let a fake dataplane fail, or to fail at random, see [Faults].
 func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs...) }
 
 // Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything is new.

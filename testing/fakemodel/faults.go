@@ -1,20 +1,18 @@
 package fakemodel
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // ErrFault is wrapped by every error that a Faults makes.
 var ErrFault = errors.New("injected fault")
 
 // Faults decides, at random but always the same for a seed, which operations fail. Ask Next at the start of an
-// operation: that of a sink, as [Faulty] does, or those of a fake dataplane:
+// operation of a fake dataplane. Where the fake has a function for that, like those of backends/hns and backends/ipvs,
+// this is fake.Fail = faults.Next, elsewhere:
 //
 //	func (f *fakeDataplane) AddElement(e Element) error {
 //		if err := f.faults.Next("add element"); err != nil {
@@ -55,49 +53,4 @@ func (f *Faults) SetProbability(probability float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.probability = probability
-}
-
-// Injected returns how many operations failed.
-func (f *Faults) Injected() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.injected
-}
-
-// FaultySink is a sink whose Sync fails now and then. See [Faulty].
-type FaultySink struct {
-	*sink.Forward
-	faults   *Faults
-	injected bool // in the last Sync
-}
-
-// Faulty returns a sink that passes everything on, except that Sync fails when faults says so: either before the next
-// sink hears of it, or afterwards, when everything has been applied. Both happen in the field, and both mean "not known
-// to be applied".
-func Faulty(next sink.Sink, faults *Faults) *FaultySink {
-	return &FaultySink{Forward: sink.NewForward(next), faults: faults}
-}
-
-// ResyncFailed implements [sink.FailureResyncer]. The next sink knows nothing of a fault that was injected.
-func (f *FaultySink) ResyncFailed() {
-	if f.injected {
-		f.ForceResync()
-	} else {
-		f.Forward.ResyncFailed()
-	}
-}
-
-// Sync implements [sink.Sink].
-func (f *FaultySink) Sync(ctx context.Context) error {
-	f.injected = true
-	if err := f.faults.Next("before Sync"); err != nil {
-		return err
-	}
-	if err := f.Forward.Sync(ctx); err != nil {
-		f.injected = false
-		return err
-	}
-	err := f.faults.Next("after Sync")
-	f.injected = err != nil
-	return err
 }

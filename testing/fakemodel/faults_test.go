@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	_ sink.Sink       = &FaultySink{}
-	_ sink.NodeSetter = &FaultySink{}
-	_ sink.Resyncer   = &FaultySink{}
+	_ sink.Sink       = &faultySink{}
+	_ sink.NodeSetter = &faultySink{}
+	_ sink.Resyncer   = &faultySink{}
 )
 
 // outcomes asks n times.
@@ -54,14 +54,14 @@ func TestFaultsFollowTheProbability(t *testing.T) {
 	for range 100 {
 		require.NoError(t, f.Next("x"))
 	}
-	assert.Equal(t, 1, f.Injected())
+	assert.Equal(t, 1, f.injected)
 	assert.NotContains(t, outcomes(NewFaults(1, 1), 100), "")
 }
 
 func TestFaultySink(t *testing.T) {
 	r := &sink.Recorder{}
 	faults := NewFaults(3, 0.5)
-	f := Faulty(r, faults)
+	f := faulty(r, faults)
 	f.SetNode(Node("n1").Build())
 	f.SetService(Service("web").Build())
 	f.SetEndpoint(Endpoint("web/TCP", "10.244.1.5:80").Build())
@@ -91,7 +91,7 @@ func TestFaultySink(t *testing.T) {
 	assert.Positive(t, good)
 	assert.Positive(t, after, "some failures come after the sink has applied it")
 	assert.Positive(t, before, "some failures come before the sink hears of it")
-	assert.Equal(t, before+after, faults.Injected())
+	assert.Equal(t, before+after, faults.injected)
 
 	faults.SetProbability(0)
 	boom := errors.New("boom")
@@ -103,15 +103,15 @@ func TestFaultySink(t *testing.T) {
 func TestFaultySinkConverges(t *testing.T) {
 	r := &sink.Recorder{}
 	faults := NewFaults(5, 0.6)
-	d := NewDriver(t, Options{NewSink: func() sink.Sink { return Faulty(r, faults) }})
+	d := NewDriver(t, Options{NewSink: func() sink.Sink { return faulty(r, faults) }})
 	tries := 0
 	for i := range 9 {
 		d.Set(Service("web").NodePort(uint16(30000+i)).Build(),
 			Endpoint("web/TCP", "10.244.1."+itoa(i+1)+":80").Build())
-		tries += d.SyncUntilApplied(50)
+		tries += syncUntilApplied(t, d, 50)
 	}
-	assert.Equal(t, faults.Injected(), tries-9)
-	assert.Positive(t, faults.Injected())
+	assert.Equal(t, faults.injected, tries-9)
+	assert.Positive(t, faults.injected)
 	assert.Len(t, r.Endpoints(), 9)
 	for _, svc := range r.Services() {
 		assert.EqualValues(t, 30008, svc.Ports[0].NodePort)

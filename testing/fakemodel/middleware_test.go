@@ -26,7 +26,7 @@ func TestMiddlewareLosesNoAbility(t *testing.T) {
 			return conntrack.Wrap(t.Context(), s, conntrack.Options{Table: &conntrack.Fake{}})
 		},
 		"healthcheck": func(s sink.Sink) sink.Sink { return healthcheck.NewServices(s, healthcheck.ServicesOptions{}) },
-		"Faulty":      func(s sink.Sink) sink.Sink { return Faulty(s, NewFaults(1, 0)) },
+		"Faulty":      func(s sink.Sink) sink.Sink { return faulty(s, NewFaults(1, 0)) },
 	} {
 		assert.Empty(t, LostAbilities(t.Context(), wrap), name)
 	}

@@ -1,7 +1,7 @@
 // Package dataplane is what package hns needs of the Windows Host Networking Service (HNS, version 2): networks,
 // endpoints and load balancers, as plain values behind an [Interface].
 //
-//   - [NewHNS] is the service of this machine. It exists on Windows only; elsewhere it fails with [ErrUnsupported].
+//   - [NewHNS] is the service of this machine. It exists on Windows only; elsewhere it fails with [errors.ErrUnsupported].
 //   - [Fake] is a model of the service for tests that run anywhere, with the faults that the real one is known for. It
 //     can also tell what would become of a packet: [Fake.Forward].
 //

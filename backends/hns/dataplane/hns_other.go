@@ -2,5 +2,13 @@
 
 package dataplane
 
-// NewHNS returns the HNS of this machine: on this system there is none.
-func NewHNS() (Interface, error) { return nil, ErrUnsupported }
+import (
+	"errors"
+	"fmt"
+	"runtime"
+)
+
+// NewHNS returns an error that wraps [errors.ErrUnsupported]: HNS is a part of Windows.
+func NewHNS() (Interface, error) {
+	return nil, fmt.Errorf("HNS on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}

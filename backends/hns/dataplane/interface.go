@@ -45,8 +45,6 @@ var (
 	ErrAlreadyExists = errors.New("already exists")
 	// ErrNotSupported: this version of HNS cannot do it.
 	ErrNotSupported = errors.New("not supported by this version of Windows")
-	// ErrUnsupported is what NewHNS fails with on systems other than Windows.
-	ErrUnsupported = errors.New("HNS is there on Windows only")
 )
 
 // Features are what versions of HNS differ in. The numbers are the first versions of HNS that have them.

@@ -11,8 +11,6 @@ import (
 )
 
 var (
-	// ErrNotLinux is what New fails with on other systems.
-	ErrNotLinux = errors.New("iptables is a part of Linux")
 	// ErrNoTable: the kernel does not have the table, because a module is missing.
 	ErrNoTable = errors.New("the kernel does not have the table, is a module missing?")
 	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.

@@ -4,6 +4,9 @@ package dataplane
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -11,9 +14,11 @@ import (
 // IPTables is the kernel's iptables. There is none on this operating system.
 type IPTables struct{ Interface }
 
-// New fails with ErrNotLinux.
-func New(context.Context, Options) (*IPTables, error) { return nil, ErrNotLinux }
+// New returns an error that wraps [errors.ErrUnsupported]: iptables is a part of Linux.
+func New(context.Context, Options) (*IPTables, error) {
+	return nil, fmt.Errorf("iptables on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
 
 func surveyVariant(context.Context, model.Family, Variant) (inUse, error) {
-	return inUse{}, ErrNotLinux
+	return inUse{}, errors.ErrUnsupported
 }

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -165,9 +164,6 @@ type MissingModuleError struct {
 func (e *MissingModuleError) Error() string {
 	return fmt.Sprintf("the kernel has no %s: load the module %s (modprobe %s)", e.What, e.Module, e.Module)
 }
-
-// ErrUnsupported is what NewKernel fails with on systems other than Linux.
-var ErrUnsupported = errors.New("IPVS is there on Linux only")
 
 // DefaultLink is the name of the dummy interface. It is not kube-ipvs0, upstream kube-proxy's, so that the two do not
 // take each other's addresses for their own.

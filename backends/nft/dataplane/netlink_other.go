@@ -2,13 +2,16 @@
 
 package dataplane
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"runtime"
+)
 
 // Netlink is the kernel's nftables. This operating system has none, so that nobody gets one.
 type Netlink struct{ Interface }
 
-// ErrNotLinux is what NewNetlink fails with where there is no nftables.
-var ErrNotLinux = errors.New("nftables is a part of Linux")
-
-// NewNetlink fails with ErrNotLinux.
-func NewNetlink() (*Netlink, error) { return nil, ErrNotLinux }
+// NewNetlink returns an error that wraps [errors.ErrUnsupported]: nftables is a part of Linux.
+func NewNetlink() (*Netlink, error) {
+	return nil, fmt.Errorf("nftables on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
