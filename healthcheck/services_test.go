@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -345,31 +346,32 @@ func TestAPortThatIsTakenIsAnEventAndTriedAgain(t *testing.T) {
 func TestASyncIsRequestedForAPortThatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := func(context.Context, string, string) (net.Listener, error) { return nil, errors.New("in use") }
-		requests, e := 0, &events{}
-		s := NewServices(nil, ServicesOptions{Listen: refuse, Events: e, RequestSync: func() { requests++ }})
+		var requests atomic.Int64 // of the goroutine of a timer
+		e := &events{}
+		s := NewServices(nil, ServicesOptions{Listen: refuse, Events: e, RequestSync: func() { requests.Add(1) }})
 		s.SetService(service("web", 32000, 1, 1))
 		s.SetService(service("other", 32001, 1, -1))
 		for want := range 3 {
 			require.NoError(t, s.Sync(t.Context()))
 			time.Sleep(retryPause - time.Nanosecond)
 			synctest.Wait()
-			require.Equal(t, want, requests)
+			require.EqualValues(t, want, requests.Load())
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			require.Equal(t, want+1, requests, "for both services")
+			require.EqualValues(t, want+1, requests.Load(), "for both services")
 		}
 		s.DeleteService(service("web", 32000, 1, 1).Name)
 		s.DeleteService(service("other", 32001, 1, -1).Name)
 		require.NoError(t, s.Sync(t.Context()))
 		time.Sleep(time.Hour)
-		require.Equal(t, 3, requests, "nothing is left to open")
+		require.EqualValues(t, 3, requests.Load(), "nothing is left to open")
 		require.Len(t, *e, 2, "one for each service")
 
 		s.SetService(service("web", 32000, 1, 1))
 		require.NoError(t, s.Sync(t.Context()))
 		s.Close()
 		time.Sleep(time.Hour)
-		require.Equal(t, 3, requests)
+		require.EqualValues(t, 3, requests.Load())
 	})
 }
 
