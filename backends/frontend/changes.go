@@ -89,6 +89,18 @@ func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
 	return &PortChange{After: p.current, port: p}, true
 }
 
+// Owner returns the service port that has a frontend, as new, or nil. It is for backends that serve each node port at
+// addresses of the node: where a service has that very address and port, as an external IP, that comes first.
+func (c *Changes) Owner(k Key) *PortChange { return c.family.owner(k) }
+
+func (f *family) owner(k Key) *PortChange {
+	p := f.owners.byKey[k].port
+	if p == nil || p.current == nil {
+		return nil
+	}
+	return &PortChange{After: p.current, port: p}
+}
+
 // Hairpins returns the addresses of endpoints that can now, or can no longer, reach themselves through a service with
 // their own source address: such connections are to be masqueraded (S29). With Full all of them are reported as added.
 func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew) }
@@ -193,6 +205,9 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint {
 	return c.port.endpoints.sets[setIndex(set)].list
 }
+
+// Owner is [Changes.Owner] for the family of the port.
+func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owner(k) }
 
 // Has tells whether an endpoint is in a backend set as it is to be.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {

@@ -367,3 +367,35 @@ func TestARestartAdoptsPersistence(t *testing.T) {
 	require.Equal(t, []string{"update server 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
 	require.Contains(t, k.ipvs.Dump(), "-s rr -p 5400 -b flag-3")
 }
+
+// A service that comes later is like one that was there at the start: nothing has to fail first.
+func TestAServiceThatComesLaterTakesOverTheVirtualServerOfUpstream(t *testing.T) {
+	k := newKernel(t)
+	tcp := key("10.96.0.10:80", model.TCP)
+	addServer(t, k, dp.Server{ServerKey: tcp, Scheduler: "rr"}, pod1)
+	b := k.start(t)
+	put(t, b)
+	k.ipvs.SetConnections(tcp, pod1, 3, 0)
+	k.ipvs.TakeCalls()
+	put(t, b, web()...)
+	require.Contains(t, k.ipvs.Dump(), "-A -t 10.96.0.10:80 -s rr -b flag-3\n-a -t 10.96.0.10:80 -r 10.244.1.5:8080")
+	writes := k.ipvs.TakeCalls().Writes
+	require.Contains(t, writes, "update server 10.96.0.10:80/TCP")
+	require.NotContains(t, writes, "add server 10.96.0.10:80/TCP")
+	require.NotContains(t, writes, "add destination 10.244.1.5:8080 to 10.96.0.10:80/TCP")
+}
+
+// The runner logs the error of a service port once, until it changes: there is one for each port, always the same.
+func TestAServicePortThatSeveralVirtualServersOfOthersKeepFromBeingServedHasOneError(t *testing.T) {
+	k := newKernel(t)
+	for _, a := range []string{"203.0.113.1:80", "203.0.113.2:80"} {
+		addServer(t, k, dp.Server{ServerKey: key(a, model.TCP), Scheduler: "rr"}, pod1)
+	}
+	b := k.start(t, func(o *Options) { o.ExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
+	b.SetService(fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("203.0.113.1", "203.0.113.2").
+		Port("http", 80).Build())
+	err := b.Sync(t.Context())
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, err))
+	require.ErrorContains(t, err, "203.0.113.1:80/TCP is a virtual server of somebody else\n"+
+		"203.0.113.2:80/TCP is a virtual server of somebody else")
+}

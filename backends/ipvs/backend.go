@@ -242,7 +242,11 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 		}
 	}
 	if next := b.config(c); !next.equal(f.config) {
-		return frontend.Look{Repaired: true}, f.apply(ctx, c, next, now)
+		err := f.apply(ctx, c, next, now)
+		if v4, v6 := sink.FailedFamilies(err); !v4 && !v6 {
+			err = nil // the next Sync reports the ports that are not served
+		}
+		return frontend.Look{Repaired: true}, err
 	}
 	if !f.filter.dataplane.Drifted(f.filter.key) {
 		return frontend.Look{}, nil

@@ -2,7 +2,6 @@ package ipvs
 
 import (
 	"hash/fnv"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -13,10 +12,12 @@ import (
 
 // port is a service port: its virtual servers, and what the packet filter has of it.
 type port struct {
+	name     model.PortName
 	servers  map[*server]model.EndpointSets // and the set that each balances over
 	elements map[element]string
 	marks    marks
 	chains   map[string]bool // those that set its marks, or go to one that does: no other port has them
+	taken    []dp.ServerKey  // where it was found that somebody else has a virtual server
 }
 
 // marks are the packet marks of a port's virtual servers for sources that do not get what others get, 0 for none (S27).
@@ -81,17 +82,31 @@ func (f *family) spec(p *frontend.Port, key dp.ServerKey) dp.Server {
 	return s
 }
 
-// keys returns the virtual servers of a frontend: for a node port one at each of the node's addresses that serve some.
-func (f *family) keys(fr *frontend.Frontend, p model.Protocol) []dp.ServerKey {
-	addrs := []netip.Addr{fr.Addr}
-	if fr.IsNodePort() {
-		addrs = f.config.nodePortIPs
+// keys returns the virtual servers of a frontend: for a node port one at each of the node's addresses that serve some,
+// unless a service has that very address and port.
+func (f *family) keys(c *frontend.PortChange, fr *frontend.Frontend) []dp.ServerKey {
+	key := dp.ServerKey{Family: f.key, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}
+	if !fr.IsNodePort() {
+		return []dp.ServerKey{key}
 	}
-	list := make([]dp.ServerKey, len(addrs))
-	for i, a := range addrs {
-		list[i] = dp.ServerKey{Family: f.key, Addr: a, Port: fr.Port, Protocol: p}
+	list := make([]dp.ServerKey, 0, len(f.config.nodePortIPs))
+	for _, a := range f.config.nodePortIPs {
+		if c.Owner(frontend.Key{Addr: a, Port: fr.Port, Protocol: fr.Protocol}) == nil {
+			key.Addr = a
+			list = append(list, key)
+		}
 	}
 	return list
+}
+
+// returnNodePorts serves node ports at addresses and ports that services have given up.
+func (f *family) returnNodePorts(c *frontend.Changes) {
+	for _, key := range f.freed {
+		if p := c.Owner(frontend.Key{Port: key.Port, Protocol: key.Protocol}); p != nil {
+			f.describe(p)
+		}
+	}
+	f.freed = nil
 }
 
 // change follows a changed service port.
@@ -107,7 +122,7 @@ func (f *family) change(c *frontend.PortChange) {
 	}
 	for fr := range c.FrontendChanges() {
 		if fr.Before != nil {
-			f.withdraw(p, c.Before, fr.Before)
+			f.withdraw(c, p, fr.Before)
 		}
 		if fr.After != nil {
 			f.serveFrontend(c, p, fr.After)
@@ -162,10 +177,12 @@ func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPor
 func (f *family) describe(c *frontend.PortChange) {
 	p := c.After
 	old := f.ports[p.Name]
-	next := &port{servers: map[*server]model.EndpointSets{}, elements: map[element]string{}, marks: f.marksOf(p),
-		chains: map[string]bool{}}
+	next := &port{name: p.Name, servers: map[*server]model.EndpointSets{}, elements: map[element]string{},
+		marks: f.marksOf(p), chains: map[string]bool{}}
 	f.ports[p.Name] = next
-	f.forgetTaken(p.Name)
+	if old != nil {
+		f.forgetTaken(old)
+	}
 	for fr := range c.Frontends() {
 		f.serveFrontend(c, next, &fr)
 	}
@@ -187,8 +204,14 @@ func (f *family) serve(c *frontend.PortChange, p *port, key dp.ServerKey, set mo
 	s := f.serverFor(key, c.After.Name.Protocol)
 	s.want, s.wanted = f.spec(c.After, key), true
 	p.servers[s] = set
+	if before := f.owner[s]; before != nil && before != p {
+		delete(before.servers, s)
+	}
 	f.owner[s] = p
 	f.dirty[s] = true
+	if _, there := f.foreign[key]; there && !s.exists {
+		f.wantForeign = append(f.wantForeign, key)
+	}
 	for target := range s.destinations {
 		s.assign(target, roleOf(c, set, target))
 	}
@@ -200,9 +223,10 @@ func (f *family) serve(c *frontend.PortChange, p *port, key dp.ServerKey, set mo
 // serveFrontend adds a frontend to a port.
 func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Frontend) {
 	chain := f.dispatchChain(c.After, p, fr.Kind, fr.Restricted)
-	for _, key := range f.keys(fr, c.After.Name.Protocol) {
+	for _, key := range f.keys(c, fr) {
 		if _, there := f.foreign[key]; there && f.options.excludes(key.Addr) {
-			f.taken[key] = c.After.Name
+			f.taken[key] = p.name
+			p.taken = append(p.taken, key)
 			continue
 		}
 		f.serve(c, p, key, c.After.RoutesOf(fr.Kind).Other.Endpoints)
@@ -231,14 +255,14 @@ func elementsOf(p *frontend.Port, key dp.ServerKey, restricted bool) []element {
 }
 
 // withdraw takes a frontend from a port.
-func (f *family) withdraw(p *port, before *frontend.Port, fr *frontend.Frontend) {
-	for _, key := range f.keys(fr, before.Name.Protocol) {
-		if f.taken[key] == before.Name {
+func (f *family) withdraw(c *frontend.PortChange, p *port, fr *frontend.Frontend) {
+	for _, key := range f.keys(c, fr) {
+		if f.taken[key] == p.name {
 			delete(f.taken, key)
 			continue
 		}
 		f.releaseServer(p, f.servers[key])
-		for _, e := range elementsOf(before, key, fr.Restricted) {
+		for _, e := range elementsOf(c.Before, key, fr.Restricted) {
 			f.releaseElement(p, e)
 		}
 	}
@@ -260,6 +284,9 @@ func (f *family) releaseServer(old *port, s *server) {
 		s.wanted = false
 		delete(f.owner, s)
 		f.dirty[s] = true
+		if slices.Contains(f.config.nodePortIPs, s.key.Addr) {
+			f.freed = append(f.freed, s.key)
+		}
 	}
 }
 
@@ -273,11 +300,11 @@ func (f *family) releaseElement(old *port, e element) {
 
 // remove takes back everything of a port.
 func (f *family) remove(name model.PortName) {
-	f.forgetTaken(name)
 	old := f.ports[name]
 	if old == nil {
 		return
 	}
+	f.forgetTaken(old)
 	delete(f.ports, name)
 	f.release(old)
 	f.releaseMarks(name, old, &port{})
@@ -297,6 +324,10 @@ func (f *family) releaseMarks(name model.PortName, old, next *port) {
 }
 
 // forgetTaken forgets where a port is not served because of somebody else's virtual server.
-func (f *family) forgetTaken(name model.PortName) {
-	maps.DeleteFunc(f.taken, func(_ dp.ServerKey, owner model.PortName) bool { return owner == name })
+func (f *family) forgetTaken(p *port) {
+	for _, key := range p.taken {
+		if f.taken[key] == p.name {
+			delete(f.taken, key)
+		}
+	}
 }

@@ -30,6 +30,9 @@ type server struct {
 	changed      map[netip.AddrPort]bool // destinations that may have to be changed
 	// draining are destinations that have gone, at weight 0 since then.
 	draining map[netip.AddrPort]time.Time
+
+	err     error                    // why the kernel refused the virtual server as it is wanted
+	refused map[netip.AddrPort]error // destinations that the kernel refused
 }
 
 // destination is a real server.
@@ -102,6 +105,36 @@ func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error 
 	if !s.wanted {
 		return nil
 	}
+	s.err = nil
+	if err := s.put(ctx, d); isRefusal(err) {
+		if s.err = err; !s.exists {
+			return nil
+		}
+	} else if err != nil {
+		return err
+	}
+	// Real servers that take new connections come before those that no longer do: there must always be one.
+	targets := slices.SortedFunc(maps.Keys(s.changed), func(a, b netip.AddrPort) int {
+		return cmp.Or(s.rank(a)-s.rank(b), model.CompareTargets(a, b))
+	})
+	for _, target := range targets {
+		delete(s.refused, target)
+		err := s.growDestination(ctx, d, target, now)
+		if err != nil {
+			err = fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, target, err)
+		}
+		if isRefusal(err) {
+			s.refuse(target, err)
+			delete(s.changed, target)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put creates the virtual server, or changes it.
+func (s *server) put(ctx context.Context, d dp.Interface) error {
 	switch {
 	case !s.exists:
 		if err := d.AddServer(ctx, s.want); err != nil {
@@ -113,15 +146,6 @@ func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error 
 		}
 	}
 	s.actual, s.exists = s.want, true
-	// Real servers that take new connections come before those that no longer do: there must always be one.
-	targets := slices.SortedFunc(maps.Keys(s.changed), func(a, b netip.AddrPort) int {
-		return cmp.Or(s.rank(a)-s.rank(b), model.CompareTargets(a, b))
-	})
-	for _, target := range targets {
-		if err := s.growDestination(ctx, d, target, now); err != nil {
-			return fmt.Errorf("virtual server %v, endpoint %v: %w", s.key, target, err)
-		}
-	}
 	return nil
 }
 
@@ -184,6 +208,9 @@ func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) erro
 				}
 				delete(s.changed, target)
 			}
+		}
+		if len(s.changed) == 0 { // looking through a map that was ever big takes long
+			s.changed = map[netip.AddrPort]bool{}
 		}
 		return nil
 	}

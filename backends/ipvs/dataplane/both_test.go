@@ -112,6 +112,21 @@ func testInterface(t *testing.T, d Interface) {
 			require.NoError(t, d.DeleteAddress(ctx, four))
 		}
 	})
+	t.Run("what is no host's address is refused", func(t *testing.T) {
+		for _, a := range []string{"0.0.0.0", "224.0.0.1", "239.1.1.1", "255.255.255.255"} {
+			target := netip.AddrPortFrom(netip.MustParseAddr(a), 80)
+			err := d.AddDestination(ctx, tcp.ServerKey, Destination{Target: target, Weight: 1})
+			require.ErrorIs(t, err, syscall.EINVAL, a)
+		}
+		for _, a := range []string{"::", "ff02::1", "ff0e::1", "fe80::1"} {
+			target := netip.AddrPortFrom(netip.MustParseAddr(a), 80)
+			err := d.AddDestination(ctx, six.ServerKey, Destination{Target: target, Weight: 1})
+			require.ErrorIs(t, err, syscall.EINVAL, a)
+		}
+		for _, a := range []string{"::", "::1", "ff02::1", "ff0e::1"} {
+			require.ErrorIs(t, d.AddAddress(ctx, netip.MustParseAddr(a)), syscall.EADDRNOTAVAIL, a)
+		}
+	})
 	t.Run("timeouts", func(t *testing.T) {
 		require.NoError(t, d.SetTimeouts(ctx, Timeouts{TCP: time.Hour, UDP: time.Minute}))
 	})

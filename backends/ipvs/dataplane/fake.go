@@ -14,8 +14,8 @@ import (
 )
 
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks: that what is added is
-// new, that what is changed exists, that a scheduler has a module, that families match. It forwards no packets: tests
-// say which real servers have connections, with [Fake.SetConnections].
+// new, that what is changed exists, that a scheduler has a module, that families match, that an address can be a host's.
+// It forwards no packets: tests say which real servers have connections, with [Fake.SetConnections].
 type Fake struct {
 	mu       sync.Mutex
 	servers  map[ServerKey]*fakeServer
@@ -225,10 +225,16 @@ func (f *Fake) destination(key ServerKey, target netip.AddrPort) (*fakeServer, *
 	if s == nil {
 		return nil, nil, syscall.ESRCH
 	}
-	if target.Port() == 0 || model.FamilyOf(target.Addr()) != key.Family {
+	if target.Port() == 0 || model.FamilyOf(target.Addr()) != key.Family || !isHost(target.Addr()) {
 		return nil, nil, syscall.EINVAL
 	}
 	return s, s.destinations[target], nil
+}
+
+// isHost tells whether the kernel takes an address for a host's. The broadcast addresses of its networks it knows, too.
+func isHost(a netip.Addr) bool {
+	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
+		!(a.Is6() && a.IsLinkLocalUnicast())
 }
 
 // AddDestination implements [Interface].
@@ -315,6 +321,9 @@ func (f *Fake) Addresses(ctx context.Context, family model.Family) ([]netip.Addr
 func (f *Fake) AddAddress(ctx context.Context, a netip.Addr) error {
 	unlock, err := f.write(ctx, "add address %v", a)
 	defer unlock()
+	if err == nil && a.Is6() && (a.IsUnspecified() || a.IsMulticast() || a.IsLoopback()) {
+		return fmt.Errorf("add address %v: %w", a, syscall.EADDRNOTAVAIL)
+	}
 	if err == nil {
 		f.addrs[a], f.link = true, true
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type Kernel struct {
 	handle *ipvs.Handle
 	routes *netlink.Handle
 	dummy  int // index of the dummy interface, 0 if not known
+	closed bool
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -84,6 +86,10 @@ func findIPVS(ctx context.Context) error {
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.closed {
+		return nil
+	}
+	k.closed = true
 	if k.handle != nil {
 		k.handle.Close()
 		k.handle = nil
@@ -92,11 +98,19 @@ func (k *Kernel) Close() error {
 	return k.ns.Close()
 }
 
+// begin tells whether a call may go ahead. After Close none may: the number of k.ns may be another file's by then.
+func (k *Kernel) begin(ctx context.Context) error {
+	if k.closed {
+		return fmt.Errorf("IPVS: %w", os.ErrClosed)
+	}
+	return ctx.Err()
+}
+
 // do makes one request. When ctx ends meanwhile, it closes the socket: moby/ipvs would wait for the reply for ever.
 func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := ctx.Err(); err != nil {
+	if err := k.begin(ctx); err != nil {
 		return err
 	}
 	if k.handle == nil {
@@ -276,7 +290,7 @@ func (k *Kernel) ensure() (int, error) {
 func (k *Kernel) Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := ctx.Err(); err != nil {
+	if err := k.begin(ctx); err != nil {
 		return nil, err
 	}
 	link, err := k.find()
@@ -312,7 +326,7 @@ func (k *Kernel) AddAddress(ctx context.Context, a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for {
-		if err := ctx.Err(); err != nil {
+		if err := k.begin(ctx); err != nil {
 			return err
 		}
 		known := k.dummy != 0
@@ -336,7 +350,7 @@ func (k *Kernel) AddAddress(ctx context.Context, a netip.Addr) error {
 func (k *Kernel) DeleteAddress(ctx context.Context, a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := ctx.Err(); err != nil {
+	if err := k.begin(ctx); err != nil {
 		return err
 	}
 	if k.dummy == 0 {
@@ -355,7 +369,7 @@ func (k *Kernel) DeleteAddress(ctx context.Context, a netip.Addr) error {
 func (k *Kernel) DeleteLink(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := ctx.Err(); err != nil {
+	if err := k.begin(ctx); err != nil {
 		return err
 	}
 	link, err := k.find()

@@ -1,0 +1,114 @@
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// readHost reads which addresses are the host's own.
+func (f *family) readHost() error {
+	list, err := f.options.Host.Addresses()
+	if err != nil {
+		return fmt.Errorf("addresses of this host: %w", err)
+	}
+	f.hostAddrs = map[netip.Addr]bool{}
+	for _, a := range list {
+		if !slices.Contains(ServiceLinks(), a.Interface) {
+			f.hostAddrs[a.Addr.Unmap().WithZone("")] = true
+		}
+	}
+	return nil
+}
+
+// read reads what the kernel has.
+func (f *family) read(ctx context.Context) error {
+	list, err := f.dataplane.Servers(ctx)
+	if err != nil {
+		return fmt.Errorf("list virtual servers: %w", err)
+	}
+	f.foreign = map[dp.ServerKey]dp.Server{}
+	there := map[dp.ServerKey]bool{}
+	for _, actual := range list {
+		if actual.Family != f.key {
+			continue
+		}
+		if actual.Flags&dp.Owned == 0 {
+			f.foreign[actual.ServerKey] = actual
+			continue
+		}
+		if err := f.adopt(ctx, actual); err != nil {
+			return err
+		}
+		there[actual.ServerKey] = true
+	}
+	for key, s := range f.servers {
+		if !there[key] {
+			s.isGone()
+		}
+	}
+	addrs, err := f.dataplane.Addresses(ctx, f.key)
+	if err != nil {
+		return err
+	}
+	clear(f.bound)
+	for _, a := range addrs {
+		f.bound[a] = true
+		f.dirtyAddrs[a] = true
+	}
+	for a := range f.users {
+		f.dirtyAddrs[a] = true
+	}
+	f.filter.known = false
+	return nil
+}
+
+// adopt takes over a virtual server that the kernel has.
+func (f *family) adopt(ctx context.Context, actual dp.Server) error {
+	destinations, err := f.dataplane.Destinations(ctx, actual.ServerKey)
+	if err != nil {
+		return fmt.Errorf("endpoints of virtual server %v: %w", actual.ServerKey, err)
+	}
+	s := f.servers[actual.ServerKey]
+	if s == nil {
+		s = f.serverFor(actual.ServerKey, actual.Protocol)
+		if s.protocol == 0 {
+			s.protocol = model.TCP // of one by mark it is not known
+		}
+	}
+	s.adopt(actual, destinations)
+	f.dirty[s] = true
+	return nil
+}
+
+// adoptForeign takes over those virtual servers of others that have the address and port of a service: those of
+// upstream kube-proxy, for example.
+func (f *family) adoptForeign(ctx context.Context) error {
+	var first dp.ServerKey
+	adopted := 0
+	for _, key := range f.wantForeign {
+		actual, there := f.foreign[key]
+		if s := f.servers[key]; !there || s == nil || !s.wanted || s.exists {
+			continue
+		}
+		if err := f.adopt(ctx, actual); err != nil {
+			return err
+		}
+		delete(f.foreign, key)
+		if adopted++; adopted == 1 {
+			first = key
+		}
+	}
+	f.wantForeign = nil
+	if adopted > 0 {
+		klog.FromContext(ctx).Info("Taking over virtual servers of somebody else", "family", f.key, "count", adopted,
+			"first", first)
+	}
+	return nil
+}

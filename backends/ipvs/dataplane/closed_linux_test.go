@@ -1,0 +1,32 @@
+package dataplane
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// A Sync may still go on while its backend is closed. The number of the file that is the network namespace may belong
+// to another one by then. This needs no IPVS.
+func TestAKernelThatIsClosedDoesNothing(t *testing.T) {
+	ns, err := netns.Get()
+	require.NoError(t, err)
+	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	require.NoError(t, err)
+	k := &Kernel{link: "none", ns: ns, routes: routes}
+	require.NoError(t, k.Close())
+	require.NoError(t, k.Close(), "a second time")
+	_, err = k.Servers(t.Context())
+	require.ErrorIs(t, err, os.ErrClosed)
+	_, err = k.Addresses(t.Context(), model.IPv4)
+	require.ErrorIs(t, err, os.ErrClosed)
+	require.ErrorIs(t, k.AddAddress(t.Context(), netip.MustParseAddr("192.0.2.1")), os.ErrClosed)
+	require.ErrorIs(t, k.DeleteLink(t.Context()), os.ErrClosed)
+}

@@ -1,0 +1,99 @@
+package ipvs
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// A service may list an address of the node as its external IP, at a port number that is a node port: of the same
+// service or of another one. The external IP comes first, and the node port serves the address again when it goes.
+func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
+	const atNode = "-t 192.0.2.10:30080"
+	nodePort := func(external ...string) *model.Service {
+		return fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP(external...).Port("http", 30080).
+			NodePort(30080).Build()
+	}
+	other := fm.Service("default/aaa").ClusterIP("10.96.0.11").ExternalIP("192.0.2.10").Port("http", 30080).Build()
+	endpoints := []any{fm.Endpoint("default/web:http/TCP", pod1.String()).Build(),
+		fm.Endpoint("default/aaa:http/TCP", pod2.String()).Build()}
+	served := "-a " + atNode + " -r " + pod1.String() + " -m -w 1"
+	servedByOther := "-a " + atNode + " -r " + pod2.String() + " -m -w 1"
+
+	t.Run("of the same service", func(t *testing.T) {
+		k := newKernel(t)
+		b := k.start(t)
+		put(t, b, append(endpoints, backendtest.Node(), nodePort())...)
+		want, table := k.ipvs.Dump(), k.sorted(model.IPv4)
+		require.Contains(t, want, served)
+		put(t, b, nodePort("192.0.2.10"))
+		require.Contains(t, k.ipvs.Dump(), served)
+		put(t, b, nodePort())
+		require.Equal(t, want, k.ipvs.Dump())
+		require.Equal(t, table, k.sorted(model.IPv4))
+	})
+	t.Run("of another service", func(t *testing.T) {
+		k := newKernel(t)
+		b := k.start(t)
+		put(t, b, append(endpoints, backendtest.Node(), nodePort())...)
+		want, table := k.ipvs.Dump(), k.sorted(model.IPv4)
+		for range 2 {
+			put(t, b, other)
+			require.Contains(t, k.ipvs.Dump(), servedByOther)
+			require.NotContains(t, k.ipvs.Dump(), served)
+			// The node port's endpoints are none of the external IP's.
+			put(t, b, fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build())
+			require.NotContains(t, k.ipvs.Dump(), "-a "+atNode+" -r 10.244.9.9:8080")
+			b.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build().Key())
+			b.DeleteService(other.Name)
+			put(t, b)
+			for _, family := range model.Families() {
+				b.drain(t, family, time.Now())
+			}
+			require.Equal(t, want, k.ipvs.Dump())
+			require.Equal(t, table, k.sorted(model.IPv4))
+		}
+	})
+	t.Run("after a restart", func(t *testing.T) {
+		k := newKernel(t)
+		for range 2 {
+			b := k.start(t)
+			put(t, b, append(endpoints, backendtest.Node(), nodePort(), other)...)
+			require.Contains(t, k.ipvs.Dump(), servedByOther)
+			require.NotContains(t, k.ipvs.Dump(), served)
+			b.DeleteService(nodePort().Name)
+			put(t, b)
+			require.Contains(t, k.ipvs.Dump(), servedByOther, "the node port that goes takes nothing along")
+		}
+	})
+}
+
+// A conflict with a virtual server of others is no failure of a repair.
+func TestAConflictDoesNotFailTheRepairOfNodePorts(t *testing.T) {
+	k := newKernel(t)
+	addServer(t, k, dp.Server{ServerKey: key("192.0.2.10:30080", model.TCP), Scheduler: "rr"}, pod1)
+	own := nodeaddr.HostAddress{Addr: key("192.0.2.10:1", model.TCP).Addr, Interface: "eth0"}
+	b := k.start(t, func(o *Options) {
+		o.NodePortAddresses = nodeaddr.Choice{}
+		o.ExcludeCIDRs = append(o.ExcludeCIDRs, netip.PrefixFrom(own.Addr, 32))
+	})
+	backendtest.Set(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).Build())
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	k.host.Set(own, nodeaddr.HostAddress{Addr: key("192.0.2.11:1", model.TCP).Addr, Interface: "eth0"})
+	require.Eventually(t, func() bool {
+		_, repaired := b.Repairs()
+		return repaired > 0
+	}, 10*time.Second, time.Millisecond)
+	last, _ := b.Repairs()
+	for _, r := range last {
+		require.NoError(t, r.Err)
+	}
+}

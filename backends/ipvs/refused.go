@@ -1,0 +1,96 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// isRefusal tells whether an error of the kernel says that it does not take an address or a virtual server, whatever
+// else there is: an endpoint with the broadcast address of the node's network, for example.
+func isRefusal(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+		errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
+// retryRefused has the next commit try again what the kernel has refused. Otherwise that waits until it changes.
+func (f *family) retryRefused() {
+	for s := range f.refusing {
+		for target := range s.refused {
+			s.changed[target] = true
+		}
+		f.dirty[s] = true
+	}
+	for a := range f.refusedAddrs {
+		f.dirtyAddrs[a] = true
+	}
+}
+
+// refusals returns an error for each service port of which something is not served: because the kernel has refused it,
+// or because somebody else has a virtual server there.
+func (f *family) refusals() error {
+	refused := map[model.PortName][]error{}
+	for key, name := range f.taken {
+		refused[name] = append(refused[name], fmt.Errorf("%v is a virtual server of somebody else", key))
+	}
+	add := func(s *server, err error) {
+		if p := f.owner[s]; p != nil {
+			refused[p.name] = append(refused[p.name], err)
+		}
+	}
+	for s := range f.refusing {
+		if s.err != nil {
+			add(s, s.err)
+		}
+		for _, err := range s.refused {
+			add(s, err)
+		}
+	}
+	for a, err := range f.refusedAddrs {
+		for s := range f.users[a] {
+			add(s, err)
+		}
+	}
+	return frontend.PortErrors(f.key, refused)
+}
+
+// isRefused tells whether the kernel has refused a virtual server, or any of its real servers.
+func (s *server) isRefused() bool { return s.err != nil || len(s.refused) > 0 }
+
+// refuse notes that the kernel has refused a real server.
+func (s *server) refuse(target netip.AddrPort, err error) {
+	if s.refused == nil {
+		s.refused = map[netip.AddrPort]error{}
+	}
+	s.refused[target] = err
+}
+
+// failures collects errors, but no more than anyone would read.
+type failures struct {
+	list []error
+	more int
+}
+
+const maxFailures = 10
+
+func (f *failures) add(err error) {
+	switch {
+	case err == nil:
+	case len(f.list) < maxFailures:
+		f.list = append(f.list, err)
+	default:
+		f.more++
+	}
+}
+
+func (f *failures) err() error {
+	if f.more > 0 {
+		return errors.Join(append(slices.Clone(f.list), fmt.Errorf("and %d more errors", f.more))...)
+	}
+	return errors.Join(f.list...)
+}

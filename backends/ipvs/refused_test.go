@@ -1,0 +1,139 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+)
+
+// failedPorts returns the service ports that a Sync failed for, which may not have failed otherwise.
+func failedPorts(t *testing.T, err error) []string {
+	t.Helper()
+	require.Error(t, err)
+	v4, v6 := sink.FailedFamilies(err)
+	require.False(t, v4 || v6, "%v", err)
+	var names []string
+	for _, e := range sink.PortErrors(err) {
+		names = append(names, e.Port.String())
+	}
+	return names
+}
+
+// Whoever may write EndpointSlices may write addresses that the kernel takes for no host's.
+func TestAnEndpointThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	refuses := true
+	k.ipvs.Fail = func(call string) error {
+		if refuses && call == "add destination 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	evil := fm.Endpoint("default/web:http/TCP", "10.0.0.255:8080").Build()
+	backendtest.Set(t, b, append(web(), evil)...)
+	err := b.Sync(t.Context())
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, err))
+	require.ErrorContains(t, err, "virtual server 10.96.0.10:80/TCP, endpoint 10.0.0.255:8080: invalid argument")
+	want := newKernel(t)
+	put(t, want.start(t), web()...)
+	require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump(), "everything else is served")
+
+	k.ipvs.TakeCalls()
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	require.Zero(t, k.ipvs.TakeCalls(), "it is tried again when the runner says so")
+	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.9.9:8080").Build())
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	require.Len(t, k.ipvs.TakeCalls().Writes, 1)
+
+	b.ResyncFailed()
+	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, b.Sync(t.Context())))
+	require.Equal(t, []string{"add destination 10.0.0.255:8080 to 10.96.0.10:80/TCP"}, k.ipvs.TakeCalls().Writes)
+	refuses = false
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Contains(t, k.ipvs.Dump(), "-r 10.0.0.255:8080")
+}
+
+func TestARefusedEndpointThatGoesIsForgotten(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	k.ipvs.Fail = func(call string) error {
+		if call == "add destination 10.0.0.255:8080 to 10.96.0.10:80/TCP" {
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	evil := fm.Endpoint("default/web:http/TCP", "10.0.0.255:8080").Build()
+	backendtest.Set(t, b, append(web(), evil)...)
+	failedPorts(t, b.Sync(t.Context()))
+	b.DeleteEndpoint(evil.Key())
+	require.NoError(t, b.Sync(t.Context()))
+
+	b.SetEndpoint(evil)
+	failedPorts(t, b.Sync(t.Context()))
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, b.Sync(t.Context()))
+	require.Empty(t, k.ipvs.Dump())
+}
+
+func TestAVirtualServerThatTheKernelRefusesFailsItsServicePortAlone(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	refuses := true
+	k.ipvs.Fail = func(call string) error {
+		if refuses && call == "add server 10.96.0.10:80/UDP" {
+			return syscall.EINVAL
+		}
+		return nil
+	}
+	backendtest.Set(t, b, web()...)
+	require.Equal(t, []string{"default/web:udp/UDP"}, failedPorts(t, b.Sync(t.Context())))
+	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80")
+	refuses = false
+	b.ForceResync()
+	require.NoError(t, b.Sync(t.Context()))
+	want := newKernel(t)
+	put(t, want.start(t), web()...)
+	require.Equal(t, want.ipvs.Dump(), k.ipvs.Dump())
+}
+
+// The API server takes multicast addresses as external IPs. The kernel does not take those of IPv6 for its own.
+func TestAnAddressThatTheKernelRefusesFailsTheServicePortsThatHaveIt(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	service := func(addrs ...string) *model.Service {
+		s := *fm.Service("default/web").ClusterIP("fd00:96::10").ExternalIP("2001:db8::1").Port("http", 80).
+			UDPPort("udp", 53).Build()
+		for _, a := range addrs {
+			s.ExternalIPs = append(slices.Clone(s.ExternalIPs), netip.MustParseAddr(a))
+		}
+		return &s
+	}
+	b.SetService(service("ff0e::1"))
+	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", "[fd00:244::1]:8080").Build())
+	err := b.Sync(t.Context())
+	require.Equal(t, []string{"default/web:http/TCP", "default/web:udp/UDP"}, failedPorts(t, err))
+	require.ErrorContains(t, err, "cannot assign requested address")
+	require.Contains(t, k.ipvs.Dump(), "address 2001:db8::1\naddress fd00:96::10\n")
+
+	k.ipvs.TakeCalls()
+	failedPorts(t, b.Sync(t.Context()))
+	require.Zero(t, k.ipvs.TakeCalls())
+	b.ResyncFailed()
+	failedPorts(t, b.Sync(t.Context()))
+	require.Equal(t, []string{"add address ff0e::1"}, k.ipvs.TakeCalls().Writes)
+
+	b.SetService(service())
+	require.NoError(t, b.Sync(t.Context()))
+	require.NotContains(t, k.ipvs.Dump(), "ff0e::1")
+	require.NotContains(t, k.table(model.IPv6), "ff0e::1")
+}
