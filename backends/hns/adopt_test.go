@@ -1,6 +1,7 @@
 package hns
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"os"
@@ -257,4 +258,27 @@ func TestALoadBalancerThatAppearsBeforeWeCreateItIsTakenOver(t *testing.T) {
 	require.Equal(t, 1, m.hns.NumLoadBalancers())
 	require.Contains(t, m.hns.Dump(),
 		"load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
+}
+
+// A load balancer that somebody else makes at the same address later is not the backend's.
+func TestWhatWasDeletedBeforeASyncWasCancelledIsTakenFromTheRecord(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, append(web(), api()...)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	m.hns.Fail = func(call string) error {
+		if strings.HasPrefix(call, "delete load balancer") {
+			cancel()
+		}
+		return nil
+	}
+	for _, name := range []string{"api", "web"} {
+		b.DeleteService(model.ServiceName{Namespace: "default", Name: name})
+	}
+	require.ErrorIs(t, b.Sync(ctx), context.Canceled)
+	left := m.hns.NumLoadBalancers()
+	require.NotZero(t, left)
+	record := newRecord(m.record)
+	require.NoError(t, record.load())
+	require.Len(t, record.keys, left)
 }

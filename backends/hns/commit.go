@@ -84,9 +84,10 @@ func (f *family) prepare(ctx context.Context, due []*balancer) (renewed bool, er
 // putAll makes the load balancers that are due.
 func (f *family) putAll(ctx context.Context, due []*balancer) error {
 	var gone []dp.Key
+	var err error
 	for _, b := range due {
-		if err := ctx.Err(); err != nil {
-			return err
+		if err = ctx.Err(); err != nil {
+			break
 		}
 		before := b.err
 		if b.err = f.put(ctx, b, before != nil); b.err != nil {
@@ -104,7 +105,7 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 			gone = append(gone, b.key)
 		}
 	}
-	return f.record.change(nil, gone)
+	return errors.Join(err, f.record.change(nil, gone)) // also of what was done before ctx ended
 }
 
 // put applies one load balancer. failed: it has failed before.

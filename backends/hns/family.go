@@ -324,13 +324,7 @@ func (f *family) failures() error {
 			failed[owner] = append(failed[owner], fmt.Errorf("%v: %w", b.key, b.err))
 		}
 	}
-	var errs []error
-	for _, name := range slices.SortedFunc(maps.Keys(failed), model.PortName.Compare) {
-		list := failed[name]
-		slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		errs = append(errs, &sink.PortError{Port: name, Family: f.key, Err: errors.Join(list...)})
-	}
-	return errors.Join(errs...)
+	return frontend.PortErrors(f.key, failed)
 }
 
 // cleanUp deletes the backend's load balancers and endpoints.

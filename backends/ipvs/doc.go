@@ -14,6 +14,8 @@
 //     address and port of a service are taken over as they stand, with their connections.
 //   - What others change in its tables of nftables is noticed and repaired at once; what they change in IPVS, at the
 //     next full resync.
+//   - An endpoint or an address that the kernel refuses, because it can be no host's, fails its service port alone: a
+//     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
 //   - An address is on the dummy interface only while the packet filter guards it: nobody reaches a port of the node by
 //     an address of a service, not for a moment.
 //

@@ -94,3 +94,55 @@ func TestNodePortsFollowTheHost(t *testing.T) {
 	host.Set()
 	require.Eventually(t, func() bool { return !served() }, 10*time.Second, time.Millisecond)
 }
+
+// A service may list an address of the node as its external IP, at a port number that is a node port. The external IP
+// comes first, and the node port is served there again when it goes.
+func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	number := uint16(free.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, free.Close())
+	host := &nodeaddr.Fake{}
+	host.Set(nodeaddr.HostAddress{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo"})
+	b, err := userspace.New(t.Context(),
+		userspace.Options{Host: host, LocalhostNodePorts: true, Families: []model.Family{model.IPv4}})
+	require.NoError(t, err)
+	defer b.Close()
+	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }})
+	owner := func() string {
+		for _, l := range b.Listeners() {
+			if l.Addr == netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), number) {
+				return l.Port.Service.Name + " " + l.Frontend.Kind.String()
+			}
+		}
+		return "nobody"
+	}
+	// Its cluster IP is one that the host has, so that it can be served.
+	service := func(name, clusterIP string) *fakemodel.ServiceBuilder {
+		return fakemodel.Service("default/"+name).ClusterIP(clusterIP).Port("http", number)
+	}
+	web := service("web", "127.0.0.2").NodePort(number)
+	other := service("aaa", "127.0.0.3").ExternalIP("127.0.0.1").Build()
+	endpoint := fakemodel.Endpoint("default/aaa:http/TCP", "127.0.0.1:1").Build()
+	d.Set(web.Build(), tcpEndpoint("127.0.0.1:1"))
+	d.Sync()
+	require.Equal(t, "web node port", owner())
+	for range 2 {
+		d.Set(other, endpoint)
+		d.Sync()
+		require.Equal(t, "aaa external IP", owner())
+		d.Delete(endpoint, other)
+		d.Sync()
+		require.Equal(t, "web node port", owner())
+	}
+	d.Set(service("web", "127.0.0.2").NodePort(number).ExternalIP("127.0.0.1").Build())
+	d.Sync()
+	require.Equal(t, "web external IP", owner(), "of the same service")
+	d.Set(web.Build())
+	d.Sync()
+	require.Equal(t, "web node port", owner())
+	d.Set(other, endpoint)
+	d.Delete(tcpEndpoint("127.0.0.1:1"), web.Build())
+	d.Sync()
+	require.Equal(t, "aaa external IP", owner())
+}

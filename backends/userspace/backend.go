@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -31,6 +32,7 @@ type Backend struct {
 	traffic     sync.WaitGroup // connections, and the goroutines that accept them
 	connections chan struct{}  // holds one element for each
 	buffers     sync.Pool
+	lastLogged  atomic.Int64 // when it was last logged that connections cannot be accepted, in Unix nanoseconds
 
 	flowsMu sync.Mutex
 	flows   map[*flow]bool // UDP
@@ -132,7 +134,7 @@ func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 		return err
 	}
 	b.closeInherited(c.Family())
-	return errors.Join(f.errors()...)
+	return f.errors()
 }
 
 // source classifies a client of a frontend.

@@ -11,7 +11,6 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // family is what is served in one IP family, and which changes are still to be applied.
@@ -199,13 +198,13 @@ func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	for k := range f.dirty {
 		f.listen(ctx, k)
 	}
-	clear(f.dirty)
+	f.dirty = map[frontend.Key]bool{} // looking through a map that was ever big takes long
 	if len(remove) > 0 && !f.full {
 		if err := update(ctx, f.family, false, nil, remove); err != nil {
 			return err
 		}
 	}
-	clear(f.dirtyAddresses)
+	f.dirtyAddresses = map[netip.Addr]bool{}
 	f.full = false
 	return nil
 }
@@ -229,13 +228,14 @@ func (f *family) moveNodePorts(addresses []netip.Addr) {
 // listen opens, updates or closes the listeners of a frontend.
 func (f *family) listen(ctx context.Context, k frontend.Key) {
 	delete(f.failed, k)
-	t, wanted := f.frontends[k]
-	wanted = wanted && t.frontend.Protocol != model.SCTP && !t.port.refuses(t.frontend.Kind)
-	if t.frontend.Protocol == model.SCTP {
+	if t := f.frontends[k]; t.frontend.Protocol == model.SCTP {
 		f.failed[k] = fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k)
 	}
 	for at := range f.listenerKeys(k) {
+		t, wanted := f.targetAt(at)
+		k := t.frontend.Key
 		t.frontend.Addr = at.Addr
+		wanted = wanted && t.frontend.Protocol != model.SCTP && !t.port.refuses(t.frontend.Kind)
 		switch l := f.listeners[at]; {
 		case !wanted && l != nil:
 			f.closeListener(at)
@@ -250,6 +250,17 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 			}
 		}
 	}
+}
+
+// targetAt returns what a listener is for. An external IP that is an address of the node comes before a node port of
+// the same number.
+func (f *family) targetAt(at frontend.Key) (target, bool) {
+	t, ok := f.frontends[at]
+	if !ok && slices.Contains(f.nodePorts, at.Addr) {
+		at.Addr = netip.Addr{}
+		t, ok = f.frontends[at]
+	}
+	return t, ok
 }
 
 // listenerKeys returns the keys of a frontend's listeners: a node port has one on each of the node's addresses.
@@ -280,12 +291,12 @@ func (f *family) closeAll() {
 }
 
 // errors returns an error for each service port that is not served.
-func (f *family) errors() []error {
-	var list []error
+func (f *family) errors() error {
+	failed := map[model.PortName][]error{}
 	for k, err := range f.failed {
 		if t, ok := f.frontends[k]; ok {
-			list = append(list, &sink.PortError{Port: t.port.name(), Family: f.family, Err: err})
+			failed[t.port.name()] = append(failed[t.port.name()], err)
 		}
 	}
-	return list
+	return frontend.PortErrors(f.family, failed)
 }

@@ -182,9 +182,11 @@ func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) ne
 		return endpoints[rand.IntN(len(endpoints))]
 	}
 	now := time.Now()
-	c := p.contacts[client]
+	c, known := p.contacts[client]
+	if !known {
+		p.makeRoom()
+	}
 	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout {
-		p.makeRoom(now)
 		c.endpoint = endpoints[rand.IntN(len(endpoints))]
 	}
 	c.at = now
@@ -192,20 +194,22 @@ func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) ne
 	return c.endpoint
 }
 
-// makeRoom forgets clients if there are too many, first those whose affinity has expired.
-func (p *port) makeRoom(now time.Time) {
+// makeRoom forgets a client if there are too many: of a few, the one that has been away for longest. Looking at all of
+// them would take long for every new client from then on.
+func (p *port) makeRoom() {
 	if len(p.contacts) < maxContacts {
 		return
 	}
+	var victim netip.Addr
+	var oldest time.Time
+	seen := 0
 	for addr, c := range p.contacts {
-		if now.Sub(c.at) >= p.spec.AffinityTimeout {
-			delete(p.contacts, addr)
+		if seen == 0 || c.at.Before(oldest) {
+			victim, oldest = addr, c.at
+		}
+		if seen++; seen == evictFrom {
+			break
 		}
 	}
-	for addr := range p.contacts {
-		if len(p.contacts) < maxContacts {
-			return
-		}
-		delete(p.contacts, addr)
-	}
+	delete(p.contacts, victim)
 }

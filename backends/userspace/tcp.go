@@ -38,6 +38,16 @@ func (l *tcpListener) close()               { _ = l.Close() }
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
 
+// acceptLogPause is the time between log lines about that: all listeners find out that file descriptors have run out.
+const acceptLogPause = 10 * time.Second
+
+func (b *Backend) logAcceptError(err error, at netip.AddrPort, now time.Time) {
+	last := b.lastLogged.Load()
+	if now.Sub(time.Unix(0, last)) >= acceptLogPause && b.lastLogged.CompareAndSwap(last, now.UnixNano()) {
+		klog.FromContext(b.ctx).Error(err, "Cannot accept connections", "address", at)
+	}
+}
+
 func (l *tcpListener) accept() {
 	b := l.family.backend
 	for {
@@ -46,7 +56,7 @@ func (l *tcpListener) accept() {
 			return
 		}
 		if err != nil {
-			klog.FromContext(b.ctx).Error(err, "Cannot accept connections", "address", l.addr())
+			b.logAcceptError(err, l.addr(), time.Now())
 			select {
 			case <-time.After(acceptPause):
 			case <-b.ctx.Done():

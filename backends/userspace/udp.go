@@ -140,7 +140,8 @@ func (l *udpListener) end(fl *flow) {
 	l.family.backend.removeFlow(fl)
 }
 
-// evictFrom is the number of flows from which the one idle for longest is chosen when there are too many.
+// evictFrom is the number of flows, or of clients with affinity, from which the one idle for longest is chosen when
+// there are too many.
 const evictFrom = 16
 
 // addFlow adds a flow. At the limit it first ends one that has been idle for long.
