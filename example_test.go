@@ -35,7 +35,7 @@ func program(ctx context.Context, s *sink.Snapshot) error {
 			}
 		}
 	}
-	return nil // after an error it is called again, later
+	return nil // after an error, program is called again later
 }
 
 func proxy(ctx context.Context, client kubernetes.Interface, backend sink.Sink) error {

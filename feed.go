@@ -7,32 +7,32 @@ import (
 )
 
 // Feed is a node-local state that is computed elsewhere, for Options.Feed: Run hands it to the sink and keeps all its
-// promises, but computes nothing itself. Package remote has one, which gets the state from a server.
+// promises, but computes nothing itself. Package remote implements it, with the state that a server sends.
 //
-// Pending, Flush and NoLocalEndpoints are those of localstate.State. They are called under the lock under which
-// [FeedHandler.Update] calls.
+// Pending, Flush and NoLocalEndpoints do what the methods of localstate.State do. They are called under the lock that
+// [FeedHandler.Update] holds.
 type Feed interface {
-	// Run delivers until ctx ends, and then returns nil, or until it cannot go on, and then returns the reason. When it
+	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason. When it
 	// returns, everything that it started has ended.
 	Run(ctx context.Context, h FeedHandler) error
 	Pending() localstate.Pending
 	Flush(localstate.Receiver) localstate.Changes
 	NoLocalEndpoints() localstate.NoLocalEndpoints
 	// Applied reports the outcome of applying what was last flushed: the error of Sync, or nil. It is called after
-	// every Flush; if that made no Sync necessary, with the error of the last one. It is called from the goroutine that
-	// calls Flush, and must not wait.
+	// every Flush; if no Sync was necessary, with the error of the last one. It is called from the goroutine that calls
+	// Flush, and must not block.
 	Applied(error)
 }
 
 // FeedHandler receives what a Feed delivers.
 type FeedHandler interface {
-	// Update calls a function, which changes the state, while nothing else uses it.
+	// Update calls change, which modifies the state, while nothing else uses the state.
 	Update(change func())
 	// Synced says that the state is complete. It is called once.
 	Synced()
 }
 
-// nodeState is the part of a localstate.State that the loop works with, and that a Feed has in its place.
+// nodeState is the part of a localstate.State that the loop needs, and that a Feed provides in its place.
 type nodeState interface {
 	Pending() localstate.Pending
 	Flush(localstate.Receiver) localstate.Changes
@@ -40,12 +40,12 @@ type nodeState interface {
 	AwaitsNodeCIDR() bool
 }
 
-// feedState is the nodeState of a Feed, which does not deliver anything before it is complete.
+// feedState adapts a Feed to nodeState. A Feed delivers nothing before the node's podCIDRs are known.
 type feedState struct{ Feed }
 
 func (feedState) AwaitsNodeCIDR() bool { return false }
 
-// feedHandler is a handler as a Feed sees it.
+// feedHandler is the handler that a Feed gets.
 type feedHandler struct{ *handler }
 
 // Update implements FeedHandler.

@@ -16,9 +16,9 @@ type loop struct {
 	progress *Progress
 
 	sourceDone   bool
-	awaitingCIDR time.Time // since when everything is known but the node's podCIDRs
+	awaitingCIDR time.Time // since when only the node's podCIDRs are missing
 	lastEnd      time.Time // of the last Sync; zero before the first
-	lastFull     time.Time // end of the last Sync that was to be a full one
+	lastFull     time.Time // end of the last full Sync, successful or not
 	lastErr      error     // of the last Sync
 	failed       failures
 }
@@ -67,13 +67,13 @@ func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
 			if !synced {
 				return errors.New("source: it ended before everything was listed")
 			}
-			// Nothing will change any more, but what is applied still has to be maintained.
+			// Nothing will change any more, but what is applied still has to be repaired and retried.
 		}
 	}
 }
 
-// ready tells whether the sink may be called: not before everything is listed, nor before it is known how to detect
-// local traffic. Once ready, it stays ready. It returns an error if the latter takes too long.
+// ready reports whether the sink may be called: not before everything is listed and the podCIDRs are known that local
+// traffic is detected by. It returns an error if the podCIDRs do not come in time. Once ready, the loop stays ready.
 func (l *loop) ready(now time.Time) (bool, error) {
 	l.mu.Lock()
 	synced, awaits := l.synced, l.state.AwaitsNodeCIDR()
@@ -88,8 +88,7 @@ func (l *loop) ready(now time.Time) (bool, error) {
 		l.awaitingCIDR = now
 		l.health.SetPhase(health.AwaitingNodeCIDR)
 		l.log.Info("The Node has no podCIDRs, by which local traffic is to be detected: waiting for them before "+
-			"anything is"+
-			" applied", "node", l.opts.State.NodeName, "timeout", l.opts.NodeCIDRTimeout)
+			"anything is applied", "node", l.opts.State.NodeName, "timeout", l.opts.NodeCIDRTimeout)
 	}
 	if waited := now.Sub(l.awaitingCIDR); l.opts.NodeCIDRTimeout > 0 && waited >= l.opts.NodeCIDRTimeout {
 		return false, fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected",
@@ -103,13 +102,13 @@ type work int
 
 const (
 	nothing work = iota
-	changes      // hand over what changed; Sync if that makes a difference
+	changes      // hand over what changed; Sync if anything differs
 	always       // Sync in any case
 	retry        // ask the sink to resync what failed
 	resync       // ask the sink to resync everything
 )
 
-// next returns the work that is due or, if none is, how long it takes until some is: 0 if that is not known (S43, S44).
+// next returns the work that is due or, if none is, the time until some will be: 0 if that is not known (S43, S44).
 func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 	l.mu.Lock()
 	pending := l.state.Pending().Any()
@@ -170,7 +169,7 @@ func (l *loop) step(ctx context.Context, due work) error {
 	end := time.Now()
 	l.lastEnd = end
 	if err != nil && ctx.Err() != nil {
-		return nil //nolint:nilerr // the Sync was to end; the caller sees that by ctx, too
+		return nil //nolint:nilerr // the Sync was interrupted; the caller checks ctx, too
 	}
 	l.progress.Synced(full, start, end, err)
 	l.lastErr = err
@@ -189,14 +188,14 @@ func (l *loop) step(ctx context.Context, due work) error {
 	return nil
 }
 
-// applied tells a Feed how it went.
+// applied tells a Feed the outcome.
 func (l *loop) applied(err error) {
 	if l.opts.Feed != nil {
 		l.opts.Feed.Applied(err)
 	}
 }
 
-// askForResync tells the sink how much of its own record of the dataplane the next Sync must not trust.
+// askForResync tells the sink which part of its record of the dataplane the next Sync must not trust.
 func (l *loop) askForResync(work work) {
 	all, _ := l.opts.Sink.(sink.Resyncer)
 	failed, _ := l.opts.Sink.(sink.FailureResyncer)

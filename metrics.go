@@ -69,7 +69,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// programmingBuckets are the ones that kube-proxy has: 0.25 s to 300 s, finest where the service level objective is.
+// programmingBuckets are kube-proxy's: 0.25 s to 300 s, finest around the service level objective.
 func programmingBuckets() []float64 {
 	buckets := []float64{0.25, 0.5}
 	buckets = append(buckets, prometheus.LinearBuckets(1, 1, 59)...)
@@ -83,13 +83,13 @@ func (m *metrics) register(r prometheus.Registerer) (unregister func(), err erro
 		m.services.pending, m.services.total, m.endpoints.pending, m.endpoints.total)
 }
 
-// setPending notes what waits to be handed over.
+// setPending records the number of changes that wait to be handed over.
 func (m *metrics) setPending(pending localstate.Pending) {
 	m.services.pending.Set(float64(pending.Services))
 	m.endpoints.pending.Set(float64(pending.Endpoints))
 }
 
-// synced notes a Sync that applied a family.
+// synced records a Sync that applied a family.
 func (m *metrics) synced(f model.Family, full bool, start, end time.Time, triggers []time.Time) {
 	label := f.String()
 	duration := end.Sub(start).Seconds()
@@ -105,7 +105,7 @@ func (m *metrics) synced(f model.Family, full bool, start, end time.Time, trigge
 	}
 }
 
-// setNoLocal notes the service ports of a family that have no endpoint on this node where they need one.
+// setNoLocal records the number of service ports of a family that need an endpoint on this node and have none.
 func (m *metrics) setNoLocal(f model.Family, n localstate.NoLocalEndpoints) {
 	internal, external := n.InternalIPv4, n.ExternalIPv4
 	if f == model.IPv6 {

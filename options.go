@@ -17,12 +17,12 @@ import (
 type Options struct {
 	// Source is where cluster objects come from.
 	Source watch.Source
-	// Feed is where the node-local state comes from if it is computed elsewhere. Of State, only Families counts then.
+	// Feed is where the node-local state comes from if it is computed elsewhere. Only Families of State is used then.
 	Feed Feed
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
 	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
-	// ServiceProxyName is taken from the source, if that has one; a different one here is an error.
+	// ServiceProxyName is taken from the source if the source has one; a different one here is an error.
 	State localstate.Options
 
 	// MinInterval is the minimum time between the end of one Sync and the start of the next (S43). Changes that come in
@@ -30,24 +30,23 @@ type Options struct {
 	MinInterval time.Duration
 	// RetryInterval is the maximum time between a failed Sync and its retry (S43). The first retry comes after
 	// MinInterval, or 100 ms if that is longer, and the pause doubles with every failed retry. Changes neither wait for
-	// the retry nor hasten it: where nothing has failed they are applied as they come, see [sink.Sink]. Default 30 s.
+	// the retry nor hasten it: where nothing has failed they are applied at once, see [sink.Sink]. Default 30 s.
 	RetryInterval time.Duration
-	// ResyncInterval is the time between full resyncs, which repair what others did to the dataplane: Sync is called
-	// although nothing changed, preceded by ForceResync if the sink has it. Default 1 h; negative: never.
+	// ResyncInterval is the time between full resyncs, which repair what others did to the dataplane: Run calls Sync
+	// although nothing changed, after ForceResync if the sink has it. Default 1 h; negative: never.
 	ResyncInterval time.Duration
 	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
 	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
-	// min; negative: for ever.
+	// min; negative: forever.
 	NodeCIDRTimeout time.Duration
 
 	// OnPortError, if given, is called with the error of a service port that a Sync could not apply while it applied
-	// everything else, so that the program can tell somebody, for example the owner of the Service, by an Event. It is
-	// called once, and again when the error changes; errors are logged in any case. It is called between Syncs and
-	// should return quickly.
+	// everything else. The program can report it, for example by an Event for the Service. It is called once, and again
+	// when the error changes; errors are logged in any case. It is called between Syncs and should return quickly.
 	OnPortError func(*sink.PortError)
 
-	// Metrics, if given, gets the metrics while Run runs. Names and labels are kube-proxy's; see the package
-	// documentation for the list.
+	// Metrics, if given, has the metrics registered with it while Run runs. Names and labels are kube-proxy's; see the
+	// package documentation for the list.
 	Metrics prometheus.Registerer
 	// Health, if given, is kept up to date while Run runs.
 	Health *health.Proxy
@@ -61,7 +60,7 @@ const (
 	firstRetry            = 100 * time.Millisecond
 )
 
-// withDefaults returns the options with their defaults filled in, and everything that is wrong with them.
+// withDefaults returns the options with their defaults filled in, and an error that lists all that is invalid.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	switch {
@@ -92,7 +91,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// pause returns the time until the next attempt, after so many that failed.
+// pause returns the time until the next attempt, after the given number of failed ones.
 func (o Options) pause(attempts int) time.Duration {
 	pause := max(o.MinInterval, firstRetry)
 	for i := 1; i < attempts && pause < o.RetryInterval; i++ {

@@ -16,20 +16,20 @@ import (
 
 // ProgressOptions configures a [Progress]. The zero value is usable.
 type ProgressOptions struct {
-	// Families are those that the state works out. Default: both.
+	// Families are the families that the state computes. Default: both.
 	Families []model.Family
 	// Health, if given, is kept up to date.
 	Health *health.Proxy
-	// Metrics, if given, gets the metrics until Close. See the package documentation for the list.
+	// Metrics, if given, has the metrics registered with it until Close. See the package documentation for the list.
 	Metrics prometheus.Registerer
 }
 
-// Progress derives health and metrics from what happens in a loop that feeds a sink. [Run] has one. Programs with a
-// loop of their own call its methods in this order:
+// Progress derives health and metrics from what happens in a loop that feeds a sink. [Run] has one. Programs with their
+// own loop call its methods in this order:
 //
 //	Changed, Queued      objects came, and localstate.State took them
 //	Flushed              State.Flush handed over what differs
-//	Synced or Unchanged  Sync returned, or there was nothing to call it for
+//	Synced or Unchanged  Sync returned, or did not have to be called
 //
 // Changed and Queued may be called from any goroutine, under the lock that guards the State; Flushed too, under the
 // same lock. Synced and Unchanged come from the goroutine that calls Flushed.
@@ -40,14 +40,14 @@ type Progress struct {
 	waves      []*familyWave
 }
 
-// familyWave is what of one family has been handed to the sink and is not known to be applied.
+// familyWave is what the sink has been given for one family since the last Sync that applied that family.
 type familyWave struct {
 	family    model.Family
 	concerned bool
 	triggers  []time.Time
 }
 
-// maxTriggers bounds what is remembered while Syncs fail.
+// maxTriggers bounds the trigger times that are kept while Syncs fail.
 const maxTriggers = 10000
 
 // NewProgress returns a Progress, and registers its metrics until Close.
@@ -69,7 +69,7 @@ func NewProgress(opts ProgressOptions) (*Progress, error) {
 // Close unregisters the metrics.
 func (p *Progress) Close() { p.unregister() }
 
-// Changed notes that an object came in which something is new: State.Apply says so.
+// Changed counts an object that State.Apply reports as changed.
 func (p *Progress) Changed(object any) {
 	switch object.(type) {
 	case *corev1.Service:
@@ -79,7 +79,7 @@ func (p *Progress) Changed(object any) {
 	}
 }
 
-// Queued notes what is waiting to be handed over, after something came in.
+// Queued records what is waiting to be handed over. Call it after each change of the state.
 func (p *Progress) Queued(pending localstate.Pending) {
 	now := time.Now()
 	for _, w := range p.waves {
@@ -91,7 +91,7 @@ func (p *Progress) Queued(pending localstate.Pending) {
 	p.metrics.setPending(pending)
 }
 
-// Flushed notes what was handed to the sink.
+// Flushed records what was handed to the sink.
 func (p *Progress) Flushed(changes localstate.Changes, noLocal localstate.NoLocalEndpoints) {
 	p.metrics.setPending(localstate.Pending{})
 	for _, w := range p.waves {
@@ -103,7 +103,7 @@ func (p *Progress) Flushed(changes localstate.Changes, noLocal localstate.NoLoca
 	}
 }
 
-// Unchanged notes that what was handed over made no difference, so that Sync is not called.
+// Unchanged records that nothing differed for the sink, so that Sync is not called.
 func (p *Progress) Unchanged() {
 	for _, w := range p.waves {
 		if !w.concerned {
@@ -112,8 +112,9 @@ func (p *Progress) Unchanged() {
 	}
 }
 
-// Synced notes the outcome of a Sync. full means that it was the first, or a resync, if only of what had failed. A Sync
-// that failed for one family has succeeded for the other, and one that failed for single service ports has succeeded.
+// Synced records the outcome of a Sync. full means that it was the first one or a resync, even one only of what had
+// failed. A Sync that failed for one family counts as successful for the other; one that failed only for single service
+// ports counts as successful.
 func (p *Progress) Synced(full bool, start, end time.Time, err error) {
 	failed4, failed6 := sink.FailedFamilies(err)
 	for _, w := range p.waves {

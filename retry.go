@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// failures is what failed in the last Syncs, and when it is tried again.
+// failures records what failed in the last Syncs, and when to retry it.
 type failures struct {
 	log         klog.Logger
 	onPortError func(*sink.PortError)
@@ -28,15 +28,15 @@ type portKey struct {
 
 // backoff is when to try again. The pause doubles with every attempt.
 type backoff struct {
-	attempts int       // that failed in a row
+	attempts int       // failed in a row
 	at       time.Time // of the next one
 }
 
 func (b *backoff) pending() bool { return b.attempts > 0 }
 
-// note takes the outcome of a Sync that ended at the time given. Between a failure and its retry, Syncs for changes
-// come and go: those that fail leave the time of the retry as it is, and so do those that succeed: it was announced,
-// and a full attempt follows every failure (S46).
+// note takes the outcome of a Sync that ended at end. Syncs for changes that come between a failure and its retry do
+// not move the retry, whether they fail or succeed: its time has been logged, and a full attempt follows every failure
+// (S46).
 func (b *backoff) note(failed, attempt bool, end time.Time, opts Options) {
 	switch {
 	case !failed && (attempt || !b.pending()):
@@ -55,7 +55,7 @@ func (f *failures) retryAt() time.Time {
 	return f.ports.at
 }
 
-// note takes the outcome of a Sync. attempt means that it retried in full what had failed before.
+// note takes the outcome of a Sync. attempt is true if the Sync retried in full what had failed before.
 func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 	failed4, failed6 := sink.FailedFamilies(err)
 	ports := sink.PortErrors(err)
@@ -78,8 +78,8 @@ func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 	}
 }
 
-// notePorts reports service ports that failed, each once until its error changes, and those that no longer fail. Ports
-// of a family that failed as a whole stay as they were.
+// notePorts logs service ports that failed, each once until its error changes, and those that no longer fail. It leaves
+// ports of a family that failed as a whole as they were.
 func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Family) bool, end time.Time) {
 	now := make(map[portKey]string, len(errs))
 	for _, e := range errs {

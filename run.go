@@ -20,8 +20,8 @@ import (
 // Options.NodeCIDRTimeout), or if a Sync fails with a sink.PermanentError; any other failed Sync is tried again. When
 // Run returns, everything that it started has ended. What has been applied stays.
 //
-// Run may be called again, with a new sink: it describes everything anew, but does not delete what an earlier Run
-// described and is gone now. It combines [New] and [Runner.Run].
+// Run may be called again, with a new sink: it sets everything again, but does not delete what only an earlier Run had
+// set. It combines [New] and [Runner.Run].
 func Run(ctx context.Context, opts Options) error {
 	r, err := New(ctx, opts)
 	if err != nil {
@@ -30,13 +30,13 @@ func Run(ctx context.Context, opts Options) error {
 	return r.Run(ctx)
 }
 
-// Runner is a Run that can be queried and told to do something. Its methods, except Run, may be called from any
-// goroutine, before Run, while it runs and after it.
+// Runner is a Run that a program can query and trigger. Its methods, except Run, may be called from any goroutine,
+// before, during and after Run.
 type Runner struct {
 	opts   Options
 	log    klog.Logger
 	health *health.Proxy
-	wake   chan struct{} // there is something to look at
+	wake   chan struct{} // tells the loop to look for work
 
 	asked atomic.Int32 // the work that RequestSync and RequestResync ask for: not under the lock, sinks may call them
 
@@ -49,7 +49,7 @@ type Runner struct {
 	loop loop
 }
 
-// New returns a Runner that is not running yet. It logs with ctx's logger.
+// New returns a Runner that is not running yet. It logs to ctx's logger.
 func New(ctx context.Context, opts Options) (*Runner, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -75,7 +75,7 @@ func New(ctx context.Context, opts Options) (*Runner, error) {
 	return r, nil
 }
 
-// Run does what the function Run does. It can be called once.
+// Run is like the function Run. It can be called once.
 func (r *Runner) Run(ctx context.Context) error {
 	r.mu.Lock()
 	again := r.started
@@ -112,9 +112,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	return err
 }
 
-// Explain says what is known of a service, and why each endpoint is or is not used on this node, according to the
+// Explain tells what is known of a service, and why each endpoint is or is not used on this node, according to the
 // latest objects. It returns false if neither the Service nor a slice of it is known, and always with a Feed. The
-// sink's Set and Delete methods must not call it: they are called while the state is locked.
+// sink's Set and Delete methods must not call it, because they are called while the state is locked.
 func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool) {
 	if r.cluster == nil {
 		return nil, false
@@ -128,13 +128,13 @@ func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool)
 	return explain(), true
 }
 
-// RequestSync asks for a Sync even if nothing has changed in the cluster, without a resync: for sinks that depend on
-// something else as well, such as a filter whose policy changed. It does not wait; the Sync comes as soon as one is
-// due. Requests before that are combined.
+// RequestSync asks for a Sync, not a resync, even if nothing has changed in the cluster. It is for sinks that depend on
+// something else as well, such as a filter whose policy changed. It does not wait; the Sync comes as soon as
+// MinInterval allows. Requests before that are combined.
 func (r *Runner) RequestSync() { r.request(always) }
 
-// RequestResync asks for a full resync, like the one every Options.ResyncInterval, for example on an operator's
-// request. It does not wait, either.
+// RequestResync asks for a full resync, like those every Options.ResyncInterval, for example because an operator wants
+// one. It does not wait, either.
 func (r *Runner) RequestResync() { r.request(resync) }
 
 func (r *Runner) request(w work) {
@@ -154,7 +154,7 @@ func (r *Runner) signal() {
 	}
 }
 
-// handler takes what the source delivers into the state. It implements watch.Handler.
+// handler applies what the source delivers to the state. It implements watch.Handler.
 type handler struct {
 	*Runner
 	progress *Progress
@@ -174,11 +174,11 @@ func (h *handler) Update(changes ...watch.Change) {
 	})
 }
 
-// update changes the state, and notes what that leaves to be handed over.
+// update calls change, and records what the loop has to hand over after it.
 func (h *handler) update(change func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	looks := h.state.Pending().Any() && !h.state.AwaitsNodeCIDR() // the loop, without being told
+	looks := h.state.Pending().Any() && !h.state.AwaitsNodeCIDR() // the loop will look without a signal
 	change()
 	if pending := h.state.Pending(); pending.Any() {
 		h.progress.Queued(pending)

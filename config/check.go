@@ -13,15 +13,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-// Check validates a configuration that has its defaults, and does what its configHardFail says about what is wrong. If
-// that is true, Check returns an error with everything that is wrong. If it is false, Check changes the configuration:
-// it takes the default in place of each wrong value, leaves wrong elements of lists out, and returns a warning for
-// each. What it leaves is valid.
+// Check validates a configuration that has its defaults. If configHardFail is true, Check returns an error with
+// everything that is wrong. If it is false, Check changes the configuration: it replaces each wrong value by the
+// default, removes wrong elements of lists, and returns a warning for each. The result is valid.
 func Check(c *v1alpha2.KubeProxyConfiguration) ([]Warning, error) {
 	return check(c, func(field string) string { return field })
 }
 
-// check is Check, with fields by the names that they have in the file.
+// check is Check with the names that fields have in the file.
 func check(c *v1alpha2.KubeProxyConfiguration, name func(string) string) ([]Warning, error) {
 	errs := Validate(c)
 	if len(errs) == 0 {
@@ -31,7 +30,7 @@ func check(c *v1alpha2.KubeProxyConfiguration, name func(string) string) ([]Warn
 		return nil, asError(errs, name)
 	}
 	var warnings []Warning
-	// A default can bring another rule into force, such as that for clusterCIDRs in place of a wrong detectLocalMode.
+	// A default can make another rule apply, such as that for clusterCIDRs after a wrong detectLocalMode.
 	for range 3 {
 		for _, err := range errs {
 			instead := "the default is used in its place"
@@ -63,14 +62,14 @@ func asError(errs field.ErrorList, name func(string) string) error {
 	return fmt.Errorf("invalid configuration: %w", errors.Join(all...))
 }
 
-// listElement takes the path of an element, such as "nodePortAddresses[1]", apart.
+// listElement splits the path of an element, such as "nodePortAddresses[1]".
 func listElement(path string) (list string, index int, ok bool) {
 	list, rest, _ := strings.Cut(path, "[")
 	index, err := strconv.Atoi(strings.TrimSuffix(rest, "]"))
 	return list, index, err == nil
 }
 
-// unset takes the fields and list elements that errors name out of a configuration, and sets its defaults again.
+// unset removes the fields and list elements that errors name from a configuration, and sets the defaults again.
 func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) error {
 	encoded, err := json.Marshal(c)
 	if err != nil {
@@ -108,7 +107,7 @@ func unset(c *v1alpha2.KubeProxyConfiguration, errs field.ErrorList) error {
 	return nil
 }
 
-// dropMarked takes nil elements out of all lists, and with the last one the list.
+// dropMarked removes nil elements from all lists, and lists that become empty.
 func dropMarked(section map[string]any) {
 	for name, value := range section {
 		switch v := value.(type) {

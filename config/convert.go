@@ -13,8 +13,8 @@ import (
 )
 
 // FromV1alpha1 returns a configuration of version v1alpha1 in the newest version, with all defaults: those of v1alpha1
-// for the fields that it has, so that the meaning stays the same. What the newest version cannot say is in the
-// warnings. The argument is not changed, and nothing of it is in the result.
+// for the fields that it has, so that the meaning stays the same. The warnings name what the newest version cannot
+// express. The argument is not changed, and shares no memory with the result.
 func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfiguration, []Warning) {
 	old := in.DeepCopy()
 	SetDefaultsV1alpha1(old)
@@ -79,8 +79,8 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 }
 
 // ToV1alpha1 returns a configuration in version v1alpha1, with all defaults: those of the newest version for the fields
-// that it has, so that the meaning stays the same. What v1alpha1 cannot say is in the warnings. The argument is not
-// changed, and nothing of it is in the result.
+// that it has, so that the meaning stays the same. The warnings name what v1alpha1 cannot express. The argument is not
+// changed, and shares no memory with the result.
 func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfiguration, []Warning) {
 	c := in.DeepCopy()
 	v1alpha2.SetDefaults(c)
@@ -163,7 +163,7 @@ func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfigu
 	return old, w
 }
 
-// splitCIDRs takes clusterCIDR apart, which is one text in version v1alpha1.
+// splitCIDRs splits clusterCIDR, which is one string in version v1alpha1.
 func splitCIDRs(clusterCIDR string) []string {
 	if clusterCIDR == "" {
 		return nil
@@ -190,7 +190,7 @@ func sharedFields(c *v1alpha1.KubeProxyConfiguration,
 	return &c.IPTables.SyncPeriod, &c.IPTables.MinSyncPeriod, &c.IPTables.MasqueradeAll
 }
 
-// addUnshared warns of what the sections of other modes say in those fields, where somebody has set it.
+// addUnshared warns about these fields in the sections of other modes, if they have been set.
 func (w *warnings) addUnshared(old *v1alpha1.KubeProxyConfiguration, c *v1alpha2.KubeProxyConfiguration) {
 	const message = "%v is not kept: it is for another mode, and version v1alpha2 has one %s, %v, for all modes"
 	d := &v1alpha1.KubeProxyConfiguration{}

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-// Warning is something in a configuration that does not keep a program from starting, and that somebody should know.
+// Warning is a problem in a configuration that does not keep a program from starting.
 type Warning struct {
-	// Field is the field's name with its sections, such as "linux.conntrack.min", in the words of the version that was
-	// read. It is empty if the warning is about the whole file.
+	// Field is the field's name with its sections, such as "linux.conntrack.min", in the version that was read. It is
+	// empty if the warning is about the whole file.
 	Field string
 	// Message says what is wrong and what is done about it.
 	Message string
@@ -31,9 +31,9 @@ func (w Warning) String() string {
 // Load reads a configuration file of any version, in YAML or JSON, and returns it in the newest version, with all
 // defaults and checked by [Check].
 //
-// A file that is malformed, has no known version or has a value of a wrong type is an error. A field that is unknown or
-// there twice is a warning in every version, whatever configHardFail says, so that a file for a newer program can be
-// read. When values are not valid the warnings come beside the error.
+// A file that is malformed, has no known version or has a value of a wrong type is an error. An unknown or duplicate
+// field is a warning in every version, whatever configHardFail says, so that a file for a newer program can be read. If
+// values are invalid, Load returns the warnings as well as the error.
 func Load(data []byte) (*v1alpha2.KubeProxyConfiguration, []Warning, error) {
 	doc, warnings, err := parse(data)
 	if err != nil {

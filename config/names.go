@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-// v1alpha1Name returns what version v1alpha1 calls a field of v1alpha2 that Validate can name, so that a message about
-// a file speaks of what is in the file. The name of a section stands for all fields in it.
+// v1alpha1Name returns the v1alpha1 name of a field of v1alpha2 that Validate can report, so that messages about a file
+// use the names in the file. The name of a section stands for all fields in it.
 func v1alpha1Name(field string, mode v1alpha1.ProxyMode) string {
 	section := "iptables."
 	switch v1alpha2.ProxyMode(mode) {

@@ -10,27 +10,27 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// NodeIPs is which IP families a node serves, and what its primary IPs are.
+// NodeIPs has the IP families that a node serves, and its primary IPs.
 type NodeIPs struct {
 	// Primary is the primary family.
 	Primary model.Family
 	// Families are the families to serve, the primary one first.
 	Families []model.Family
-	// IPs are the node's primary IPs. Where the IP of a family is not known it is the loopback address. With
-	// SingleStack, only the primary family has one.
+	// IPs are the node's primary IPs. If the IP of a family is not known it is the loopback address. With SingleStack,
+	// only the primary family has one.
 	IPs map[model.Family]netip.Addr
 }
 
-// DetectNodeIPs works out the IP families and the node's primary IPs (S49) from a configuration that Check found valid;
-// from the IPs that the node is known by, the best first, as in model.Node.IPs; and from the IP families that the
-// machine supports: those that the kernel, and whatever the rules go to, can do.
+// DetectNodeIPs determines the IP families and the node's primary IPs (S49) from a valid configuration (see Check),
+// from the node's IPs, the best first, as in model.Node.IPs, and from the IP families that the machine supports: those
+// of both the kernel and the dataplane.
 //
 // The primary family is that of the first nodeIPOverride, else that of the first of the node's IPs, else IPv4. Both
-// families are served where the machine has both, even if the node has no IP of one of them: ipFamilyPolicy SingleStack
-// limits that to the primary family, and RequireDualStack makes it a condition to have both, families and IPs.
+// families are served if the machine has both, even if the node has no IP of one of them. ipFamilyPolicy SingleStack
+// limits that to the primary family; RequireDualStack requires both families, and an IP of each.
 //
-// It is an error if the primary family is not there. If RequireDualStack is not fulfilled, that is an error or a
-// warning as configHardFail says.
+// It is an error if the machine does not have the primary family. If RequireDualStack is not met, that is an error or,
+// if configHardFail is false, a warning.
 func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 	supported []model.Family) (NodeIPs, []Warning, error) {
 	var overrides []netip.Addr
@@ -68,7 +68,7 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 	}
 
 	var w warnings
-	var missing []error // what RequireDualStack asks for
+	var missing []error // what RequireDualStack requires
 	for _, f := range detect {
 		ofFamily := func(ip netip.Addr) bool { return model.FamilyOf(ip) == f }
 		if i := slices.IndexFunc(known, ofFamily); i >= 0 {

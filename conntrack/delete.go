@@ -12,13 +12,12 @@ import (
 )
 
 // DeleteStale deletes the stale UDP flows of a family in one pass over the table, and returns how many there were. It
-// is the plain function for callers without a [Reconciler]: call it after the services are applied, and pass every
-// service.
+// is for callers without a [Reconciler]: call it after the services are applied, and pass every service.
 //
 // nodePorts are the addresses of this node that serve node ports, for example those of a [nodeaddr.Tracker].
 //
-// gone are services, as they were, that may have gone since or lost addresses, ports or node ports; nil if there are
-// none. What is rewritten there is stale unless a service has the address now.
+// gone has the previous versions of services that may have been deleted, or have lost addresses, ports or node ports,
+// since; nil if there are none. Rewritten flows to their addresses are stale unless a service has the address now.
 //
 // An interrupted pass is retried a few times. With [sink.Snapshot] the services are snapshot.Services().
 func DeleteStale(
@@ -60,7 +59,7 @@ func servingIn(e *sink.ServiceEntry, family model.Family) func(model.PortName) t
 // conditions.
 func serves(e *model.Endpoint) bool { return e.Serving || e.Sets != 0 }
 
-// maxPasses bounds how often an interrupted pass is tried again at once.
+// maxPasses bounds how often an interrupted pass is repeated at once.
 const maxPasses = 5
 
 // pass passes over the table, again if it is interrupted.

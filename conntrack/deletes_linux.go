@@ -22,8 +22,8 @@ type deletes struct {
 	deleted int               // flows so far
 }
 
-// add adds a flow, and sends the batch if it is full. Without a tuple the request would flush the whole table: it is
-// not made.
+// add adds a flow, and sends the batch if it is full. It skips an entry without a tuple: such a request would flush the
+// whole table.
 func (d *deletes) add(e entry) error {
 	if !e.deletable() {
 		return nil
@@ -38,7 +38,7 @@ func (d *deletes) add(e entry) error {
 	return d.flush()
 }
 
-// flush sends what has been added and counts what was deleted by it.
+// flush sends the collected requests and counts the deleted flows.
 func (d *deletes) flush() error {
 	if d.batch.Seq == 0 {
 		return nil

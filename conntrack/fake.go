@@ -42,7 +42,7 @@ func (t *Fake) FailNext(errs ...error) {
 	t.failures = append(t.failures, errs...)
 }
 
-// DeleteUDP implements [Table]: flows that are not selected are not shown. stale may not call the table.
+// DeleteUDP implements [Table]: it passes only selected flows to stale, which must not call the table.
 func (t *Fake) DeleteUDP(
 	ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool,
 ) (deleted int, err error) {

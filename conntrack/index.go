@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// targets are endpoints that serve.
+// targets is a set of serving endpoints.
 type targets map[netip.AddrPort]struct{}
 
 func (t targets) has(target netip.AddrPort) bool {
@@ -15,20 +15,21 @@ func (t targets) has(target netip.AddrPort) bool {
 	return has
 }
 
-// udpPort is what decides on the flows of one UDP port of a service in one family.
+// udpPort is what decides which flows of a service's UDP port, in one family, are stale.
 type udpPort struct {
 	name      model.PortName
-	addresses []netip.AddrPort // at which the service is
+	addresses []netip.AddrPort // of the service
 	nodePort  uint16           // 0: none
 	serving   targets
 }
 
-// sameDestinations tells whether two ports are one, to which the same flows go.
+// sameDestinations tells whether two ports have the same name, addresses and node port.
 func (p *udpPort) sameDestinations(o *udpPort) bool {
 	return p.name == o.name && p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses)
 }
 
-// destinations calls f with where flows to the port go, the node port without an address.
+// destinations calls f with each address and port that flows to the service port are sent to; the node port has no
+// address.
 func (p *udpPort) destinations(f func(netip.AddrPort)) {
 	for _, a := range p.addresses {
 		f(a)
@@ -38,8 +39,8 @@ func (p *udpPort) destinations(f func(netip.AddrPort)) {
 	}
 }
 
-// udpPorts works out the UDP ports of a service in a family, without what serves. There are none where the service does
-// not exist.
+// udpPorts returns the UDP ports of a service in a family, without serving endpoints; none if the service is not in the
+// family.
 func udpPorts(service *model.Service, family model.Family) []*udpPort {
 	if service == nil || !service.ClusterIP(family).IsValid() {
 		return nil
@@ -69,14 +70,14 @@ type index struct {
 	ports     map[model.PortName]*udpPort   // the same by name
 	addresses map[netip.AddrPort][]*udpPort // more than one if services claim the same
 	nodePorts map[uint16][]*udpPort
-	// Addresses and node ports that a service had, where flows may still be rewritten, with the revision at which they
-	// went. What another service has by now is that one's.
+	// Addresses and node ports that services had, to which flows may still be rewritten, with the revision at which
+	// they were removed. They do not count where another service has the address now.
 	goneAddresses map[netip.AddrPort]uint64
 	goneNodePorts map[uint16]uint64
 	revision      uint64
 	// nodeAddresses are the addresses of this node that serve node ports, as of the last pass.
 	nodeAddresses []netip.Addr
-	// owned are ranges in which everything that is rewritten belongs to a service.
+	// owned are ranges in which every rewritten flow has to belong to a service.
 	owned []netip.Prefix
 }
 
@@ -91,8 +92,8 @@ func newIndex() *index {
 	}
 }
 
-// set replaces the UDP ports of a service, none if it is gone, and adds to changes the flows that may be stale by it.
-// What serves at a port is kept; for a new port serving says it, in a map that the index then owns.
+// set replaces the UDP ports of a service (none if it is gone), and adds to changes the flows that may be stale now. It
+// keeps the serving endpoints of known ports; for a new port it calls serving, and owns the map that this returns.
 func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model.PortName) targets, changes *pending) {
 	old := x.services[name]
 	if slices.EqualFunc(old, ports, (*udpPort).sameDestinations) {
@@ -130,14 +131,14 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model
 	}
 }
 
-// serves tells whether an endpoint serves at a port that the index has.
+// serves tells whether the index has an endpoint as serving.
 func (x *index) serves(key model.EndpointKey) bool {
 	p := x.ports[key.Port]
 	return p != nil && p.serving.has(key.Target)
 }
 
-// setServing notes that an endpoint serves at a port, if the index has the port, and adds to changes the flows that may
-// be stale by it: those to the port if it is the first endpoint there, for until then they were not rewritten.
+// setServing adds a serving endpoint to its port, if the index has the port, and adds to changes the flows that may be
+// stale now: those to the port if it is the first endpoint, because until then they were not rewritten.
 func (x *index) setServing(key model.EndpointKey, changes *pending) {
 	p := x.ports[key.Port]
 	if p == nil || p.serving.has(key.Target) {
@@ -149,7 +150,7 @@ func (x *index) setServing(key model.EndpointKey, changes *pending) {
 	p.serving[key.Target] = struct{}{}
 }
 
-// deleteServing notes that an endpoint does not serve any more, which may make the flows to it stale.
+// deleteServing removes an endpoint that no longer serves, which may make the flows to it stale.
 func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 	if x.serves(key) {
 		delete(x.ports[key.Port].serving, key.Target)
@@ -158,7 +159,7 @@ func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 }
 
 // selectStale selects the flows that may be stale after the ports of a service changed: those to an address or node
-// port that came or went, and those to an endpoint that went.
+// port that was added or removed, and those to an endpoint that was removed.
 func selectStale(old, ports []*udpPort, changes *pending) {
 	before, after := byDestination(old), byDestination(ports)
 	for d, p := range before {
@@ -183,7 +184,7 @@ func byDestination(ports []*udpPort) map[netip.AddrPort]*udpPort {
 	return m
 }
 
-// selectStaleOf selects the flows that may be stale after a port took the place of another one.
+// selectStaleOf selects the flows that may be stale after one port replaced another.
 func selectStaleOf(old, port *udpPort, changes *pending) {
 	if old.name == port.name {
 		return // the same endpoints serve
@@ -211,7 +212,7 @@ func release[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *
 	gone[key] = revision
 }
 
-// stale is S40 and S41.
+// stale tells whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
 	if ports, ok := x.addresses[f.Destination]; ok {
 		return !anyServes(ports, f.ReplySource)
@@ -220,7 +221,7 @@ func (x *index) stale(f Flow) bool {
 		return true
 	}
 	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
-		// What goes to the same port somewhere else, and is not rewritten, passes by.
+		// A flow to the same port number of another host, which is not rewritten, only passes through.
 		ours := f.rewritten() || slices.Contains(x.nodeAddresses, f.Destination.Addr())
 		return ours && !anyServes(ports, f.ReplySource)
 	}
@@ -235,7 +236,7 @@ func anyServes(ports []*udpPort, target netip.AddrPort) bool {
 	return slices.ContainsFunc(ports, func(p *udpPort) bool { return p.serving.has(target) })
 }
 
-// cleaned forgets what was gone at a revision, after a complete pass that began then.
+// cleaned forgets what had been removed by a revision, after a complete pass that began then.
 func (x *index) cleaned(revision uint64) {
 	forget(x.goneAddresses, revision)
 	forget(x.goneNodePorts, revision)

@@ -13,15 +13,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DeleteUDP implements [Table]: each selection is a dump of its own. A kernel that refuses filters, or ignores them, is
-// asked for all flows once, from then on.
+// DeleteUDP implements [Table], with a separate dump for each selection. If the kernel refuses or ignores filters, this
+// call and all later ones dump all flows instead.
 func (k *Kernel) DeleteUDP(
 	ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool,
 ) (deleted int, err error) {
 	return k.deleteWith(ctx, family, only, udpFilter, stale)
 }
 
-// deleteWith is DeleteUDP with what makes a filter of a selection.
+// deleteWith is DeleteUDP with the function that turns a selection into a filter.
 func (k *Kernel) deleteWith(
 	ctx context.Context, family model.Family, only []Selection, filter func(Selection) func(*nfnetlink.Builder),
 	stale func(Flow) bool,
@@ -45,9 +45,9 @@ func (k *Kernel) deleteWith(
 	return p.deletes.deleted, err
 }
 
-// filterable returns selections that the kernel can filter by, for at least the flows of others. Linux, up to 6.18 at
-// least, compares IPv6 addresses the wrong way round (ctnetlink_filter_match_tuple): a filter by one lets through what
-// it should hold back, and nothing else. So in IPv6 the ports have to do.
+// filterable returns selections that the kernel can filter by and that include at least the flows of the given ones.
+// Linux, up to 6.18 at least, inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): such a filter
+// lets through exactly the flows that it should hold back. So for IPv6 only ports are used.
 func filterable(family model.Family, only []Selection) []Selection {
 	if len(only) == 0 {
 		return []Selection{{}}
@@ -66,7 +66,7 @@ func filterable(family model.Family, only []Selection) []Selection {
 	return ports
 }
 
-// kernelPass is a pass over the kernel's table, with the sockets that it takes.
+// kernelPass is a pass over the kernel's table, with its sockets.
 type kernelPass struct {
 	ctx        context.Context
 	family     model.Family

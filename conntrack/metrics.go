@@ -28,7 +28,7 @@ func newMetrics() metrics {
 	}
 }
 
-// passed notes a pass; one that failed may have deleted something, too.
+// passed records a pass. A failed pass may have deleted flows, too.
 func (m *metrics) passed(family model.Family, deleted int, took time.Duration, err error) {
 	m.deleted.WithLabelValues(family.String()).Add(float64(deleted))
 	if err == nil {

@@ -13,18 +13,18 @@ import (
 
 // Options configures a [Reconciler]. The zero value is usable.
 type Options struct {
-	// Table is the table to clean up. Default: a [Kernel], the one of this process's network namespace.
+	// Table is the table to clean up. Default: a [Kernel] for this process's network namespace.
 	Table Table
 	// Families are the IP families to clean up. Default: both.
 	Families []model.Family
 	// Addresses returns the addresses of this node that serve node ports, for example [nodeaddr.Tracker.Addresses]. It
-	// is asked at every pass, from a goroutine of the Reconciler's. Default: all addresses of the network namespace of
-	// the Table, if that is a [Kernel], and otherwise of this process.
+	// is called at every pass, from a goroutine of the Reconciler. Default: all addresses of the Table's network
+	// namespace, if that is a [Kernel], otherwise of this process's.
 	Addresses func() nodeaddr.Addresses
 	// OwnsServiceCIDRs: no other proxy on this node serves addresses of the cluster's service ranges
-	// ([model.Node.ServiceCIDRs]), so that any flow that is rewritten there and belongs to no service is stale. Only
-	// this finds, after a restart, the flows to services that went while nobody looked. Leave it off where services
-	// have the label service.kubernetes.io/service-proxy-name.
+	// ([model.Node.ServiceCIDRs]), so that any rewritten flow to such an address that belongs to no service is stale.
+	// After a restart, flows to services that were deleted meanwhile can only be found with this option. Leave it off
+	// if services have the label service.kubernetes.io/service-proxy-name.
 	OwnsServiceCIDRs bool
 }
 
@@ -35,7 +35,7 @@ type Reconciler struct {
 	host    nodeaddr.Host // for Options.Addresses
 	metrics metrics
 
-	// What has been described belongs to the caller of the Sink's methods, and so do the familyStates' described parts.
+	// Only the goroutine that calls the Sink's methods uses these fields, and the first part of familyState.
 	services map[model.ServiceName]*model.Service // those with UDP ports
 	serving  map[model.PortName]targets
 	node     *model.Node
@@ -49,15 +49,14 @@ type Reconciler struct {
 // familyState is what is known of one family.
 type familyState struct {
 	family model.Family
-	// services are those that may be different from what is in the index, endpoints those that serve in one of the two
-	// and not in the other.
+	// services are those that may differ from the index; endpoints are those that serve in only one of the two.
 	services  map[model.ServiceName]struct{}
 	endpoints map[model.EndpointKey]struct{}
-	// resync: a pass is due after the next successful Sync, whatever changes by it.
+	// resync: a pass is due after the next successful Sync, whatever it changes.
 	resync bool
 	failed bool // the last Sync, in this family
 
-	index    *index  // what is applied, from the first successful Sync on; until then nil
+	index    *index  // what is applied; nil before the first successful Sync
 	due      pending // what the next pass looks at
 	failures int     // passes that failed in a row
 	never    bool    // there is no table
@@ -71,13 +70,13 @@ var (
 	_ sink.FailureResyncer = (*Reconciler)(nil)
 )
 
-// Wrap returns a Sink that passes every call on to next and, when a Sync has succeeded, deletes the UDP flows that have
-// become stale by it, until ctx ends; it logs with ctx's logger. next may be nil.
+// Wrap returns a Sink that passes every call on to next and, after a successful Sync, deletes the UDP flows that it
+// made stale, until ctx ends. It logs to ctx's logger. next may be nil.
 //
-// # When it passes over the table
+// # When there is a pass
 //
-// Per family: after the first Sync that succeeds, hence never before the state is complete; after one that follows a
-// ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows
+// For each family: after the first Sync that succeeds, hence never before the state is complete; after one that follows
+// a ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows
 // stale (S20): a serving endpoint that went, or came where there was none, a service with UDP ports that came or went,
 // or one that gained or lost an address, a port or a node port. What changed is remembered until a Sync succeeds for
 // the family. The pass compares with what is applied: what was described at the last successful Sync.

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Flow is a UDP flow as connection tracking has it.
+// Flow is a UDP flow in the connection-tracking table.
 type Flow struct {
-	// Source and Destination are those of the packets as they were sent.
+	// Source and Destination are those of the original packets.
 	Source, Destination netip.AddrPort
 	// ReplySource and ReplyDestination are those of the packets that come back, before they are rewritten. ReplySource
 	// is where the flow really goes: the endpoint, if a service proxy has rewritten the destination, and otherwise
@@ -34,12 +34,12 @@ func (f Flow) String() string {
 // tests.
 type Table interface {
 	// DeleteUDP passes over the table and deletes the UDP flows of a family for which stale returns true. It returns
-	// how many it deleted, also if it fails.
+	// how many it deleted, even if it fails.
 	//
-	// Every flow that exists all the time and that one of the selections matches is shown to stale at least once,
-	// unless an error is returned; [ErrInterrupted] if it is worth trying again at once. Without selections that is
-	// every flow. A table that cannot select shows more than it was asked for. That a flow is gone already is not an
-	// error. stale is called from one goroutine at a time and not after the return; it must not block.
+	// Unless it returns an error, it calls stale at least once for every flow that exists during the whole call and
+	// that matches one of the selections; without selections, for every flow. A table that cannot select calls it for
+	// other flows, too. The error is [ErrInterrupted] if the call should be repeated at once. It is not an error if a
+	// flow is already gone. Calls of stale are not concurrent and end before DeleteUDP returns; stale must not block.
 	DeleteUDP(ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool) (deleted int,
 		err error)
 }

@@ -33,13 +33,13 @@ const (
 
 	ctaFilterOrigFlags, ctaFilterReplyFlags = 1, 2
 
-	// The kernel's CTA_FILTER_F_CTA_..., which no header has. The flag for the destination is the next bit.
+	// The kernel's CTA_FILTER_F_CTA_..., which is in no header. The flag for the destination is the next bit.
 	filterSourceAddress = 1 << 0
 	filterProtoNumber   = 1 << 3
 	filterSourcePort    = 1 << 4
 )
 
-// entry is a flow of a dump, with what it takes to delete it. It is valid as long as the buffer it was read into.
+// entry is a flow of a dump, with what is needed to delete it. It is valid as long as the buffer that it was read into.
 type entry struct {
 	flow  Flow
 	tuple []byte // the value of CTA_TUPLE_ORIG
@@ -76,7 +76,7 @@ func parseEntry(m nfnetlink.Message) (e entry, ok bool) {
 	return e, true
 }
 
-// deletable tells whether a request to delete the entry is about it alone.
+// deletable tells whether a request to delete the entry identifies it completely.
 func (e entry) deletable() bool { return len(e.tuple) > 0 && len(e.id) > 0 }
 
 // tuple is one direction of a UDP flow.
@@ -119,8 +119,8 @@ func parseTuple(b []byte) (t tuple, ok bool) {
 	return t, protocol == unix.IPPROTO_UDP
 }
 
-// udpFilter adds to a request for a dump that it is about the UDP flows of a selection only. Kernels before 5.8 ignore
-// or refuse it.
+// udpFilter limits a request for a dump to the UDP flows of a selection. Kernels before 5.8 ignore or refuse the
+// filter.
 func udpFilter(s Selection) func(*nfnetlink.Builder) {
 	return func(b *nfnetlink.Builder) {
 		original := filterTuple(b, ctaTupleOrig, netip.AddrPort{}, s.Destination)
@@ -137,7 +137,8 @@ func udpFilter(s Selection) func(*nfnetlink.Builder) {
 	}
 }
 
-// filterTuple adds what a direction of the flows has to be, and returns the flags that say what of it counts.
+// filterTuple adds the tuple that one direction of the flows has to match, and returns the flags for the fields that
+// count.
 func filterTuple(b *nfnetlink.Builder, kind uint16, source, destination netip.AddrPort) (flags uint32) {
 	addresses := [2]uint16{ctaIPv4Source, ctaIPv4Destination}
 	if source.Addr().Is6() || destination.Addr().Is6() {

@@ -17,7 +17,7 @@ const (
 	lastRetry  = time.Minute
 )
 
-// work passes over the table as long as that is due, and the reconciler's context has not ended.
+// work passes over the table until no pass is due, or the reconciler's context ends.
 func (r *Reconciler) work() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *Reconciler) nextDue() *familyState {
 	return next
 }
 
-// pass does one pass. It holds r.mu while it looks at one flow, and not while it waits for the kernel.
+// pass does one pass. It holds r.mu while it checks a flow, but not while it waits for the kernel.
 func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 	only, revision, nodePorts := f.due.take(), f.index.revision, len(f.index.nodePorts) > 0
 	r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *Reconciler) pass(ctx context.Context, f *familyState) {
 		"retryIn", pause)
 }
 
-// passOver passes over the table with the addresses that node ports are served on now, if there are node ports.
+// passOver passes over the table with the addresses that serve node ports now, if there are node ports.
 func (r *Reconciler) passOver(ctx context.Context, f *familyState, only []Selection,
 	nodePorts bool) (deleted int, err error) {
 	if nodePorts {
@@ -126,8 +126,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Wait returns when no pass is running, due or waiting to be tried again, or when the reconciler's context has ended
-// and the goroutine with it. It must not be called at the same time as Sync.
+// Wait returns when no pass is running, due or waiting for a retry, or when the reconciler's context and its goroutine
+// have ended. It must not be called concurrently with Sync.
 func (r *Reconciler) Wait() {
 	r.mu.Lock()
 	ended := r.ended

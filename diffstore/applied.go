@@ -1,16 +1,16 @@
 package diffstore
 
-// NotApplied says that applying a key failed, and that what the dataplane holds under it is not known: the old value,
-// the new one, half of it or nothing. The key is in every diff from the next one on until it has been applied. It may
-// be any key, also one that is not in the diff: of one that the store does not know it is taken that the dataplane may
-// hold it.
+// NotApplied says that applying a key failed, and that it is not known what the dataplane holds under it: the old
+// value, the new one, half of it or nothing. From the next diff on, the key is in every diff until it has been applied.
+// The key need not be in the current diff. If the store does not know it, the store assumes that the dataplane may hold
+// it.
 func (s *Store[K, L]) NotApplied(key K) {
 	e := s.entry(key)
 	e.unsure = true
 	s.settle(e)
 }
 
-// NotAppliedAll says of every entry of the diff what NotApplied says of one.
+// NotAppliedAll calls NotApplied for every entry of the diff.
 func (s *Store[K, L]) NotAppliedAll() {
 	for _, e := range s.diff {
 		e.unsure = true
@@ -18,16 +18,16 @@ func (s *Store[K, L]) NotAppliedAll() {
 	}
 }
 
-// Rollback says that nothing of the diff has been applied, and that the dataplane holds what it held before: a
-// transaction failed. The next wave is compared with that again.
+// Rollback says that nothing of the diff has been applied, because a transaction failed, and that the dataplane holds
+// what it held before. The next wave is compared with that.
 func (s *Store[K, L]) Rollback() {
 	for _, e := range s.diff {
 		s.settle(e)
 	}
 }
 
-// Seed says that the dataplane holds a key, and returns an empty leaf to describe its value with, before Done. It
-// replaces all that was known of the key's value in the dataplane; whether the key is wanted is for Get to say.
+// Seed says that the dataplane holds a key, and returns an empty leaf for its value, to be filled before Done. It
+// replaces what was known of the key's value in the dataplane. It does not say that the key is wanted: Get does.
 //
 // After Done it says what the dataplane holds now, instead of what the diff would have made of it.
 func (s *Store[K, L]) Seed(key K) L {
@@ -49,8 +49,8 @@ func (s *Store[K, L]) Forget() {
 	}
 }
 
-// settle notes that something has been said about what the dataplane holds, so that the next wave looks at the entry
-// and does not begin with taking it for applied.
+// settle records that the caller has said what the dataplane holds, so that the next wave looks at the entry and does
+// not consider it applied.
 func (s *Store[K, L]) settle(e *Entry[K, L]) {
 	s.enqueue(e)
 	e.settled = true

@@ -10,7 +10,7 @@ type Change uint8
 
 const (
 	Unchanged Change = iota
-	Created          // to be created: it is wanted and not there
+	Created          // to be created: it is wanted and does not exist
 	Updated          // to be updated: it exists with another value
 	Deleted          // to be deleted: it exists and is not wanted
 )
@@ -30,8 +30,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("Change(%d)", uint8(c))
 }
 
-// Entry is a key of a [Store] with what is wanted and what is there. It and its leaves are valid until the store's next
-// Reset or Amend, and are not to be written to.
+// Entry is a key of a [Store] with what is wanted and what the dataplane holds. It and its leaves are read-only, and
+// valid until the store's next Reset or Amend.
 //
 // Its states, and what the flags make of them at Done:
 //
@@ -55,8 +55,8 @@ func (c Change) String() string {
 // Store.queue, which that wave's Done looks at.
 type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	key K
-	// wanted is the last description, applied the value that the dataplane is known to have held last. With same,
-	// applied is what is wanted, too, and wanted may hold anything: the two trade places when wanted is applied.
+	// wanted is the last description, applied the last value that the dataplane is known to have held. With same,
+	// applied is also what is wanted, and wanted may hold anything: the two are swapped when wanted is applied.
 	wanted, applied L
 	same            bool
 	want            bool   // the last description has the key
@@ -66,8 +66,8 @@ type Entry[K cmp.Ordered, L Leaf[L]] struct {
 	change          Change // as of the last Done
 
 	queued bool // is in Store.queue
-	// settled: since the last comparison it has been said what the dataplane holds, by Seed or because applying failed,
-	// so that the next wave does not begin with taking the wanted value for applied.
+	// settled: since the last comparison Seed or a failure has said what the dataplane holds, so that the next wave
+	// does not consider the wanted value applied.
 	settled bool
 }
 
@@ -77,8 +77,8 @@ func (e *Entry[K, L]) Key() K { return e.key }
 // Change returns what has to be done about the entry.
 func (e *Entry[K, L]) Change() Change { return e.change }
 
-// Value returns what is wanted. For an entry that is to be deleted it is what is there, or if that is not known because
-// nothing but a failed attempt was made to create it, what that attempt was about.
+// Value returns what is wanted. For an entry that is to be deleted it returns what the dataplane holds; if that is not
+// known, because an attempt to create the entry failed, it returns the value of that attempt.
 func (e *Entry[K, L]) Value() L {
 	if e.same || !e.want && e.exists {
 		return e.applied
@@ -86,8 +86,8 @@ func (e *Entry[K, L]) Value() L {
 	return e.wanted
 }
 
-// Applied returns what is there: the value that was last applied or seeded. It returns false if the key has none: it is
-// to be created, or is deleted after a failed attempt to create it.
+// Applied returns the value that was last applied or seeded. It returns false if there is none: the entry is to be
+// created, or is deleted after a failed attempt to create it.
 func (e *Entry[K, L]) Applied() (L, bool) {
 	if !e.exists {
 		return *new(L), false
@@ -114,7 +114,7 @@ func (e *Entry[K, L]) compare() Change {
 	return Unchanged
 }
 
-// take notes that the dataplane holds what is wanted.
+// take records that the dataplane holds what is wanted.
 func (e *Entry[K, L]) take() {
 	if !e.same {
 		e.wanted, e.applied = e.applied, e.wanted

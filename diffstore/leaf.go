@@ -8,12 +8,11 @@ import (
 	"reflect"
 )
 
-// Leaf is the value of an entry while it is being described and compared. L is the leaf's own type, a pointer as a
-// rule.
+// Leaf is the value of an entry while it is being described and compared. L is the leaf's own type, usually a pointer.
 type Leaf[L any] interface {
 	// Reset empties the leaf for a new description. It may keep memory.
 	Reset()
-	// Equal tells whether applying other would come to the same.
+	// Equal tells whether applying other would have the same effect.
 	Equal(other L) bool
 }
 
@@ -22,7 +21,7 @@ func NewBufferStore[K cmp.Ordered]() *Store[K, *BufferLeaf] {
 	return New[K](func() *BufferLeaf { return new(BufferLeaf) })
 }
 
-// BufferLeaf collects bytes. What is written in one wave adds up, through however many calls of Get.
+// BufferLeaf collects bytes. All writes of one wave are appended, even across several calls of Get.
 type BufferLeaf struct {
 	buf []byte
 }
@@ -45,7 +44,8 @@ func (l *BufferLeaf) WriteByte(c byte) error {
 	return nil
 }
 
-// Bytes returns what has been written. It is the leaf's own memory: read it, and not after the wave.
+// Bytes returns what has been written. It is the leaf's own memory: do not write to it, and do not use it after the
+// wave.
 func (l *BufferLeaf) Bytes() []byte { return l.buf }
 
 // String returns what has been written.
@@ -57,8 +57,8 @@ func (l *BufferLeaf) Reset() { l.buf = l.buf[:0] }
 // Equal implements [Leaf].
 func (l *BufferLeaf) Equal(other *BufferLeaf) bool { return bytes.Equal(l.buf, other.buf) }
 
-// NewAnyStore returns a store of values of any type. equal tells whether applying a or b would come to the same; if it
-// is nil, reflect.DeepEqual does.
+// NewAnyStore returns a store of values of any type. equal tells whether applying a or b would have the same effect. If
+// it is nil, reflect.DeepEqual is used.
 func NewAnyStore[K cmp.Ordered, V any](equal func(a, b V) bool) *Store[K, *AnyLeaf[V]] {
 	return New[K](func() *AnyLeaf[V] { return &AnyLeaf[V]{equal: equal} })
 }
@@ -94,7 +94,7 @@ func NewJSONStore[K cmp.Ordered, V any]() *Store[K, *JSONLeaf[V]] {
 	return New[K](func() *JSONLeaf[V] { return new(JSONLeaf[V]) })
 }
 
-// JSONLeaf holds a value and its JSON form at the moment when it was set, which is what is compared.
+// JSONLeaf holds a value and the JSON form that it had when it was set. The JSON forms are compared.
 type JSONLeaf[V any] struct {
 	value   V
 	text    bytes.Buffer
@@ -102,8 +102,8 @@ type JSONLeaf[V any] struct {
 	err     error
 }
 
-// Set sets the value. The error is that of encoding/json if the value has no JSON form: the value is kept, but the leaf
-// then is equal to no other, so that the entry is in every diff.
+// Set sets the value. If the value has no JSON form, Set returns the error of encoding/json. It keeps the value, but
+// the leaf is then equal to no other, so that the entry is in every diff.
 func (l *JSONLeaf[V]) Set(v V) error {
 	l.value = v
 	l.text.Reset()

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Store holds what is wanted and what the dataplane holds, by key, and tells the difference. See the package's
-// documentation for how it is used. A Store is made with [New] or with a constructor for a kind of leaf, and is not
-// safe for concurrent use. A floating-point NaN cannot be a key.
+// Store has what is wanted and what the dataplane holds, by key, and tells the difference. See the package's
+// documentation for its use. Create one with [New] or with the constructor for a kind of leaf. It is not safe for
+// concurrent use. A floating-point NaN cannot be a key.
 type Store[K cmp.Ordered, L Leaf[L]] struct {
 	newLeaf func() L
 	entries map[K]*Entry[K, L]
-	// queue are the entries that Done has to look at in a wave that does not look at all of them.
+	// queue has the entries that Done has to look at in a wave that does not describe everything.
 	queue []*Entry[K, L]
 	diff  []*Entry[K, L] // as of Done, ordered by key
 	wave  uint64         // the number of the wave
@@ -26,11 +26,11 @@ func New[K cmp.Ordered, L Leaf[L]](newLeaf func() L) *Store[K, L] {
 	return &Store[K, L]{newLeaf: newLeaf, entries: map[K]*Entry[K, L]{}, wave: 1, whole: true}
 }
 
-// Get says that a key is wanted, and returns the leaf to describe its value with. The first call for a key in a wave
-// returns an empty leaf, later ones the same leaf with what is in it. The leaf is not to be written to after Done.
+// Get says that a key is wanted, and returns the leaf for its value. The first call for a key in a wave returns an
+// empty leaf, later ones the same leaf with its content. Do not write to the leaf after Done.
 //
-// After Done, Get opens the wave again: there is no diff until Done is called once more. Since some of the diff may
-// have been applied in between, all of it counts as NotApplied.
+// After Done, Get reopens the wave: there is no diff until Done is called once more. Since some of the diff may have
+// been applied in between, all of it counts as NotApplied.
 func (s *Store[K, L]) Get(key K) L {
 	e := s.entry(key)
 	s.open(e)
@@ -42,9 +42,8 @@ func (s *Store[K, L]) Get(key K) L {
 	return e.wanted
 }
 
-// Delete says that a key is not wanted. In a wave that describes everything that takes back a Get; in one that Amend
-// began it is the way to get rid of a key. A key that is not there is not an error. After Done it opens the wave again,
-// as Get does.
+// Delete says that a key is not wanted. In a wave that describes everything it undoes a Get; in one that Amend began it
+// removes the key. An unknown key is not an error. After Done, Delete reopens the wave, like Get.
 func (s *Store[K, L]) Delete(key K) {
 	if e := s.entries[key]; e != nil {
 		s.open(e)
@@ -52,7 +51,7 @@ func (s *Store[K, L]) Delete(key K) {
 	}
 }
 
-// open notes that the wave mentions an entry.
+// open records that the wave mentions an entry.
 func (s *Store[K, L]) open(e *Entry[K, L]) {
 	if s.done {
 		s.NotAppliedAll()
@@ -85,7 +84,7 @@ func (s *Store[K, L]) enqueue(e *Entry[K, L]) {
 	}
 }
 
-// Done ends the description of a wave and compares it with what is there.
+// Done ends the description of a wave and compares it with what the dataplane holds.
 func (s *Store[K, L]) Done() {
 	s.close()
 	if s.whole {
@@ -123,11 +122,10 @@ func (s *Store[K, L]) drop(e *Entry[K, L]) {
 	}
 }
 
-// HasChanges tells whether there is anything to do: something to create, to update or to delete. Like the diff itself
-// it is false until Done has been called.
+// HasChanges tells whether there is anything to create, update or delete. It is false until Done has been called.
 func (s *Store[K, L]) HasChanges() bool { return len(s.diff) > 0 }
 
-// Created returns the entries that are wanted and not there, ordered by key.
+// Created returns the entries that are wanted and do not exist, ordered by key.
 func (s *Store[K, L]) Created() iter.Seq[*Entry[K, L]] {
 	return s.changes(func(c Change) bool { return c == Created })
 }
@@ -159,17 +157,17 @@ func (s *Store[K, L]) changes(match func(Change) bool) iter.Seq[*Entry[K, L]] {
 	}
 }
 
-// Reset takes the diff for applied, but for what NotApplied, NotAppliedAll, Rollback, Seed or Forget have said since
-// Done, and begins a wave that describes everything anew: what it does not mention is not wanted any more. A wave that
-// has not been ended with Done is given up: what it described is forgotten.
+// Reset considers the diff applied, except for what NotApplied, NotAppliedAll, Rollback, Seed or Forget have said since
+// Done, and begins a wave that describes everything: what it does not mention is no longer wanted. If the current wave
+// has not been ended with Done, it is discarded.
 func (s *Store[K, L]) Reset() {
 	s.next()
 	s.whole = true
 }
 
-// Amend takes the diff for applied as Reset does, and begins a wave that changes the last one: only the keys that Get
-// and Delete mention are described anew, all others stay as they are, at no cost. What has not been applied is in the
-// diff again, mentioned or not. A wave that has not been ended with Done simply goes on; so does the first one.
+// Amend considers the diff applied as Reset does, and begins a wave that changes the last one: only the keys that Get
+// and Delete mention are described again, all others stay unchanged, at no cost. What has not been applied is in the
+// next diff, mentioned or not. If the current wave has not been ended with Done, it continues.
 func (s *Store[K, L]) Amend() {
 	if s.done {
 		s.next()
@@ -177,7 +175,7 @@ func (s *Store[K, L]) Amend() {
 	}
 }
 
-// next takes the diff for applied and begins a wave.
+// next considers the diff applied and begins a wave.
 func (s *Store[K, L]) next() {
 	if s.done {
 		for _, e := range s.diff {

@@ -113,7 +113,7 @@ func TestDiffOfTheWaveAfterAFailure(t *testing.T) {
 				s.Seed("b").WriteString("0")
 			},
 			wants{"a": "2", "c": "1"}, []string{"created c=1", "deleted b=0"}, true},
-		{"the last word on what the dataplane holds counts",
+		{"the last statement about what the dataplane holds counts",
 			wants{"a": "1"}, wants{"a": "2"},
 			func(s *store) {
 				s.NotApplied("a")

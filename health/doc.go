@@ -2,5 +2,5 @@
 // balancers that send traffic to the node as a whole, and /livez for the kubelet (S39a).
 //
 // A running proxy has one [Proxy]. The root package's Run and Progress update it, and a loop of your own can do so,
-// too. Everybody else reads it: through the handlers, [Proxy.Healthy], and [Proxy.Family] for the times behind them.
+// too. Others read it through the handlers, [Proxy.Healthy], and [Proxy.Family], which has the times behind them.
 package health

@@ -25,7 +25,7 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// status is that of the proxy alone, without the node.
+// status returns the body for the proxy alone, without the node.
 func (p *Proxy) status(now time.Time) status {
 	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{},
 		AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR,
@@ -45,10 +45,10 @@ func (p *Proxy) status(now time.Time) status {
 }
 
 // Healthz returns the handler of /healthz: 200 if the proxy is healthy and the node eligible, otherwise 503. The body
-// is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; and
-// awaitingNodeCIDR while that is so; and disconnectedSince while a proxy that gets its state from a server has none.
-// lastUpdated is now where the answer is 200, which is what clients came to expect, and otherwise when something was
-// last applied.
+// is a JSON object with lastUpdated, currentTime, nodeEligible, healthy (the proxy alone) and status, by family; with
+// awaitingNodeCIDR while the proxy waits for podCIDRs; and with disconnectedSince while a proxy that gets its state
+// from a server has no connection. lastUpdated is the current time if the answer is 200, as clients expect, otherwise
+// the time when something was last applied.
 func (p *Proxy) Healthz() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := p.status(time.Now())

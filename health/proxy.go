@@ -14,7 +14,7 @@ import (
 
 // Options configures a [Proxy]. The zero value is usable.
 type Options struct {
-	// Families are those that count. Default: both.
+	// Families are the families that count. Default: both.
 	Families []model.Family
 	// Limit is how long a change may wait until it is applied. Default 60 s: twice kube-proxy's default sync period.
 	Limit time.Duration
@@ -69,23 +69,23 @@ func New(opts Options) *Proxy {
 	}
 }
 
-// SetDisconnected notes since when there has been no connection to a server that says what to apply; the zero time
-// means that there is one. A disconnected proxy is not unhealthy, because what is applied stays and serves, but the
-// answers say so.
+// SetDisconnected sets the time since when there has been no connection to the server that computes the state; the zero
+// time means that there is a connection. A disconnected proxy stays healthy, because what is applied keeps serving, but
+// the answers say that it is disconnected.
 func (p *Proxy) SetDisconnected(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lost = since
 }
 
-// DisconnectedSince returns what SetDisconnected noted.
+// DisconnectedSince returns the time that SetDisconnected set.
 func (p *Proxy) DisconnectedSince() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lost
 }
 
-// Phase says how far a proxy has come.
+// Phase says how far a proxy is with its start.
 type Phase int
 
 const (
@@ -94,7 +94,7 @@ const (
 	// AwaitingNodeCIDR: everything has been listed, but the Node has no podCIDRs, by which local traffic is to be
 	// detected. Nothing is applied before it has (S48).
 	AwaitingNodeCIDR
-	// Serving: what is known is applied.
+	// Serving: the state is applied as it changes.
 	Serving
 )
 
@@ -121,7 +121,7 @@ type Family struct {
 	Healthy bool
 }
 
-// family keeps the two ages apart that Family.OldestPending is made of.
+// family has the two times that Family.OldestPending is computed from.
 type family struct {
 	lastQueued, lastApplied time.Time
 	queuedSince             time.Time // the oldest change that no Sync has seen
@@ -153,7 +153,7 @@ func (p *Proxy) family(f model.Family) *family {
 	return &p.v4
 }
 
-// Healthy tells whether the proxy is healthy, whatever the node is.
+// Healthy tells whether the proxy is healthy, whether or not the node is eligible.
 func (p *Proxy) Healthy() bool {
 	now := time.Now()
 	for _, f := range p.families() {
@@ -174,21 +174,21 @@ func (p *Proxy) families() []model.Family {
 	return families
 }
 
-// Phase returns how far the proxy has come.
+// Phase returns the current phase.
 func (p *Proxy) Phase() Phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.phase
 }
 
-// SetPhase notes how far the proxy has come.
+// SetPhase sets the current phase.
 func (p *Proxy) SetPhase(phase Phase) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.phase = phase
 }
 
-// Queued notes that a change came at the time given.
+// Queued records that a change arrived at the given time.
 func (p *Proxy) Queued(f model.Family, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -199,7 +199,7 @@ func (p *Proxy) Queued(f model.Family, at time.Time) {
 	}
 }
 
-// Flushed notes that all changes so far have been handed to the sink.
+// Flushed records that all changes so far have been handed to the sink.
 func (p *Proxy) Flushed(f model.Family) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +210,7 @@ func (p *Proxy) Flushed(f model.Family) {
 	s.queuedSince = time.Time{}
 }
 
-// Applied notes that what was handed over has been applied by a Sync that ended at the time given.
+// Applied records that everything handed over has been applied, by a Sync that ended at the given time.
 func (p *Proxy) Applied(f model.Family, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -218,14 +218,14 @@ func (p *Proxy) Applied(f model.Family, at time.Time) {
 	s.inFlightSince, s.lastApplied = time.Time{}, at
 }
 
-// Unchanged notes that what was handed over made no difference: there is nothing to apply.
+// Unchanged records that the changes made no difference: there is nothing to apply.
 func (p *Proxy) Unchanged(f model.Family) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.family(f).inFlightSince = time.Time{}
 }
 
-// SetNode takes the node. It implements [sink.NodeSetter]; [Proxy.Sink] is a whole sink.
+// SetNode sets the node. It implements [sink.NodeSetter]; [Proxy.Sink] is a whole sink.
 func (p *Proxy) SetNode(node *model.Node) { p.notEligible.Store(node != nil && node.NotEligible) }
 
 // Sink returns a sink that passes the node on to the Proxy and ignores everything else, to go into a [sink.Tee].

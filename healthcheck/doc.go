@@ -1,7 +1,7 @@
-// Package healthcheck answers load balancers that ask whether this node has endpoints of a Service.
+// Package healthcheck tells load balancers whether this node has endpoints of a Service.
 //
-// [Services] is a sink that serves the health checks of Services: a load balancer asks each node on a port of the
-// Service's own (healthCheckNodePort) whether there are endpoints on it (S38, S39). Put it around the backend:
+// [Services] is a sink that serves the health checks of Services: a load balancer asks each node, on a port that
+// belongs to the Service (healthCheckNodePort), whether the node has endpoints (S38, S39). Put it around the backend:
 //
 //	s := healthcheck.NewServices(backend, healthcheck.ServicesOptions{Healthy: proxy.Healthy})
 //

@@ -63,7 +63,7 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 	return l, nil
 }
 
-// ended tells whether nobody listens any more, by itself or because the context has ended.
+// ended tells whether the listener has stopped, because it failed or because the context has ended.
 func (l *listener) ended() bool {
 	select {
 	case <-l.done:

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// EventRecorder takes the events of type Warning about a Service. With client-go's it is
+// EventRecorder records events of type Warning about a Service. With client-go's recorder the implementation is
 //
 //	recorder.Eventf(&v1.ObjectReference{Kind: "Service", Namespace: service.Namespace, Name: service.Name},
 //		nil, v1.EventTypeWarning, reason, action, note)
@@ -32,8 +32,8 @@ type EventRecorder interface {
 
 // ServicesOptions configures a [Services]. The zero value is usable.
 type ServicesOptions struct {
-	// Healthy tells whether the proxy itself is healthy, for example that of a health.Proxy. It is called from many
-	// goroutines. Default: it always is.
+	// Healthy tells whether the proxy itself is healthy, for example health.Proxy's Healthy. It may be called from
+	// several goroutines at once. Default: always true.
 	Healthy func() bool
 	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It
 	// is called at every Sync. Default: all addresses.
@@ -56,14 +56,14 @@ type ServicesOptions struct {
 // # Where it listens
 //
 // On the health-check port of each Service: on all addresses of the node, or on those that ServicesOptions.Addresses
-// returns, of both families. A load balancer may ask a node whose addresses are of one family about a Service of the
-// other; on a machine with one family only, that one suffices.
+// returns, of both families. A load balancer may ask in one family about a Service of the other. On a machine with only
+// one family, it listens in that family.
 //
 // # What it answers
 //
 // Whatever the path: 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise 503.
-// What counts are the distinct addresses of the family that was asked in, or of the Service's own if it is not in that
-// one; their number is in the header X-Load-Balancing-Endpoint-Weight and in the body:
+// The count is the number of distinct addresses of the request's family or, if the Service does not have that family,
+// of its own. It is in the header X-Load-Balancing-Endpoint-Weight and in the body:
 //
 //	{
 //		"service": {
@@ -88,9 +88,9 @@ type ServicesOptions struct {
 type Services struct {
 	*sink.Forward
 	opts ServicesOptions
-	// What has been described belongs to the caller of Sink's methods.
+	// Only the goroutine that calls Sink's methods uses these two.
 	wanted  map[model.ServiceName]*model.Service // those with a health check
-	touched map[model.ServiceName]struct{}       // those that may be different from what is served
+	touched map[model.ServiceName]struct{}       // those that may differ from what is served
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -104,14 +104,14 @@ type Services struct {
 // instance is the health check of one service.
 type instance struct {
 	name           model.ServiceName
-	localEndpoints [2]atomic.Int64 // by the family that is asked in
+	localEndpoints [2]atomic.Int64 // by the family of the request
 	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
 	problem        string // that has been reported, of opening a port
 }
 
-// counted returns the family whose endpoints count for those who ask in a family: the same if the service is in it, and
-// otherwise the other one; 0 if it is in neither.
+// counted returns the family whose endpoints count for requests in a family: the same one if the service has it,
+// otherwise the other one; 0 if the service has neither.
 func counted(service *model.Service, f model.Family) model.Family {
 	other := model.IPv4 + model.IPv6 - f
 	switch {
@@ -131,7 +131,7 @@ type listenKey struct {
 	port   uint16
 }
 
-// again has the services of which a listener could not be opened or ended by itself.
+// again has the services with a listener that could not be opened or has failed.
 type again struct {
 	mu       sync.Mutex
 	services map[model.ServiceName]struct{}
@@ -154,7 +154,7 @@ func (a *again) take() map[model.ServiceName]struct{} {
 	return services
 }
 
-// count is the number of local endpoints in a family.
+// count returns the number of local endpoints for requests in a family.
 func (i *instance) count(f model.Family) *atomic.Int64 {
 	if f == model.IPv6 {
 		return &i.localEndpoints[1]
@@ -169,8 +169,8 @@ var (
 	_ sink.FailureResyncer = (*Services)(nil)
 )
 
-// NewServices returns a Services that listens on nothing yet. It passes every call on to next, and serves what has been
-// described as soon as a Sync of next has succeeded, so that load balancers do not send traffic before it can be
+// NewServices returns a Services that does not listen yet. It passes every call on to next, and starts to serve a
+// health check only after a Sync of next has succeeded, so that load balancers do not send traffic before it can be
 // handled. next may be nil.
 func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 	if opts.Healthy == nil {
@@ -221,7 +221,7 @@ func (s *Services) deleteService(name model.ServiceName) {
 func (s *Services) Sync(ctx context.Context) error {
 	err := s.Forward.Sync(ctx)
 	failed4, failed6 := sink.FailedFamilies(err)
-	var families []model.Family // that are applied
+	var families []model.Family // those that were applied
 	for _, f := range model.Families() {
 		if !(f == model.IPv4 && failed4 || f == model.IPv6 && failed6) {
 			families = append(families, f)
@@ -260,7 +260,7 @@ func (s *Services) takeDue() []model.ServiceName {
 	return slices.SortedFunc(maps.Keys(due), model.ServiceName.Compare)
 }
 
-// keys returns where a service is to be listened for, as far as it is in some families; nowhere if it is nil.
+// keys returns the addresses and ports to listen on for a service, in the given families; none if the service is nil.
 func (s *Services) keys(service *model.Service, families []model.Family) []listenKey {
 	var keys []listenKey
 	for _, f := range model.Families() {

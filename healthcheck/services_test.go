@@ -288,7 +288,7 @@ func TestAServiceOfOneFamilyIsAnsweredForInBoth(t *testing.T) {
 }
 
 // On a machine without IPv6 a service of IPv4 is complete.
-func TestAFamilyThatTheMachineLacksIsNoFailureOfTheOther(t *testing.T) {
+func TestWithoutIPv6OnTheMachineAnIPv4ServiceIsServed(t *testing.T) {
 	lacks := fmt.Errorf("listen: %w", syscall.EAFNOSUPPORT)
 	l := &listeners{fail: map[string]error{"[::]:32000": lacks, "[::]:32001": lacks}}
 	e := &events{}
@@ -313,7 +313,7 @@ func (e *events) ServiceWarning(service model.ServiceName, reason, action, note 
 	*e = append(*e, fmt.Sprintf("%v %s %s: %s", service, reason, action, note))
 }
 
-func TestAPortThatIsTakenIsAnEventAndTriedAgain(t *testing.T) {
+func TestAPortInUseCausesAnEventAndIsTriedAgain(t *testing.T) {
 	l := &listeners{fail: map[string]error{"0.0.0.0:32000": errors.New("address already in use")}}
 	e := &events{}
 	s := NewServices(nil, ServicesOptions{Listen: l.listen, Events: e, NodeName: "node-1"})
@@ -393,7 +393,7 @@ func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {
 	require.Equal(t, 200, code)
 }
 
-func TestNothingIsServedBeforeItIsInForce(t *testing.T) {
+func TestNothingIsServedBeforeItIsApplied(t *testing.T) {
 	l, next := &listeners{}, &sink.Recorder{}
 	s := NewServices(next, ServicesOptions{Listen: l.listen})
 	defer s.Close()

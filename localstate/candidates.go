@@ -19,9 +19,9 @@ type candidate struct {
 // place returns where the endpoint is.
 func (c *candidate) place() place { return c.slice.places[c.at].Value() }
 
-// settle finds the winner among several entries with the same target, ordered by slice name, then by port and by place
-// in the slice, and marks the others (S17). Each slice is represented by its last entry that is not terminating or, if
-// all are, by its first. (Unlike kube-proxy, whose answer across slices depends on map order.)
+// settle finds the preferred one of several entries with the same target, ordered by slice name, then by port and by
+// place in the slice, and marks the others (S17). Each slice is represented by its last entry that is not terminating
+// or, if all are, by its first. (Kube-proxy's choice among slices depends on map order.)
 func settle(same []candidate) {
 	winner := -1
 	for i := 0; i < len(same); {
@@ -50,8 +50,8 @@ func (c *candidate) preferredTo(o *candidate) bool {
 	return c.flags.has(flagReady) && !o.flags.has(flagReady)
 }
 
-// handedOver tells whether a candidate is passed to the receiver: if it is in a set; on a UDP port, if it serves, so
-// that its flows do not count as stale (S40); and while it drains, if that is enabled.
+// handedOver tells whether a candidate is passed to the receiver: if it is in a set; if it serves a UDP port, so that
+// its flows do not count as stale (S40); and while it drains, if that is enabled.
 func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol model.Protocol) bool {
 	switch {
 	case sets != 0:
@@ -62,13 +62,13 @@ func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol mod
 	return keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(), o.DrainingEndpoints)
 }
 
-// keptWithoutSets tells whether an endpoint that is in no set is passed to the receiver: on a UDP port if it serves
-// (S40), and while it drains, if that is enabled.
+// keptWithoutSets tells whether an endpoint that is in no set is passed to the receiver: if it serves a UDP port (S40),
+// and while it drains, if that is enabled.
 func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
 	return protocol == model.UDP && serving || wantsDraining && draining
 }
 
-// model makes the model's value.
+// model returns the candidate as a model.Endpoint.
 func (c *candidate) model(port model.PortName, sets model.EndpointSets) model.Endpoint {
 	p := c.place()
 	return model.Endpoint{

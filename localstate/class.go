@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Class is what nodes have in common that get the same services and endpoints, except for what concerns only one of
-// them: see [NodePart].
+// Class has the properties shared by nodes that get the same services and endpoints, except for what concerns only one
+// of them: see [NodePart].
 type Class struct {
 	// Zone is the zone of the nodes.
 	Zone string
@@ -18,18 +18,17 @@ type Class struct {
 	DetectsIPv4, DetectsIPv6 bool
 }
 
-// keeps tells whether an endpoint stays in the state of a node that it is in no set of.
+// keeps tells whether an endpoint that is in no set on a node stays in the node's state.
 func (c Class) keeps(e *model.Endpoint) bool {
 	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
 }
 
 // ForClass returns a State for a class of nodes instead of a single one. It knows all the objects that s knows, has the
 // options of s except where the class overrides them, and has not handed over anything yet. No endpoint is local in it.
-// What its Flush hands over is what the nodes of the class have in common, and [State.NodeParts] has the rest. The node
-// that it hands over is that of no node: ServiceCIDRs is what counts.
+// Its Flush hands over what the nodes of the class have in common; [State.NodeParts] returns the rest. Of the
+// model.Node that it hands over, only ServiceCIDRs is meaningful.
 //
-// s is a State without a NodeName. It shares memory with the new one, and none of it is written to: the two may be used
-// at the same time.
+// s must be a State without a NodeName. The two share memory, but do not write to it, so they may be used concurrently.
 func (s *State) ForClass(c Class) *State {
 	opts := s.opts
 	opts.MasqueradeAll, opts.DrainingEndpoints = c.MasqueradeAll, c.DrainingEndpoints
@@ -78,7 +77,7 @@ func (s *State) PendingServices() []model.ServiceName {
 	return names
 }
 
-// Discard forgets what is pending without computing it, for a State that serves only to make others with
+// Discard forgets what is pending without computing it, for a State that is only used to create others with
 // [State.ForClass].
 func (s *State) Discard() {
 	for _, svc := range s.dirty {

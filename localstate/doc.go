@@ -1,7 +1,7 @@
-// Package localstate is the only place that knows what Kubernetes services mean. It takes cluster objects and computes,
-// for one node, the services and endpoints of package model.
+// Package localstate implements the semantics of Kubernetes services; no other package knows them. It takes cluster
+// objects and computes, for one node, the services and endpoints of package model.
 //
-// A [State] is told of objects as they come and go, in any order ([State.SetService], [State.SetEndpointSlice],
+// A [State] is told about objects as they change, in any order ([State.SetService], [State.SetEndpointSlice],
 // [State.SetNode] and so on), and hands over what changed for this node when [State.Flush] is called:
 //
 //	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"})
@@ -11,31 +11,31 @@
 //
 // # Guarantees
 //
-//   - Both IP families, in one service: a dual-stack pod is two endpoints.
-//   - An event marks the services that it affects, and Flush recomputes those and no others. Only what differs from
-//     what was last handed over goes on: a change that does not alter this node's result is not seen by the receiver,
-//     and nor are changes that revert before the Flush.
-//   - The cost follows the change inside a service, too: one endpoint of 50,000 costs about what one of 10 does. All
-//     endpoints of a service port are looked at when what applies to all of them changes: a traffic policy, or whether
-//     topology hints count.
+//   - Both IP families are in one service: a dual-stack pod has an endpoint in each.
+//   - An event marks the services that it affects, and Flush recomputes only those. The receiver gets only what differs
+//     from what was last handed over: not a change that does not alter this node's result, and not one that is reverted
+//     before the Flush.
+//   - Within a service, too, the cost depends on what changes: one changed endpoint of 50,000 costs about as much as
+//     one of 10. Flush looks at all endpoints of a service port only if something changes that applies to all of them:
+//     a traffic policy, or whether topology hints are used.
 //   - The order of events does not matter: the same objects give the same result.
 //   - Bad input (an invalid address, a port out of range, a missing field) is skipped with a log line that names the
 //     object, and everything else goes on.
-//   - API objects are not kept, only what is needed of them.
+//   - API objects are not kept, only the data that is needed.
 //
-// # On request
+// # Optional data
 //
-// What a service proxy does not need is left out unless [Options] enable it, so that nobody else pays for it: details
-// of endpoints, draining endpoints, headless services and those of type ExternalName.
+// Some data that most service proxies do not need is computed only if [Options] enable it: details of endpoints,
+// draining endpoints, headless services and services of type ExternalName.
 //
 // # Memory
 //
-// An endpoint takes about 140 bytes, most of it the value that has been handed over; a service takes some 1,300.
-// Details of endpoints, if enabled, are kept once for all ports of a pod.
+// An endpoint takes about 140 bytes, most of it for the value that has been handed over; a service takes about 1,300.
+// Details of endpoints, if enabled, are stored once for all ports of a pod.
 //
 // # Why is this endpoint not used?
 //
-// [State.Explain] lists every endpoint that is known for a service, with its sets and the reason.
+// [State.Explain] lists all known endpoints of a service, with their sets and the reason.
 //
 // # Rules
 //

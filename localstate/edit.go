@@ -2,20 +2,20 @@ package localstate
 
 import "slices"
 
-// edit is a change of a sorted list: it removes the element at a place, inserts a value before it, or replaces it,
-// which is both.
+// edit is a change of a sorted list: it removes the element at a place, inserts a value before it, or does both, which
+// replaces the element.
 type edit[T any] struct {
 	at               int
 	removes, inserts bool
 	value            T
 }
 
-// copyBelow is the length up to which a list whose length changes is made anew, in the size that it needs.
+// copyBelow is the length up to which a list whose length changes is reallocated in exactly the size that it needs.
 const copyBelow = 256
 
-// applyEdits returns the list with edits made to it, which are in the order of their places, and the insertions before
-// a place before its removal. The places are those of the list as it is. It writes to the list's memory. However many
-// edits there are, each element moves twice at most.
+// applyEdits returns the list with the edits applied. The edits are in the order of their places, insertions before a
+// place preceding its removal; places refer to the original list. applyEdits writes to the list's memory. Each element
+// moves at most twice, however many edits there are.
 func applyEdits[T any](list []T, edits []edit[T]) []T {
 	removed, inserted := 0, 0
 	for _, e := range edits {
@@ -56,7 +56,7 @@ func applyEdits[T any](list []T, edits []edit[T]) []T {
 	list = slices.Grow(list[:end-gaps], inserted)
 	tail := len(list)
 	list = list[:size]
-	left := removed // removals before the edit at hand
+	left := removed // removals before the current edit
 	for _, e := range slices.Backward(edits) {
 		switch {
 		case e.removes && e.inserts:
@@ -73,7 +73,7 @@ func applyEdits[T any](list []T, edits []edit[T]) []T {
 	return list
 }
 
-// rebuild returns a new list. Replacements have been made.
+// rebuild returns a new list. Replacements have already been made.
 func rebuild[T any](list []T, edits []edit[T], size int) []T {
 	if size == 0 {
 		return nil

@@ -17,12 +17,12 @@ type entry struct {
 	at    int32
 }
 
-// entries are endpoints of some slices of one service and one family, in the order in which all ports need them: by
-// address, then by slice and place. What a port makes of them are its candidates. The zero value is empty.
+// entries are endpoints of some slices of one service and one family, in the order that all ports need: by address,
+// then by slice and place. The candidates of a port are made from them. The zero value is empty.
 type entries struct {
 	slices []*sliceIntake // by name
 	list   []entry
-	// numbers are the port numbers that each slice has for the port that candidates was asked for last.
+	// numbers are the port numbers in each slice of the port that forPort was last called for.
 	numbers [][]slicePortNumber
 }
 
@@ -32,9 +32,9 @@ type slicePortNumber struct {
 	at     int32
 }
 
-// reset empties the entries, keeps their memory, and takes the slices that they will be of.
+// reset empties the entries, keeps their memory, and sets the slices that they will be from.
 func (e *entries) reset(of ...*sliceIntake) {
-	clear(e.slices) // let go of the slices of another service
+	clear(e.slices) // drop references to another service's slices
 	e.list = e.list[:0]
 	e.slices = append(e.slices[:0], of...)
 }
@@ -85,7 +85,7 @@ func (e *entries) at(addr netip.Addr) []entry {
 	return e.list[i : i+sameAddr(e.list[i:])]
 }
 
-// forPort prepares candidates for a port: it looks up what each slice has for it.
+// forPort prepares candidates for a port: it looks up the port's numbers in each slice.
 func (e *entries) forPort(name string, protocol model.Protocol) {
 	for len(e.numbers) < len(e.slices) {
 		e.numbers = append(e.numbers, nil)
@@ -108,8 +108,9 @@ func sharePorts(a, b *sliceIntake) bool {
 	return len(a.ports) == len(b.ports) && (len(a.ports) == 0 || &a.ports[0] == &b.ports[0])
 }
 
-// candidates appends what the port that forPort was called for makes of some of the entries, which have to be all of an
-// address or of several: sorted by target (S15, S18), the losers among duplicates marked (S17).
+// candidates appends the candidates that the port of forPort has among some of the entries, which have to be all
+// entries of one or more addresses. They are sorted by target (S15, S18), and all but the preferred of duplicates are
+// marked (S17).
 func (e *entries) candidates(buf []candidate, list []entry) []candidate {
 	for len(list) > 0 {
 		n := sameAddr(list)
@@ -149,8 +150,8 @@ func settleAll(same []candidate) {
 	}
 }
 
-// servesLocally tells whether the entries of one address count for a health check (S38): whether a port of the slices,
-// which the service need not have, has a ready endpoint on this node there.
+// servesLocally tells whether the entries of one address count for a health check (S38): whether any port of the
+// slices, even one that the service does not have, has a ready endpoint on this node at that address.
 func (e *entries) servesLocally(same []entry) bool {
 	const counts = flagReady | flagLocal
 	if len(same) == 1 {
@@ -168,8 +169,8 @@ func (e *entries) servesLocally(same []entry) bool {
 	return false
 }
 
-// winners are the candidates that all ports of the slices, whether the service has them or not, make of the entries of
-// one address, without those that another one is preferred to.
+// winners yields the candidates of all ports of the slices, even of those that the service does not have, among the
+// entries of one address, without duplicates that are not preferred.
 func (e *entries) winners(same []entry) iter.Seq[*candidate] {
 	return func(yield func(*candidate) bool) {
 		asked := map[slicePort]struct{}{}

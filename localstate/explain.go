@@ -10,14 +10,14 @@ import (
 )
 
 // Explanation says what is known of a service, and why each endpoint is or is not used on this node. It reflects the
-// objects as they are known now, which the next Flush hands over.
+// objects that are known now, and so what the next Flush hands over.
 type Explanation struct {
 	Service model.ServiceName `json:"service"`
-	// Skipped says why nothing is done for the service; it is empty if something is.
+	// Skipped says why the service is not served; it is empty if it is.
 	Skipped string `json:"skipped,omitempty"`
 	// Ports are the service's ports, in each of its families.
 	Ports []PortExplanation `json:"ports,omitempty"`
-	// UnmatchedPorts are ports that slices of the service have and the service does not. Ports match by name and
+	// UnmatchedPorts are ports that slices of the service have, but the service does not. Ports match by name and
 	// protocol.
 	UnmatchedPorts []string `json:"unmatchedPorts,omitempty"`
 	// InvalidAddresses are addresses in slices that do not parse, or are not of the slice's family.
@@ -29,9 +29,9 @@ type PortExplanation struct {
 	Port   model.PortName `json:"port"`
 	Family string         `json:"family"` // "IPv4" or "IPv6"
 	Routes model.Routes   `json:"routes"`
-	// Topology says which hints select the endpoints, or why none do.
+	// Topology says which hints select the endpoints, or why no hints do.
 	Topology string `json:"topology"`
-	// Endpoints are all that are known for the port, used or not, in order of target.
+	// Endpoints are all known endpoints of the port, used or not, in order of target.
 	Endpoints []EndpointExplanation `json:"endpoints"`
 }
 
@@ -46,7 +46,7 @@ type EndpointExplanation struct {
 	Serving     bool               `json:"serving"`
 	Terminating bool               `json:"terminating"`
 	Sets        model.EndpointSets `json:"sets"`
-	// Reason is why it is in these sets and in no other.
+	// Reason is why it is in exactly these sets.
 	Reason Reason `json:"reason"`
 	// Text is the reason in words.
 	Text string `json:"text"`
@@ -142,8 +142,8 @@ func (s *State) explain(svc *service, skipped string) *Explanation {
 	return e
 }
 
-// whyNoService says why there may be slices and no Service: watch leaves Services out that are not this proxy's, and
-// their slices only if they are headless (S1).
+// whyNoService says why there may be slices without a Service: watch leaves out Services of other proxies, but not
+// their slices, unless these are headless (S1).
 func (s *State) whyNoService() string {
 	otherProxy := "names another proxy"
 	if s.opts.ServiceProxyName != "" {
@@ -188,7 +188,7 @@ type explainer struct {
 	rules      rules
 }
 
-// topology says which hints are in effect, or why none are (S22).
+// topology says which hints are used, or why none are (S22).
 func (x *explainer) topology() string {
 	n, r := &x.counts, &x.rules
 	switch {
@@ -243,7 +243,7 @@ func (x *explainer) explain(c *candidate, sets model.EndpointSets) (Reason, stri
 		return ReasonReady, "ready"
 	}
 
-	// Ready or draining, and not in the cluster set.
+	// Ready or draining, but not in the cluster set.
 	reason, text := ReasonReady, "ready"
 	switch {
 	case flags.draining() && x.rules.headless:

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Receiver is told what changed. A sink.Sink is one.
+// Receiver is told what changed. Every sink.Sink is one.
 type Receiver interface {
 	SetService(*model.Service)
 	DeleteService(model.ServiceName)
@@ -15,7 +15,7 @@ type Receiver interface {
 	DeleteEndpoint(model.EndpointKey)
 }
 
-// NodeReceiver is a Receiver that is told about the node as well. A sink.NodeSetter is one.
+// NodeReceiver is a Receiver that is told about the node as well. Every sink.Sink that is a sink.NodeSetter is one.
 type NodeReceiver interface {
 	SetNode(*model.Node)
 }
@@ -28,9 +28,9 @@ type Changes struct {
 	Node bool
 	// IPv4 and IPv6 tell which families are concerned.
 	IPv4, IPv6 bool
-	// TriggersIPv4 and TriggersIPv6 are when somebody changed what led to these changes, in no order: the start of the
-	// network programming latency, whose end is the end of the Sync that applies the changes (S19). Changes from before
-	// the State was made are not included, nor are those that made no difference here.
+	// TriggersIPv4 and TriggersIPv6 are the times of the cluster changes that led to these changes, in no order: the
+	// start of the network programming latency, which ends with the Sync that applies the changes (S19). Times from
+	// before the State was created, and of changes that made no difference here, are not included.
 	TriggersIPv4, TriggersIPv6 []time.Time
 }
 
@@ -55,7 +55,7 @@ func (c *Changes) touch(f model.Family) {
 	c.IPv6 = c.IPv6 || f == model.IPv6
 }
 
-// touchService notes that a service changed: in the families of its cluster IPs or, if it has none, in all.
+// touchService records that a service changed: in the families of its cluster IPs or, if it has none, in all.
 func (c *Changes) touchService(svc *model.Service, families []model.Family) {
 	for _, f := range families {
 		if len(svc.ClusterIPs) == 0 || svc.ClusterIP(f).IsValid() {
@@ -80,8 +80,8 @@ func (c *Changes) add(own Changes, triggers []trigger) {
 	}
 }
 
-// Flush hands over what differs from what was last handed over, in the order that package sink prescribes, and counts
-// it as handed over: a receiver whose Sync then fails must remember it.
+// Flush hands over what differs from what was last handed over, in the order that package sink prescribes. It does not
+// repeat it: a receiver whose Sync then fails must remember it.
 func (s *State) Flush(r Receiver) Changes {
 	var changes Changes
 	s.flushNode(r, &changes)
@@ -96,7 +96,7 @@ func (s *State) Flush(r Receiver) Changes {
 		if svc.intake != nil {
 			changes.add(s.flushService(svc, r), s.triggers[svc])
 		}
-		delete(s.triggers, svc) // one by one: to clear a map costs what it once held
+		delete(s.triggers, svc) // one by one: the cost of clear depends on what the map once held
 		svc.serviceChanged, svc.endpointsChanged = false, false
 		s.forgetIfEmpty(svc)
 	}
@@ -107,7 +107,7 @@ func (s *State) Flush(r Receiver) Changes {
 	return changes
 }
 
-// flushDeleted deletes everything that was handed over of a service.
+// flushDeleted deletes everything of a service that was handed over.
 func (s *State) flushDeleted(svc *service, r Receiver) Changes {
 	changes := Changes{Services: 1}
 	changes.touchService(svc.handed, s.families)

@@ -7,9 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// flushPort works out the i-th port of a service: its routes, which go to the buffers, as does what changes of its
-// endpoints. It takes the list of endpoints that has been handed over, and returns the new one, in the same memory if
-// it can be.
+// flushPort computes the i-th port of a service: its routes and the changes of its endpoints, which it puts into the
+// buffers. list has the endpoints that have been handed over; it returns the new list, in the same memory if possible.
 func (s *State) flushPort(svc *service, i int, name model.PortName, list []*model.Endpoint,
 	noLocal *noLocalPorts) []*model.Endpoint {
 	w := &s.wave
@@ -52,7 +51,7 @@ func (s *State) flushPort(svc *service, i int, name model.PortName, list []*mode
 	return applyEdits(list, w.edits)
 }
 
-// firstIPv6 returns where in a list of endpoints IPv6 begins.
+// firstIPv6 returns the index of the first IPv6 endpoint in a list.
 func firstIPv6(list []*model.Endpoint) int {
 	i, _ := slices.BinarySearchFunc(list, model.IPv6,
 		func(e *model.Endpoint, f model.Family) int { return int(e.Family()) - int(f) })
@@ -71,7 +70,7 @@ func (x *index) port(p *indexedPort) *indexedPort {
 	return &x.ports[i]
 }
 
-// familyPort is a port of a service in one family that is being worked out.
+// familyPort is a port of a service in one family while it is computed.
 type familyPort struct {
 	*State
 	svc    *service
@@ -83,10 +82,10 @@ type familyPort struct {
 	from, to int
 }
 
-// candidates are those of some entries.
+// candidates returns the candidates among some entries.
 func (p *familyPort) candidates(e *entries, list []entry) []candidate {
 	w := &p.wave
-	clear(w.candidates) // let go of the slices of another service
+	clear(w.candidates) // drop references to another service's slices
 	e.forPort(p.name.Port, p.name.Protocol)
 	w.candidates = e.candidates(w.candidates[:0], list)
 	return w.candidates
@@ -107,12 +106,12 @@ func (p *familyPort) countTouched(n counts) counts {
 	return n
 }
 
-// rules are those that follow from the counts.
+// rules returns the rules that follow from the counts.
 func (p *familyPort) rules(n *counts) rules {
 	return p.rulesFor(n, p.svc.intake.fields.Headless, p.routes(n).Sets())
 }
 
-// rulesBefore are the rules that the endpoints were handed over by.
+// rulesBefore returns the rules by which the endpoints were handed over.
 func (p *familyPort) rulesBefore(before *indexedPort) rules {
 	k := familyIndex(p.family)
 	return p.rulesFor(&before.counts[k], p.svc.handed.Headless, before.inUse[k])
@@ -141,7 +140,7 @@ func (p *familyPort) routes(n *counts) model.Routes {
 	})
 }
 
-// mergeTouched compares the candidates at addresses at which slices changed.
+// mergeTouched compares the candidates at the addresses that changes of slices touch.
 func (p *familyPort) mergeTouched(r rules) {
 	d := &p.wave.families[familyIndex(p.family)].difference
 	if len(d.touched) == 0 {
@@ -166,8 +165,8 @@ func (p *familyPort) mergeTouched(r rules) {
 	}
 }
 
-// merge compares candidates with a part of what has been handed over, both in order of target. The difference goes to
-// the buffers: what the receiver is to be told, and what is to change in the list.
+// merge compares candidates with a part of what has been handed over, both in order of target. It puts the difference
+// into the buffers: the calls for the receiver, and the edits of the list.
 func (p *familyPort) merge(candidates []candidate, from, to int, r *rules) {
 	w, at := &p.wave, from
 	chunk := 1
@@ -200,8 +199,8 @@ func (p *familyPort) merge(candidates []candidate, from, to int, r *rules) {
 	}
 }
 
-// newEndpoint returns an endpoint in memory of its own, or of a few: as many are allocated at once as are to come, but
-// not more than would be a waste if all but one of them went.
+// newEndpoint returns a newly allocated endpoint. It allocates those still to come in small groups: a group is freed
+// only when all its endpoints are gone, so large ones would waste memory.
 func (w *waveBuffers) newEndpoint(value model.Endpoint, toCome int) *model.Endpoint {
 	if len(w.fresh) == 0 {
 		w.fresh = make([]model.Endpoint, max(1, min(toCome, 4)))

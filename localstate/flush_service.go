@@ -19,10 +19,10 @@ type waveBuffers struct {
 
 	candidates []candidate
 	edits      []edit[*model.Endpoint]
-	fresh      []model.Endpoint // of one allocation, for the endpoints to come
+	fresh      []model.Endpoint // the unused part of newEndpoint's last allocation
 }
 
-// familyBuffers are what is known of one family of the service at hand.
+// familyBuffers are what is known of one family of the current service.
 type familyBuffers struct {
 	all        entries // once allOf has been called
 	allEntries bool
@@ -32,7 +32,7 @@ type familyBuffers struct {
 // keepAtMost is the number of elements of a buffer that is kept from one Flush to the next.
 const keepAtMost = 4096
 
-// release lets go of what the buffers refer to, and of large ones.
+// release drops what the buffers refer to, and large buffers.
 func (w *waveBuffers) release() {
 	clear(w.candidates)
 	clear(w.edits)
@@ -60,14 +60,14 @@ func (w *waveBuffers) release() {
 	w.fresh = nil
 }
 
-// flushService works a service out and hands over what differs. What of it is looked at follows from what is known:
+// flushService computes a service and hands over what differs. Which endpoints it looks at depends on what is known:
 //
 //	of the service                    endpoints looked at
 //	no index                          all
 //	an index, by port and family:
 //	  not known                       all
-//	  known, under other rules now    all
-//	  known, under the same rules     those at addresses at which slices changed
+//	  known, but the rules differ     all
+//	  known, with the same rules      those at addresses that changes of slices touch
 func (s *State) flushService(svc *service, r Receiver) Changes {
 	w, in := &s.wave, svc.intake
 	ports := in.fields.Ports
@@ -145,7 +145,8 @@ func (s *State) flushService(svc *service, r Receiver) Changes {
 	return changes
 }
 
-// updateIndex makes the index tell of the service as it has just been worked out, if it is large enough to have one.
+// updateIndex brings the index up to date with the service that has just been computed, if it is large enough to have
+// one.
 func (s *State) updateIndex(svc *service) {
 	w := &s.wave
 	switch {
@@ -176,7 +177,7 @@ func (w *waveBuffers) deleteAll(list []*model.Endpoint) {
 	}
 }
 
-// allOf returns all entries of a family of the service at hand.
+// allOf returns all entries of a family of the current service.
 func (w *waveBuffers) allOf(svc *service, f model.Family) *entries {
 	b := &w.families[familyIndex(f)]
 	if !b.allEntries {

@@ -10,18 +10,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// indexAbove is the number of endpoints above which a service has an index. Below, it is cheaper and leaner to look at
-// all of them. A State has it as a field, so that tests can have an index for small services.
+// indexAbove is the number of endpoints above which a service has an index. For smaller services it is cheaper to look
+// at all endpoints. It is a field of State, so that tests can have an index for small services.
 const indexAbove = 64
 
-// index is kept for a large service, so that a change costs what changed in it and not what is in it. It tells three
-// things without a look at every endpoint: how many endpoints of each kind a port has, which slices have changed since
-// the last Flush, and whether an address is in more slices than those. It describes the service as of the last Flush.
+// index is kept for a large service, so that the cost of a change does not depend on the service's size. It tells three
+// things without looking at every endpoint: how many endpoints of each kind a port has, which slices have changed since
+// the last Flush, and whether other slices have an address as well. It describes the service as of the last Flush.
 type index struct {
 	ports []indexedPort // by name
-	// before are the slices that changed since, as they were then; nil: there was none with that name.
+	// before has the slices that changed since, as they were then; nil means that the slice did not exist.
 	before map[string]*sliceIntake
-	// hashes are those of all addresses, sorted, by family; nil if not needed so far: while a family has one slice.
+	// hashes are the sorted hashes of all addresses, by family; nil while a family has only one slice, which needs
+	// none.
 	hashes [2][]uint32
 }
 
@@ -38,7 +39,7 @@ func (p *indexedPort) compare(o *indexedPort) int {
 	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
 }
 
-// noteChange remembers how a slice was at the last Flush, or that there was none.
+// noteChange remembers a slice as it was at the last Flush, or that it did not exist.
 func (svc *service) noteChange(name string, old *sliceIntake) {
 	if svc.index == nil {
 		return
@@ -66,12 +67,12 @@ func hashes(list []*sliceIntake) []uint32 {
 	return slices.Clip(all)
 }
 
-// hash is that of the address of the i-th endpoint. That two addresses may have the same costs time, nothing else.
+// hash returns the hash of the address of the i-th endpoint. Collisions cost time, nothing else.
 func (s *sliceIntake) hash(i int) uint32 { return crc32.ChecksumIEEE(s.endpoint(i)[1:]) }
 
 // difference is what changed in one family of a large service since the last Flush.
 type difference struct {
-	// touched are the addresses at which anything changed, sorted, and perhaps some more.
+	// touched are the addresses at which anything changed, sorted, and possibly some more.
 	touched []netip.Addr
 	// before and after are all entries at these addresses, of slices that changed and of others.
 	before, after entries
@@ -142,7 +143,7 @@ func (d *difference) touch(before, after *sliceIntake) {
 		d.touchAll(after)
 		return
 	}
-	// As a rule most of the endpoints are where they were.
+	// Usually most of the endpoints are at the same index as before.
 	from, n := 0, min(before.len(), after.len())
 	for from < n && before.sameEndpoint(from, after, from) {
 		from++
@@ -205,7 +206,7 @@ func (e *entries) addTouched(addrs []netip.Addr) {
 	e.sort()
 }
 
-// addOf adds the entries of one slice that have one of some addresses. It tells whether there are any.
+// addOf adds the entries of one slice that have one of the addresses. It tells whether there are any.
 func (e *entries) addOf(s int32, addrs []netip.Addr) (any bool) {
 	slice := e.slices[s]
 	for i := range slice.len() {
@@ -221,8 +222,8 @@ func (e *entries) addOf(s int32, addrs []netip.Addr) (any bool) {
 	return any
 }
 
-// suspect finds the touched addresses that slices may have that did not change: those whose hash is there more often
-// than it is for the slices that did.
+// suspect finds the touched addresses that unchanged slices may have, too: those whose hash occurs more often than in
+// the changed slices.
 func (d *difference) suspect(known []uint32) {
 	d.suspects = d.suspects[:0]
 	for _, addr := range d.touched {
@@ -250,7 +251,7 @@ func (d *difference) rehash(known []uint32) []uint32 {
 	slices.Sort(gone)
 	slices.Sort(come)
 	d.edits = d.edits[:0]
-	at := 0 // everything before it is dealt with
+	at := 0 // everything before it is done
 	for len(gone) > 0 || len(come) > 0 {
 		if len(gone) > 0 && len(come) > 0 && gone[0] == come[0] {
 			gone, come = gone[1:], come[1:]
@@ -272,7 +273,7 @@ func (d *difference) rehash(known []uint32) []uint32 {
 	return applyEdits(known, d.edits)
 }
 
-// addUnchanged adds the entries that slices have at the suspected addresses that did not change.
+// addUnchanged adds the entries that unchanged slices have at the suspected addresses.
 func (d *difference) addUnchanged() {
 	for _, slice := range d.unchanged {
 		s := int32(len(d.before.slices))

@@ -25,6 +25,6 @@ func TestNoObjectIsAnError(t *testing.T) {
 		}
 	}
 	_, err = state.Apply((*corev1.Node)(nil), false)
-	require.EqualError(t, err, "no object, but a nil *v1.Node")
+	require.EqualError(t, err, "the object is a nil *v1.Node")
 	require.False(t, state.Pending().Any())
 }

@@ -16,7 +16,7 @@ import (
 // taintToBeDeleted is put on nodes that the cluster autoscaler is about to remove (S39a).
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// nodeIntake is what is known of this node and of the cluster's address plan.
+// nodeIntake is what is known of this node and of the cluster's address ranges.
 type nodeIntake struct {
 	model  *model.Node // as it is to be handed over
 	handed *model.Node
@@ -29,7 +29,7 @@ func (n *nodeIntake) init(opts Options) {
 	n.model.LocalPods = opts.DetectLocal.localPods(nil)
 }
 
-// localPods turns the way to detect local traffic into the model's form (S30).
+// localPods returns the model's form of the detection of local traffic (S30).
 func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	local := model.LocalPods{Bridge: d.Bridge, InterfacePrefix: d.InterfacePrefix}
 	cidrs := d.ClusterCIDRs
@@ -43,8 +43,8 @@ func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	return local
 }
 
-// SetNode takes a new or changed Node; other nodes than this one are ignored. It returns whether there is anything new
-// in it.
+// SetNode takes a new or changed Node; it ignores other nodes than this one. It returns whether anything relevant
+// changed.
 func (s *State) SetNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
@@ -60,7 +60,8 @@ type NodeTracker struct {
 	node *model.Node
 }
 
-// NewNodeTracker returns the node of opts.NodeName before anything is known of it. The logger of ctx is kept.
+// NewNodeTracker returns a tracker for the node opts.NodeName, of which nothing is known yet. It keeps the logger of
+// ctx.
 func NewNodeTracker(ctx context.Context, opts Options) (*NodeTracker, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
@@ -70,20 +71,20 @@ func NewNodeTracker(ctx context.Context, opts Options) (*NodeTracker, error) {
 	return &NodeTracker{opts, klog.FromContext(ctx), n.model}, nil
 }
 
-// Set takes a new or changed Node object, and Delete its deletion.
+// Set takes a new or changed Node object.
 func (t *NodeTracker) Set(obj *corev1.Node) { t.node = t.opts.node(t.log, obj, t.node) }
 
 // Delete takes the deletion of the Node object.
 func (t *NodeTracker) Delete() { t.node = deletedNode(t.node) }
 
-// Node returns the node with the cluster's ServiceCIDRs, which the caller knows.
+// Node returns the node. The caller passes the cluster's ServiceCIDRs, which the tracker does not know.
 func (t *NodeTracker) Node(serviceCIDRs []netip.Prefix) *model.Node {
 	node := *t.node
 	node.ServiceCIDRs = serviceCIDRs
 	return &node
 }
 
-// AwaitsNodeCIDR is as [State.AwaitsNodeCIDR].
+// AwaitsNodeCIDR is like [State.AwaitsNodeCIDR].
 func (t *NodeTracker) AwaitsNodeCIDR() bool { return t.opts.awaitsNodeCIDR(t.node) }
 
 // Class returns the class of the node.
@@ -94,7 +95,7 @@ func (t *NodeTracker) Class() Class {
 	}
 }
 
-// node reads the own Node object. What is known of the node already stays where the object does not say it any more.
+// node reads this node's Node object. Known podCIDRs stay if the object no longer has any.
 func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *model.Node {
 	bad := func(field string, err error) {
 		log.Info("Ignoring an invalid value of the Node", "node", klog.KObj(obj), "field", field, "reason", err.Error())
@@ -129,14 +130,15 @@ func (o *Options) node(log klog.Logger, obj *corev1.Node, known *model.Node) *mo
 	}
 	node.LocalPods = o.DetectLocal.localPods(node.PodCIDRs)
 	if o.DetectLocal.NodeCIDR && len(node.PodCIDRs) == 0 {
-		// A Node that was made anew gets its podCIDRs a moment later. Its pods are what they were (S48).
+		// A recreated Node gets its podCIDRs a moment later. Its pods are still the same (S48).
 		node.LocalPods = known.LocalPods
 	}
 	return node
 }
 
-// AwaitsNodeCIDR tells that local traffic cannot be detected yet: detection uses the Node's podCIDRs, and it has had
-// none so far. The state that Flush hands over meanwhile would masquerade too little, and drop traffic of pods (S48).
+// AwaitsNodeCIDR is true while local traffic cannot be detected yet, because detection uses the Node's podCIDRs and it
+// has had none so far. A state that Flush handed over meanwhile would masquerade too little, and drop traffic of pods
+// (S48).
 func (s *State) AwaitsNodeCIDR() bool {
 	return s.opts.awaitsNodeCIDR(s.node.model)
 }
@@ -165,7 +167,7 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 }
 
 // DeleteNode takes the deletion of a Node. What is known of this node stays, as in kube-proxy (S24); it is no longer
-// eligible for load balancers' traffic. It returns whether that is new.
+// eligible for load balancers' traffic. It returns whether that changes anything.
 func (s *State) DeleteNode(name string) bool {
 	if name != s.opts.NodeName || name == "" {
 		return false
@@ -207,14 +209,15 @@ func (s *State) nodeChanged(node *model.Node) bool {
 				s.markEndpoints(svc, f)
 			}
 			for _, svc := range s.dirty {
-				svc.index = nil // so it does if the slices that had hints have gone since the last Flush
+				// It counts hints for the old zone, even if the slices with hints have been removed since the last Flush.
+				svc.index = nil
 			}
 		}
 	}
 	return true
 }
 
-// SetServiceCIDR takes a new or changed ServiceCIDR (S47). It returns whether there is anything new in it.
+// SetServiceCIDR takes a new or changed ServiceCIDR (S47). It returns whether anything relevant changed.
 func (s *State) SetServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	var prefixes []netip.Prefix
 	for _, text := range obj.Spec.CIDRs {
@@ -251,7 +254,7 @@ func (s *State) serviceCIDRsChanged() bool {
 	return s.nodeChanged(&node)
 }
 
-// flushNode hands the node over if it differs; the first time always.
+// flushNode hands over the node if it differs, and always the first time.
 func (s *State) flushNode(r Receiver, changes *Changes) {
 	if s.node.model.Equal(s.node.handed) {
 		s.node.model = s.node.handed

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// NodePart is what one node has of its own in a service, beside what all nodes of its [Class] have: its local
-// endpoints, those that topology hints name the node for, and the count of its health check. It is immutable. The
-// methods apply it to what the class has; a nil NodePart means none.
+// NodePart is the part of a service's state that only one node has, in addition to what all nodes of its [Class] have:
+// its local endpoints, the endpoints whose topology hints name it, and the count of its health check. It is immutable.
+// The methods apply it to the state of the class; a nil NodePart is empty.
 type NodePart struct {
 	// Endpoints are in the order of their keys. Each replaces the class's endpoint with its key, or is an additional
 	// one.
 	Endpoints []*model.Endpoint
-	// Unselected are the ports whose sets have no endpoints but those in Endpoints, because hints name this node (S22).
+	// Unselected are the ports whose sets have only the endpoints in Endpoints, because hints name this node (S22).
 	// They are in the order of PortFamily.Compare.
 	Unselected []PortFamily
 	// LocalEndpoints are the counts of the health check (S38), for IPv4 and IPv6.
@@ -36,7 +36,7 @@ func (p PortFamily) Compare(o PortFamily) int {
 	return cmp.Or(cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.Family, o.Family))
 }
 
-// Equal tells whether two parts say the same.
+// Equal tells whether two parts have the same content.
 func (p *NodePart) Equal(o *NodePart) bool {
 	if p == o || p == nil || o == nil {
 		return p == o
@@ -45,8 +45,8 @@ func (p *NodePart) Equal(o *NodePart) bool {
 		slices.EqualFunc(p.Endpoints, o.Endpoints, (*model.Endpoint).Equal)
 }
 
-// Service returns a service of the class as it is for the node: with the count of its own endpoints, and with the VIPs
-// as allowed sources where the node's address is (S26). If there is no difference, it returns the service itself.
+// Service returns a service of the class as it is for the node: with the count of the node's endpoints, and with the
+// VIPs as allowed sources if the node's address is one (S26). If there is no difference, it returns the service itself.
 func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service {
 	if svc == nil {
 		return nil
@@ -74,8 +74,8 @@ func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service 
 	return &own
 }
 
-// Endpoint returns the endpoint with a key as it is for the node, or nil if there is none. shared is that of the class,
-// or nil.
+// Endpoint returns the endpoint with a key as it is for the node, or nil if there is none. shared is the class's
+// endpoint, or nil.
 func (p *NodePart) Endpoint(c Class, key model.EndpointKey, shared *model.Endpoint) *model.Endpoint {
 	if p == nil {
 		return shared
@@ -102,15 +102,15 @@ func (p *NodePart) unselected(port PortFamily) bool {
 	return found
 }
 
-// nodePlaces is what one node has of a port in one family: places of candidates.
+// nodePlaces has the candidates that belong to one node, of a port in one family.
 type nodePlaces struct {
 	local, hinted []int
 	anyReady      bool
 }
 
-// NodeParts returns what nodes have of their own in a service, by their names, according to the objects as they are
-// known now. Nodes of which keep says no are left out. s is one of [State.ForClass]. It looks at every endpoint of the
-// service once, however many nodes there are.
+// NodeParts returns the parts that nodes have of a service, by node name, according to the objects that are known now.
+// It leaves out nodes for which keep returns false. s must come from [State.ForClass]. It looks at every endpoint of
+// the service once, however many nodes there are.
 func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) map[string]*NodePart {
 	svc := s.services[name]
 	if svc == nil || svc.intake == nil {
@@ -153,8 +153,8 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 	return parts
 }
 
-// ServicesOn returns the names of the services that have endpoints on some nodes, or hints that name one of them, in no
-// order. It looks at every endpoint there is.
+// ServicesOn returns the names of the services that have endpoints on any of some nodes, or hints that name one of
+// them, in no order. It looks at all endpoints of the cluster.
 func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 	known := map[unique.Handle[place]]bool{}
 	on := func(handle unique.Handle[place]) bool {
@@ -175,7 +175,7 @@ func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 	return names
 }
 
-// nodeParts adds what nodes have of their own of one port in one family.
+// nodeParts adds the nodes' parts of one port in one family.
 func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part func(node string) *NodePart) {
 	all.forPort(p.name.Port, p.name.Protocol)
 	candidates := all.candidates(nil, all.list)
@@ -234,8 +234,8 @@ func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part f
 	}
 }
 
-// servingNodes returns the nodes for which the entries of one address count in a health check, as servesLocally tells
-// it of one node.
+// servingNodes returns the nodes for which the entries of one address count in a health check; servesLocally is the
+// same for one node.
 func (e *entries) servingNodes(same []entry) []string {
 	var nodes []string
 	add := func(slice *sliceIntake, at int32) {
@@ -256,8 +256,8 @@ func (e *entries) servingNodes(same []entry) []string {
 	return nodes
 }
 
-// rangesWithVIPs is S26: a request from the node to a VIP that the host has as an address of its own comes back with
-// the VIP as its source, so the VIP must be allowed where the node is.
+// rangesWithVIPs implements S26: a request from the node to a VIP that is also an address of the host has the VIP as
+// its source, so the VIP must be allowed if the node is.
 func rangesWithVIPs(ranges []netip.Prefix, vips []netip.Addr, nodeIP func(model.Family) netip.Addr) []netip.Prefix {
 	all := ranges
 	for _, f := range model.Families() {

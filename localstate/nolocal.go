@@ -8,7 +8,7 @@ type NoLocalEndpoints struct {
 	InternalIPv4, InternalIPv6, ExternalIPv4, ExternalIPv6 int
 }
 
-// noLocalPorts is NoLocalEndpoints of one service, by family.
+// noLocalPorts has the counts of one service, by family.
 type noLocalPorts struct{ internal, external [2]uint16 }
 
 func (n *NoLocalEndpoints) add(o noLocalPorts, sign int) {
@@ -21,7 +21,7 @@ func (n *NoLocalEndpoints) add(o noLocalPorts, sign int) {
 // NoLocalEndpoints returns the counts as of the last Flush.
 func (s *State) NoLocalEndpoints() NoLocalEndpoints { return s.noLocal }
 
-// count notes a port with a Local policy that has no endpoint on this node, but some elsewhere.
+// count counts a port with a Local policy that has endpoints elsewhere, but none on this node.
 func (n *noLocalPorts) count(f model.Family, routes model.Routes, all *counts) {
 	if !all.any() || all.localReady > 0 || all.localDraining > 0 {
 		return

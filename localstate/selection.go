@@ -4,7 +4,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// counts is what has to be known of all candidates of a port in one family to decide on each of them.
+// counts has the numbers of candidates of a port in one family that the decision on each candidate depends on.
 type counts struct {
 	ready         int32 // usable entries that are ready ...
 	draining      int32 // ... and that serve while they terminate
@@ -42,13 +42,13 @@ func (f endpointFlags) draining() bool {
 	return f&(flagReady|flagServing|flagTerminating) == flagServing|flagTerminating
 }
 
-// rules decide which sets an endpoint is in. All candidates of a port in one family are under the same ones: while
-// these stay the same, an endpoint that changes does not alter what another one is in.
+// rules decide which sets an endpoint is in. All candidates of a port in one family have the same rules: while these
+// stay the same, a change of one endpoint does not affect the sets of another.
 type rules struct {
 	nodeName, zone string
 	topology       topology
-	anyReady       bool // draining endpoints are not needed (S21) ...
-	anyLocalReady  bool // ... nor are they for local traffic
+	anyReady       bool // draining endpoints are not used (S21) ...
+	anyLocalReady  bool // ... nor are they used for local traffic
 	headless       bool
 	inUse          model.EndpointSets
 }
@@ -56,7 +56,7 @@ type rules struct {
 // counter counts candidates for one node.
 type counter struct{ nodeName, zone string }
 
-// count adds candidates, with sign 1, or takes them back, with sign -1.
+// count adds candidates (sign 1) or subtracts them (sign -1).
 func (k counter) count(n *counts, candidates []candidate, sign int32) {
 	for i := range candidates {
 		c := &candidates[i]

@@ -18,19 +18,19 @@ import (
 const (
 	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-	// annotationLastApplied holds a copy of the whole object for kubectl: nothing that a backend could extend.
+	// annotationLastApplied has a copy of the whole object for kubectl: of no use to a backend.
 	annotationLastApplied = corev1.LastAppliedConfigAnnotation
 
 	defaultAffinityTimeout = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 )
 
-// serviceIntake is what is remembered of a Service object: the fields of a model.Service, and what that has no place
-// for.
+// serviceIntake is what is remembered of a Service object: the fields of a model.Service, and some that it does not
+// have.
 //
 // Some fields of a model.Service follow from other objects, too: the ports' routes, the health check's counts, and
-// LoadBalancerSourceRanges, which may have VIPs beside the ranges. Of these, fields may hold anything: complete works
-// them out, and nothing else reads them. So, once the service has been handed over, fields is that very value, and
-// there is one copy of it.
+// LoadBalancerSourceRanges, which may have VIPs beside the ranges. These may hold anything in fields: complete computes
+// them, and nothing else reads them. So, once the service has been handed over, fields points to that same value, and
+// there is only one copy.
 type serviceIntake struct {
 	fields *model.Service
 	// ranges are the source ranges of the object (S8), without VIPs.
@@ -46,13 +46,13 @@ func (in *serviceIntake) serves(f model.Family) bool { return in.families[family
 
 func (in *serviceIntake) external(f model.Family) bool { return in.externals[familyIndex(f)] }
 
-// saysTheSameAs tells whether two readings of a Service object agree.
+// saysTheSameAs tells whether two readings of a Service object have the same content.
 func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
 	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) &&
 		in.plain().Equal(o.plain())
 }
 
-// plain returns the fields with nothing in those that follow from other objects.
+// plain returns the fields, with those that follow from other objects empty.
 func (in *serviceIntake) plain() *model.Service {
 	return in.complete(make([][2]model.Routes, len(in.fields.Ports)), [2]int{},
 		func(model.Family) netip.Addr { return netip.Addr{} })
@@ -81,7 +81,7 @@ func (o Options) skipReason(obj *corev1.Service) string {
 	return ""
 }
 
-// clusterIPText is S3.
+// clusterIPText returns the text of the cluster IP of a family (S3).
 func clusterIPText(spec *corev1.ServiceSpec, f model.Family) string {
 	if len(spec.IPFamilies) == 0 {
 		if addr, err := parseAddr(spec.ClusterIP); err == nil && model.FamilyOf(addr) != f {
@@ -146,7 +146,7 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 	return in, ""
 }
 
-// headlessFamilies are those of the object's that are served; one that names none is in any family.
+// headlessFamilies returns the object's families that are served; an object that names none has both.
 func headlessFamilies(families []model.Family, spec *corev1.ServiceSpec) [2]bool {
 	var served [2]bool
 	for _, f := range families {
@@ -193,7 +193,7 @@ func serviceType(t corev1.ServiceType) model.ServiceType {
 	return model.ServiceTypeClusterIP
 }
 
-// dropAnnotations takes away what is not passed on.
+// dropAnnotations removes the annotations that are not passed on.
 func (o Options) dropAnnotations(annotations map[string]string) {
 	delete(annotations, annotationLastApplied)
 	for _, drop := range o.DropAnnotations {
@@ -271,7 +271,7 @@ func intakePolicies(in *serviceIntake, obj *corev1.Service, bad func(string, err
 			}
 		case corev1.ServiceTypeNodePort:
 			svc.ExternalTrafficPolicy = model.TrafficPolicyLocal
-		default: // ClusterIP, and an empty type means it
+		default: // ClusterIP; an empty type means ClusterIP
 			if len(spec.ExternalIPs) > 0 {
 				svc.ExternalTrafficPolicy = model.TrafficPolicyLocal
 			}
@@ -328,7 +328,7 @@ func intakePorts(in *serviceIntake, obj *corev1.Service, bad func(string, error)
 	}
 }
 
-// portKey is what only one port of a service may have: a name or, if number is not 0, a number.
+// portKey is unique among the ports of a service: a name or, if number is not 0, a number.
 type portKey struct {
 	protocol model.Protocol
 	name     string
@@ -336,8 +336,8 @@ type portKey struct {
 }
 
 // complete returns the service with everything that depends on other objects: the routes, by port and family; the count
-// of local endpoints, by family; and the VIPs as allowed sources where a range holds the node's address. It returns
-// in.fields itself if that has it all already.
+// of local endpoints, by family; and the VIPs as allowed sources if a range has the node's address. It returns
+// in.fields itself if that is already complete.
 func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]int,
 	nodeIP func(model.Family) netip.Addr) *model.Service {
 	old := in.fields
@@ -370,7 +370,7 @@ func (in *serviceIntake) complete(routes [][2]model.Routes, localEndpoints [2]in
 	return &svc
 }
 
-// familyIndex is the place of a family in an array of two.
+// familyIndex is the index of a family in an array of two.
 func familyIndex(f model.Family) int {
 	if f == model.IPv4 {
 		return 0
@@ -391,7 +391,7 @@ func cloneMap(m map[string]string) map[string]string {
 func rangeSet(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, model.ComparePrefixes)
 	kept := list[:0]
-	for _, p := range list { // what holds p is sorted before it
+	for _, p := range list { // ranges that contain p are sorted before it
 		if n := len(kept); n == 0 || !kept[n-1].Contains(p.Addr()) {
 			kept = append(kept, p)
 		}

@@ -20,8 +20,8 @@ import (
 // sliceKey names an EndpointSlice object.
 type sliceKey struct{ namespace, name string }
 
-// sliceIntake is what is remembered of an EndpointSlice. It is compact, because there are as many endpoints in slices
-// as the cluster has, and it is not written to once State.SetEndpointSlice has taken it in.
+// sliceIntake is what is remembered of an EndpointSlice. It is compact, because slices have all endpoints of the
+// cluster. It is immutable once State.SetEndpointSlice has stored it.
 type sliceIntake struct {
 	name    string // in the service's namespace
 	service *service
@@ -41,7 +41,7 @@ type slicePort struct {
 	number   uint16
 }
 
-// compare orders ports by name and protocol. Those that agree stay in the object's order, which settle asks for (S17).
+// compare orders ports by name and protocol. Equal ones stay in the object's order, which settle needs (S17).
 func (p slicePort) compare(o slicePort) int {
 	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
 }
@@ -91,7 +91,7 @@ func (s *sliceIntake) add(addr netip.Addr, flags endpointFlags, p unique.Handle[
 	s.hinted = s.hinted || flags&(flagNodeHints|flagZoneHints) != 0
 }
 
-// place is where an endpoint is and whom it is for. Many endpoints share one, unless details are enabled.
+// place is where an endpoint is, and its hints. Many endpoints share one, unless details are enabled.
 type place struct {
 	node string // "": not known
 	// The names of the topology hints in the object's order, joined with hintSeparator.
@@ -109,7 +109,7 @@ const (
 	flagLocal
 	flagNodeHints
 	flagZoneHints
-	flagInvalid // there is no address: the endpoint is kept for Explain alone, which says what is in its place
+	flagInvalid // the address is invalid: the endpoint is kept only for Explain, which shows the text
 )
 
 func (f endpointFlags) has(x endpointFlags) bool { return f&x == x }
@@ -135,16 +135,16 @@ func splitHints(list string) []string {
 	return strings.Split(list, hintSeparator)
 }
 
-// ignoresSlice tells whether a slice plays no part: one of a headless service (S1), one without a service or a name, or
-// one of no family that is served (S13).
+// ignoresSlice tells whether a slice is ignored: one of a headless service (S1), one without a service or a name, or
+// one of a family that is not served (S13).
 func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 	_, headless := obj.Labels[corev1.IsHeadlessService]
 	return headless && !s.opts.HeadlessServices || obj.Labels[discoveryv1.LabelServiceName] == "" || obj.Name == "" ||
 		!slices.ContainsFunc(s.families, func(f model.Family) bool { return f.String() == string(obj.AddressType) })
 }
 
-// intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is
-// what was last read of the object, or nil: it saves the time of looking up what has not changed.
+// intakeSlice reads an EndpointSlice object that is not ignored (S15, S16). The caller fills in the service. old is the
+// last version of the object, or nil: it saves looking up what has not changed.
 func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old *sliceIntake) *sliceIntake {
 	s := &sliceIntake{name: obj.Name, family: model.IPv4}
 	if obj.AddressType == discoveryv1.AddressTypeIPv6 {
@@ -227,7 +227,7 @@ func placeOf(o Options, e *discoveryv1.Endpoint) place {
 	return p
 }
 
-// detailsOf is what a service proxy has no use for, and people have.
+// detailsOf returns the details of an endpoint, which are for people.
 func detailsOf(e *discoveryv1.Endpoint) model.Details {
 	var d model.EndpointDetails
 	if ref := e.TargetRef; ref != nil {
@@ -280,13 +280,13 @@ func joinHints[T any](list []T, name func(T) string) string {
 	return strings.Join(names, hintSeparator)
 }
 
-// sameContent tells whether two readings of a slice say the same of the same service.
+// sameContent tells whether two readings of a slice have the same content and service.
 func (s *sliceIntake) sameContent(o *sliceIntake) bool {
 	return s.service == o.service && s.family == o.family && bytes.Equal(s.packed, o.packed) &&
 		slices.Equal(s.places, o.places) && slices.Equal(s.ports, o.ports)
 }
 
-// sameEndpoint tells whether the i-th endpoint of s is as the j-th of another slice of the same family.
+// sameEndpoint tells whether the i-th endpoint of s equals the j-th of another slice of the same family.
 func (s *sliceIntake) sameEndpoint(i int, o *sliceIntake, j int) bool {
 	return s.places[i] == o.places[j] && bytes.Equal(s.endpoint(i), o.endpoint(j))
 }
@@ -294,7 +294,7 @@ func (s *sliceIntake) sameEndpoint(i int, o *sliceIntake, j int) bool {
 // triggerTime reads the time of the change that led to this version of a slice (S19), or the zero time.
 func triggerTime(obj *discoveryv1.EndpointSlice) time.Time {
 	text, ok := obj.Annotations[corev1.EndpointsLastChangeTriggerTime]
-	if !ok { // an error would cost an allocation
+	if !ok { // without this check, Parse would allocate an error
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)

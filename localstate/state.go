@@ -34,8 +34,8 @@ type State struct {
 	pending Pending
 	noLocal NoLocalEndpoints
 
-	// hinted and ranged are the services that depend on the node: on its zone, through hints, with the number of their
-	// slices that have any, and on its addresses, through source ranges.
+	// hinted and ranged are the services that depend on the node: on its zone, through hints (with the number of slices
+	// that have hints), and on its addresses, through source ranges.
 	hinted map[*service]int
 	ranged map[*service]struct{}
 
@@ -44,7 +44,7 @@ type State struct {
 }
 
 // service is what is known of one service name: its object, its slices, and what was handed over of it. It exists while
-// any of them does. There are as many as the cluster has services, so what is rare or short-lived is kept elsewhere.
+// any of them does. The cluster may have many, so data that is rare or short-lived is stored elsewhere.
 type service struct {
 	name   model.ServiceName
 	intake *serviceIntake // nil: no object, or a skipped one
@@ -68,7 +68,7 @@ type trigger struct {
 	at     time.Time
 }
 
-// New returns an empty State. The logger of ctx is kept.
+// New returns an empty State. It keeps the logger of ctx.
 func New(ctx context.Context, opts Options) (*State, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
@@ -96,7 +96,7 @@ func newState(log klog.Logger, opts Options) *State {
 	}
 }
 
-// Pending says what the next Flush has to look at. That something is pending does not mean that the result changes.
+// Pending says what the next Flush has to look at. The result need not change.
 type Pending struct {
 	// Services and Endpoints count the services with changes of their object and of their slices, or of what these
 	// depend on.
@@ -118,11 +118,11 @@ func (p Pending) Concerns(f model.Family) bool {
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }
 
-// Apply takes any of the objects that a State knows: it calls the Set method of the object's type or, if the object is
-// gone, the Delete method. An object of another type is an error, and so is nil.
+// Apply takes any of the objects that a State uses: it calls the Set method of the object's type or, if the object was
+// deleted, the Delete method. nil and objects of other types are errors.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
 	if isNil(object) {
-		return false, fmt.Errorf("no object, but a nil %T", object)
+		return false, fmt.Errorf("the object is a nil %T", object)
 	}
 	switch obj := object.(type) {
 	case *corev1.Service:
@@ -146,10 +146,10 @@ func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err err
 		}
 		return s.SetServiceCIDR(obj), nil
 	}
-	return false, fmt.Errorf("a %T plays no part in service proxying", object)
+	return false, fmt.Errorf("objects of type %T are not used", object)
 }
 
-// isNil tells whether there is no object, with or without a type.
+// isNil tells whether the object is nil, or a nil pointer.
 func isNil(object metav1.Object) bool {
 	switch obj := object.(type) {
 	case nil:
@@ -166,12 +166,12 @@ func isNil(object metav1.Object) bool {
 	return false
 }
 
-// SetService takes a new or changed Service. It returns whether there is anything new in it.
+// SetService takes a new or changed Service. It returns whether anything relevant changed.
 func (s *State) SetService(obj *corev1.Service) bool {
 	name := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
 	in, skip := intakeService(s.log, s.opts, s.families, obj)
 	if in == nil {
-		known := s.DeleteService(name.Namespace, name.Name) // it may have been of use before
+		known := s.DeleteService(name.Namespace, name.Name) // it may have been served before
 		s.skipped[name] = skip
 		return known
 	}
@@ -208,10 +208,10 @@ func (s *State) DeleteService(namespace, name string) bool {
 	return true
 }
 
-// SetEndpointSlice takes a new or changed EndpointSlice. It returns whether there is anything new in it.
+// SetEndpointSlice takes a new or changed EndpointSlice. It returns whether anything relevant changed.
 func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	if s.ignoresSlice(obj) {
-		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been of use before
+		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been used before
 	}
 	key := sliceKey{obj.Namespace, obj.Name}
 	old := s.slices[key]
@@ -231,7 +231,7 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
 	}
 	s.markEndpoints(svc, in.family)
-	if old != nil { // of another service or, if the object was made anew, of the other family
+	if old != nil { // of another service or, if the object was recreated, of the other family
 		s.markEndpoints(old.service, old.family)
 	}
 	return true
@@ -297,13 +297,13 @@ func (svc *service) slice(name string) *sliceIntake {
 	return nil
 }
 
-// dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices goes
-// (S19).
+// dropTriggers forgets the trigger times of a service in one family, as kube-proxy does when one of its slices is
+// deleted (S19).
 func (s *State) dropTriggers(svc *service, f model.Family) {
 	s.triggers[svc] = slices.DeleteFunc(s.triggers[svc], func(t trigger) bool { return t.family == f })
 }
 
-// service returns the record of a service, making it if need be.
+// service returns the record of a service, creating it if necessary.
 func (s *State) service(name model.ServiceName) *service {
 	svc := s.services[name]
 	if svc == nil {
@@ -313,7 +313,7 @@ func (s *State) service(name model.ServiceName) *service {
 	return svc
 }
 
-// forgetIfEmpty frees the record of a flushed service of which nothing is left (S14).
+// forgetIfEmpty frees the record of a flushed service if it is empty (S14).
 func (s *State) forgetIfEmpty(svc *service) {
 	if svc.intake == nil && len(svc.slices) == 0 {
 		delete(s.services, svc.name)
@@ -322,7 +322,7 @@ func (s *State) forgetIfEmpty(svc *service) {
 
 func (svc *service) changed() bool { return svc.serviceChanged || svc.endpointsChanged }
 
-// markService notes that a service's object changed, or what it depends on.
+// markService records that a service's object changed, or something that it depends on.
 func (s *State) markService(svc *service) {
 	if !svc.changed() {
 		s.dirty = append(s.dirty, svc)
@@ -333,7 +333,7 @@ func (s *State) markService(svc *service) {
 	}
 }
 
-// markEndpoints notes that a service's slices changed, or what they depend on.
+// markEndpoints records that a service's slices changed, or something that they depend on.
 func (s *State) markEndpoints(svc *service, f model.Family) {
 	if !svc.changed() {
 		s.dirty = append(s.dirty, svc)
@@ -350,7 +350,7 @@ func (p *Pending) touch(f model.Family) {
 	p.IPv6 = p.IPv6 || f == model.IPv6
 }
 
-// touchFamilies notes that a change concerns the families of a service as it is known now.
+// touchFamilies records that a change concerns the service's current families.
 func (s *State) touchFamilies(svc *service) {
 	if svc.intake == nil {
 		return

@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// Check tells which of the invariants that the package's documentation names do not hold for a service and its
-// endpoints, those of all its ports; nil if all hold. Endpoints of other services are problems as well. The error joins
-// everything that is wrong, each with the name of the service port or endpoint.
+// Check checks the invariants in the package's documentation for a service and its endpoints, those of all its ports.
+// It returns nil if all hold. Otherwise the error joins everything that is wrong, each with the name of the service
+// port or endpoint. An endpoint of another service is an error as well.
 func Check(s *Service, endpoints iter.Seq[*Endpoint]) error {
 	c := checker{service: s, usable: map[portFamily]EndpointSets{}}
 	for e := range endpoints {
@@ -38,14 +38,14 @@ func (c *checker) endpoint(e *Endpoint) {
 	c.object = "endpoint " + e.Key().String()
 	port := c.service.Port(e.Port.Port, e.Port.Protocol)
 	if e.Port.Service != c.service.Name || port == nil {
-		c.add("port", "is none of service %v", c.service.Name)
+		c.add("port", "service %v has no such port", c.service.Name)
 		return
 	}
 	if e.Sets == 0 {
 		return
 	}
 	if !e.Ready && !e.Serving {
-		c.add("sets", "in the %v set, but it does not serve", e.Sets)
+		c.add("sets", "in the %v set, but not serving", e.Sets)
 	}
 	if e.Sets.Has(LocalSet) && !e.Local {
 		c.add("sets", "in the Local set, but not local")
@@ -57,15 +57,15 @@ func (c *checker) endpoint(e *Endpoint) {
 	c.usable[portFamily{e.Port, e.Family()}] |= e.Sets
 }
 
-// port checks what the routes of a port say of empty sets.
+// port checks the routes of a port against its empty sets.
 func (c *checker) port(port ServicePort, f Family) {
 	routes, name := port.Routes(f), c.service.PortName(port)
 	c.object = fmt.Sprintf("service port %v", name)
 	sets := c.usable[portFamily{name, f}]
-	// No endpoint is usable anywhere: the cluster set, where it is used, has the last word.
+	// If a route uses the cluster set and that is empty, no endpoint is usable anywhere.
 	nothing := routes.Sets().Has(ClusterSet) && !sets.Has(ClusterSet)
 	if nothing && sets != 0 {
-		c.add("routes"+f.String(), "the Cluster set is empty, and the %v set is not", sets)
+		c.add("routes"+f.String(), "the Cluster set is empty, but the %v set is not", sets)
 	}
 	for _, k := range []struct {
 		name  string
@@ -78,12 +78,12 @@ func (c *checker) port(port ServicePort, f Family) {
 		switch {
 		case k.route.IsZero():
 		case k.route.Endpoints == ClusterSet && k.route.Empty != Reject:
-			c.add(field, "drops where no endpoint is usable anywhere")
+			c.add(field, "drops, but no endpoint is usable anywhere")
 		case k.route.Endpoints != LocalSet:
 		case nothing && k.route.Empty != Reject:
-			c.add(field, "drops, and no endpoint is usable anywhere")
+			c.add(field, "drops although no endpoint is usable anywhere")
 		case sets != 0 && k.route.Empty != Drop:
-			c.add(field, "refuses as if no endpoint were usable anywhere")
+			c.add(field, "rejects, but an endpoint is usable")
 		}
 	}
 }

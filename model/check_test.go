@@ -36,27 +36,28 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 			func(s *model.Service) { s.Headless, s.Ports[0].RoutesIPv4 = true, model.Routes{} }, ""},
 
 		{"an endpoint that does not serve", cluster, cluster, false, []change{in(model.ClusterSet)}, nil,
-			"endpoint ns/a:http/TCP -> 10.0.0.1:80: sets: in the Cluster set, but it does not serve"},
+			"endpoint ns/a:http/TCP -> 10.0.0.1:80: sets: in the Cluster set, but not serving"},
 		{"an endpoint elsewhere in the local set", cluster, local, false,
 			[]change{ready, in(model.ClusterSet | model.LocalSet)}, nil,
 			"endpoint ns/a:http/TCP -> 10.0.0.1:80: sets: in the Local set, but not local"},
 		{"a set that no route uses", cluster, cluster, false,
 			[]change{ready, onNode, in(model.ClusterSet | model.LocalSet)}, nil,
 			"endpoint ns/a:http/TCP -> 10.0.0.1:80: sets: in the Local set, which no route uses"},
-		{"an endpoint of a port that is none", cluster, cluster, true,
+		{"an endpoint of an unknown port", cluster, cluster, true,
 			[]change{ready, func(e *model.Endpoint) { e.Port.Port = "dns" }}, nil,
-			"endpoint ns/a:dns/TCP -> 10.0.0.1:80: port: is none of service ns/a"},
-		{"hints that leave nothing but what is local", cluster, local, false,
+			"endpoint ns/a:dns/TCP -> 10.0.0.1:80: port: service ns/a has no such port"},
+		{"hints that leave only local endpoints", cluster, local, false,
 			[]change{ready, onNode, in(model.LocalSet)}, nil,
-			"service port ns/a:http/TCP: routesIPv4: the Cluster set is empty, and the Local set is not\n" +
-				"service port ns/a:http/TCP: routesIPv4.external: drops, and no endpoint is usable anywhere\n" +
-				"service port ns/a:http/TCP: routesIPv4.externalFromPod: drops, and no endpoint is usable anywhere"},
-		{"routes that do not know of an endpoint", cluster, local, true, []change{ready, in(model.ClusterSet)}, nil,
-			"service port ns/a:http/TCP: routesIPv4.external: refuses as if no endpoint were usable anywhere\n" +
-				"service port ns/a:http/TCP: routesIPv4.externalFromPod: refuses as if no endpoint were usable anywhere"},
+			"service port ns/a:http/TCP: routesIPv4: the Cluster set is empty, but the Local set is not\n" +
+				"service port ns/a:http/TCP: routesIPv4.external: drops although no endpoint is usable anywhere\n" +
+				"service port ns/a:http/TCP: routesIPv4.externalFromPod: drops although no endpoint is usable anywhere"},
+		{"routes that reject although there is an endpoint", cluster, local, true,
+			[]change{ready, in(model.ClusterSet)}, nil,
+			"service port ns/a:http/TCP: routesIPv4.external: rejects, but an endpoint is usable\n" +
+				"service port ns/a:http/TCP: routesIPv4.externalFromPod: rejects, but an endpoint is usable"},
 		{"a cluster set that drops", cluster, cluster, true, nil,
 			func(s *model.Service) { s.Ports[0].RoutesIPv4.ClusterIP.Empty = model.Drop },
-			"service port ns/a:http/TCP: routesIPv4.clusterIP: drops where no endpoint is usable anywhere"},
+			"service port ns/a:http/TCP: routesIPv4.clusterIP: drops, but no endpoint is usable anywhere"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &model.Service{Name: model.ServiceName{Namespace: "ns", Name: "a"}, Ports: []model.ServicePort{{

@@ -7,16 +7,16 @@ import (
 	"unique"
 )
 
-// EndpointDetails is what people know an endpoint by, and what its EndpointSlice says of it for other readers than a
-// service proxy. Nothing in it has a say in where traffic goes: hints and zones are in effect in the endpoint's Sets.
+// EndpointDetails identifies an endpoint for people, and has the fields of its EndpointSlice that a service proxy does
+// not need. Nothing in it affects where traffic goes: the endpoint's Sets already take hints and zones into account.
 type EndpointDetails struct {
-	// TargetRef is the object behind the endpoint, a pod as a rule.
+	// TargetRef is the object behind the endpoint, usually a pod.
 	TargetRef TargetRef `json:"targetRef,omitzero"`
 	Hostname  string    `json:"hostname,omitempty"`
 	// Zone is the zone that the endpoint is in.
 	Zone string `json:"zone,omitempty"`
-	// NodeHints and ZoneHints are the topology hints as they are given: the nodes and the zones that the endpoint is
-	// meant for. Empty names are left out.
+	// NodeHints and ZoneHints are the topology hints: the nodes and the zones that the endpoint is meant for. Empty
+	// names are left out.
 	NodeHints []string `json:"nodeHints,omitempty"`
 	ZoneHints []string `json:"zoneHints,omitempty"`
 }
@@ -29,7 +29,7 @@ type TargetRef struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// String returns "kind namespace/name", or "" if nothing is named.
+// String returns "kind namespace/name", or "" for the zero value.
 func (r TargetRef) String() string {
 	if r == (TargetRef{}) {
 		return ""
@@ -37,8 +37,8 @@ func (r TargetRef) String() string {
 	return strings.TrimSpace(r.Kind + " " + strings.TrimPrefix(r.Namespace+"/"+r.Name, "/"))
 }
 
-// Details is an [EndpointDetails] that takes the space of a pointer and is compared with ==: two that say the same are
-// equal. The zero value says nothing.
+// Details is an [EndpointDetails] in the size of a pointer. Two with the same content are equal by ==. The zero value
+// is empty.
 type Details struct{ shared unique.Handle[sharedDetails] }
 
 // sharedDetails is EndpointDetails in a form that can be compared: lists are joined with listSeparator.
@@ -50,7 +50,7 @@ type sharedDetails struct {
 
 const listSeparator = "\n" // in no name of a Kubernetes object
 
-// NewDetails returns the value for an endpoint. Nothing of d is kept.
+// NewDetails returns the Details for d. It keeps no reference to d.
 func NewDetails(d EndpointDetails) Details {
 	shared := sharedDetails{
 		targetRef: d.TargetRef, hostname: d.Hostname, zone: d.Zone,
@@ -62,7 +62,7 @@ func NewDetails(d EndpointDetails) Details {
 	return Details{unique.Make(shared)}
 }
 
-// Get returns what the value says. The lists are the caller's own.
+// Get returns the content. The lists belong to the caller.
 func (d Details) Get() EndpointDetails {
 	if d.IsZero() {
 		return EndpointDetails{}
@@ -74,13 +74,13 @@ func (d Details) Get() EndpointDetails {
 	}
 }
 
-// IsZero tells whether the value says nothing.
+// IsZero tells whether the value is empty.
 func (d Details) IsZero() bool { return d == Details{} }
 
 // MarshalJSON writes what Get returns.
 func (d Details) MarshalJSON() ([]byte, error) { return json.Marshal(d.Get()) }
 
-// UnmarshalJSON reads what MarshalJSON writes. As everywhere in encoding/json, null changes nothing.
+// UnmarshalJSON reads what MarshalJSON writes. As usual in encoding/json, null changes nothing.
 func (d *Details) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		return nil

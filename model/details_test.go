@@ -29,7 +29,7 @@ func TestEndpointsWithTheSameDetailsAreIdentical(t *testing.T) {
 	assert.Equal(t, details, b.Details.Get())
 }
 
-func TestDetailsThatSayNothing(t *testing.T) {
+func TestEmptyDetails(t *testing.T) {
 	assert.True(t, model.NewDetails(model.EndpointDetails{}).IsZero())
 	assert.True(t, model.NewDetails(model.EndpointDetails{NodeHints: []string{""}, ZoneHints: []string{}}).IsZero())
 	assert.Equal(t, model.EndpointDetails{}, model.Details{}.Get())
@@ -46,7 +46,7 @@ func TestDetailsThatSayNothing(t *testing.T) {
 	assert.Error(t, json.Unmarshal([]byte(`{"zone":1}`), &d))
 }
 
-func TestHintsWithoutANameAreNone(t *testing.T) {
+func TestHintsWithoutANameAreLeftOut(t *testing.T) {
 	d := model.NewDetails(model.EndpointDetails{NodeHints: []string{"", "node-1", "", "node-2", ""},
 		ZoneHints: []string{"zone-a"}})
 	assert.Equal(t, model.EndpointDetails{NodeHints: []string{"node-1", "node-2"}, ZoneHints: []string{"zone-a"}},

@@ -2,43 +2,44 @@
 // values. Package localstate computes them from cluster objects; a test, or a program that has nothing to do with
 // Kubernetes, builds them by hand. Backends read them and write rules.
 //
-// # What is in it
+// # Contents
 //
 //   - A [Service] has addresses, ports, and for every port a decision for each kind of traffic: a [Route].
-//   - An [Endpoint] is one destination, an address and port, of one service port. Its [EndpointSets] say which of the
-//     port's two candidate sets it belongs to on this node.
-//   - A [Node] is what a backend needs to know of the node and of the cluster around it.
+//   - An [Endpoint] is an address and port that serves one service port. Its [EndpointSets] say to which of the port's
+//     two endpoint sets it belongs on this node.
+//   - A [Node] is what a backend needs to know about the node and the cluster.
 //
 // # The decision table
 //
 // A backend never looks at traffic policies. For every port and family it reads [Routes], which holds one [Route] for
-// each kind of traffic, and writes three things for each: balance over the endpoints of the set Route.Endpoints;
+// each kind of traffic, and programs three things for each: balance over the endpoints of the set Route.Endpoints;
 // masquerade as Route.Masquerade says; when the set is empty, do what Route.Empty says. [NewRoutes] is the table.
-// Everything that depends on readiness, topology hints and termination has already happened: it decided which sets an
-// endpoint is in.
+// Readiness, topology hints and termination have already been taken into account: they decide which sets an endpoint is
+// in.
 //
-// # What always holds
+// # Invariants
 //
-// Package localstate guarantees this, and backends may rely on it. Programs that make values by hand have to guarantee
-// it themselves:
+// Package localstate guarantees the following, and backends may rely on it. Programs that create values themselves have
+// to guarantee it, too:
 //
-//   - An endpoint in a set serves, and one in the local set is on this node. It is in no set that no route of its port
-//     and family uses; endpoints of headless services, which have no routes, are in the cluster set alone.
-//   - Where a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would
-//     leave this node nothing are ignored (S22). Then the local set is empty as well, and all routes of the port say
-//     Reject.
-//   - So an address of a service refuses either everybody or nobody. It may serve some sources and drop others.
+//   - An endpoint in a set is serving, and one in the local set is on this node. An endpoint is only in sets that a
+//     route of its port and family uses; endpoints of headless services, which have no routes, are in the cluster set
+//     only.
+//   - If a route uses the cluster set, that set is empty only if no endpoint is usable anywhere: hints that would leave
+//     this node without endpoints are ignored (S22). Then the local set is empty as well, and all routes of the port
+//     say Reject.
+//   - So an address of a service rejects either all sources or none. It may serve some sources and drop others.
 //
-// # Making values
+// # Creating values
 //
-// [NewService], [NewEndpoint] and [NewNode] check values that are made by hand, put them into the form that the fields
-// promise, and name everything that is wrong at once. Values that come from package localstate have that form. [Check]
-// holds a service and its endpoints against what always holds; [sink.Recorder] does so with all that a sink is told.
+// [NewService], [NewEndpoint] and [NewNode] check values, normalise them as the fields' documentation promises, and
+// report all errors at once. Values from package localstate are already in that form. [Check] checks the invariants for
+// a service and its endpoints; [sink.Recorder] does so for everything that a sink gets.
 //
 // # Ownership
 //
 // Values are immutable once they have been handed over: a receiver of a *Service, *Endpoint or *Node may keep it
-// forever and read it from any goroutine, and nobody may write to it. A change is a new value.
+// forever and read it from any goroutine, and nobody may write to it. After a change there is a new value.
 //
 // # Compatibility
 //

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// EndpointKey identifies an endpoint: a destination of a service port. One pod is as many endpoints as it has
-// addresses, times the ports that reach it, so a dual-stack pod is two.
+// EndpointKey identifies an endpoint of a service port. A pod has one endpoint for each of its addresses and each
+// service port that it serves, so a dual-stack pod has at least two.
 type EndpointKey struct {
 	Port   PortName       `json:"port"`
 	Target netip.AddrPort `json:"target"`
@@ -31,22 +31,22 @@ func CompareTargets(a, b netip.AddrPort) int {
 	return cmp.Compare(a.Port(), b.Port())
 }
 
-// Endpoint is one destination of one service port. Two endpoints are equal if they are == as structs.
+// Endpoint is an address and port that serves one service port. Endpoints can be compared with ==.
 type Endpoint struct {
 	Port PortName `json:"port"`
 	// Target is where the traffic goes; named target ports are already resolved.
 	Target netip.AddrPort `json:"target"`
 	// Node is the name of the node that the endpoint is on, "" if it is on none.
 	Node string `json:"node,omitempty"`
-	// Sets are the candidate sets that the endpoint belongs to. There may be none: a serving endpoint of a UDP port is
-	// handed over even if this node sends nothing new to it, so that the clean-up of stale flows leaves its existing
-	// ones alone (S40); and so is a draining endpoint of any port, if the source of the values is configured to include
-	// those.
+	// Sets are the endpoint sets that the endpoint belongs to. It may belong to none: a serving endpoint of a UDP port
+	// is handed over even if this node sends no new traffic to it, so that the clean-up of stale flows leaves its
+	// existing flows alone (S40). The same goes for draining endpoints of any port, if the source of the values is
+	// configured to include them.
 	Sets EndpointSets `json:"sets"`
 	// Local: the endpoint is on this node.
 	Local bool `json:"local"`
-	// Ready, Serving and Terminating are the endpoint's conditions, for people to read and for what is not routing
-	// (weights, statistics, conntrack). Routing looks at Sets alone.
+	// Ready, Serving and Terminating are the endpoint's conditions, for people and for purposes other than routing
+	// (weights, statistics, conntrack). Routing depends only on Sets.
 	Ready       bool `json:"ready"`
 	Serving     bool `json:"serving"`
 	Terminating bool `json:"terminating"`
@@ -55,7 +55,7 @@ type Endpoint struct {
 	Details Details `json:"details,omitzero"`
 }
 
-// Draining tells whether the endpoint terminates, and still serves the connections that it has.
+// Draining tells whether the endpoint is terminating and still serves its existing connections.
 func (e *Endpoint) Draining() bool { return !e.Ready && e.Serving && e.Terminating }
 
 // Key returns what identifies the endpoint.
@@ -64,7 +64,7 @@ func (e *Endpoint) Key() EndpointKey { return EndpointKey{Port: e.Port, Target: 
 // Family returns the family of the endpoint's address.
 func (e *Endpoint) Family() Family { return FamilyOf(e.Target.Addr()) }
 
-// Equal tells whether two endpoints say the same.
+// Equal tells whether two endpoints have the same content.
 func (e *Endpoint) Equal(o *Endpoint) bool {
 	return e == o || e != nil && o != nil && *e == *o
 }

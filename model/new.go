@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// NewService returns a checked copy of a service that somebody built by hand. Nothing of s is kept: the caller may go
-// on using its slices and maps.
+// NewService returns a checked copy of a service that a program built itself. It keeps no reference to s: the caller
+// may go on using its slices and maps.
 //
-// The copy is in the form that the fields promise: the creation time is in UTC, without fractions of a second;
-// IPv4-mapped addresses and ranges are IPv4; external and load-balancer IPs and source ranges are sorted, without
-// duplicates; source ranges of a family for which one of them is a /0 are removed, because they restrict nothing (S8).
-// Routes that are wholly zero in a family that has a cluster IP are computed with [NewRoutes] from the policies and
-// addresses of the service, for a node that cannot detect local pods and a port that has endpoints; callers that know
-// more fill them in.
+// The copy is normalised: the creation time is in UTC, without fractions of a second; IPv4-mapped addresses and ranges
+// are IPv4; external and load-balancer IPs and source ranges are sorted, without duplicates; source ranges of a family
+// for which one of them is a /0 are removed, because they restrict nothing (S8). If all routes of a port are zero in a
+// family that has a cluster IP, they are computed with [NewRoutes] from the policies and addresses of the service, for
+// a node that cannot detect local pods and a port that has endpoints. In other cases callers fill them in.
 //
-// The error joins everything that is wrong, each with the service's name and the field as it is called in JSON: an
-// empty name, an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a
-// zone), no cluster IP where one is needed or two of one family, an external address of another family than the cluster
-// IPs, ports that share a name, number or node port with their protocol, routes that carry no traffic to an address
-// that the port has, and so on.
+// The error joins everything that is wrong, each with the service's name and the JSON name of the field: an empty name,
+// an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no
+// cluster IP where one is needed or two of one family, an external address of another family than the cluster IPs,
+// ports that share a name, number or node port within a protocol, a missing route to an address that the port has, and
+// so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)
@@ -71,9 +70,9 @@ func NewEndpoint(e Endpoint) (*Endpoint, error) {
 	return result(&e, p)
 }
 
-// NewNode returns a checked copy of a node. Nothing of n is kept. Addresses and ranges are unmapped, masked and without
-// duplicates; ServiceCIDRs and LocalPods.CIDRs, whose order means nothing, are sorted, IPs and PodCIDRs keep theirs.
-// The error joins everything that is wrong, each with the node's name and the field.
+// NewNode returns a checked copy of a node. It keeps no reference to n. Addresses and ranges are unmapped, masked and
+// without duplicates. ServiceCIDRs and LocalPods.CIDRs, whose order has no meaning, are sorted; IPs and PodCIDRs keep
+// their order. The error joins everything that is wrong, each with the node's name and the field.
 func NewNode(n Node) (*Node, error) {
 	p := problems{object: "node " + n.Name}
 	if n.Name == "" {
@@ -96,7 +95,7 @@ func NewNode(n Node) (*Node, error) {
 	return result(&n, p)
 }
 
-// problems collects what is wrong with one object.
+// problems collects the errors of one object.
 type problems struct {
 	object string
 	errs   []error
@@ -144,7 +143,7 @@ func (p *problems) address(field string, a netip.Addr) bool {
 	return false
 }
 
-// addresses returns the good ones of a list, unmapped, in the list's order, as a new list.
+// addresses returns the valid ones of a list, unmapped, in the list's order, as a new list.
 func (p *problems) addresses(field string, list []netip.Addr) []netip.Addr {
 	var good []netip.Addr
 	for i, a := range list {
@@ -155,7 +154,7 @@ func (p *problems) addresses(field string, list []netip.Addr) []netip.Addr {
 	return good
 }
 
-// prefixes returns the good ones of a list, unmapped and masked, in the list's order, as a new list.
+// prefixes returns the valid ones of a list, unmapped and masked, in the list's order, as a new list.
 func (p *problems) prefixes(field string, list []netip.Prefix) []netip.Prefix {
 	var good []netip.Prefix
 	for i, x := range list {
@@ -171,7 +170,7 @@ func (p *problems) prefixes(field string, list []netip.Prefix) []netip.Prefix {
 	return good
 }
 
-// addressing checks that a service either has cluster IPs or is one that needs none.
+// addressing checks that a service has cluster IPs or does not need any.
 func (p *problems) addressing(s *Service) {
 	switch {
 	case s.Headless && s.ExternalName != "":
@@ -216,7 +215,7 @@ func (p *problems) healthCheck(h HealthCheck) {
 	}
 }
 
-// distinctPorts reports ports that have the name, the number or the node port of an earlier one with their protocol.
+// distinctPorts reports ports that have the name, number or node port of an earlier port of the same protocol.
 func (p *problems) distinctPorts(ports []ServicePort) {
 	type name struct {
 		name     string
@@ -291,7 +290,7 @@ func (s *Service) hasExternalAddress(p ServicePort, f Family) bool {
 		slices.ContainsFunc(s.LoadBalancerIPs, ofFamily)
 }
 
-// routes checks routes that the caller filled in: each has to be understood, and none may be missing.
+// routes checks the routes that the caller filled in: all have to be valid, and none may be missing.
 func (p *problems) routes(field string, r Routes, policy RoutePolicy) {
 	for _, k := range []struct {
 		name     string
@@ -315,7 +314,7 @@ func (p *problems) routes(field string, r Routes, policy RoutePolicy) {
 	}
 }
 
-// sourceRanges sorts the ranges of VIPs and drops duplicates, and all of a family that a /0 opens (S8).
+// sourceRanges sorts the ranges of VIPs and drops duplicates, and all ranges of a family that has a /0 (S8).
 func sourceRanges(list []netip.Prefix) []netip.Prefix {
 	open := map[Family]bool{}
 	for _, x := range list {
@@ -331,7 +330,7 @@ func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
 	return slices.Compact(list)
 }
 
-// distinct drops what has been in the list before, and keeps the order.
+// distinct drops duplicates and keeps the order.
 func distinct[T comparable](list []T) []T {
 	seen := make(map[T]bool, len(list))
 	return slices.DeleteFunc(list, func(v T) bool {

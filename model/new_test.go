@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// goodService returns a new dual-stack service that NewService takes.
+// goodService returns a new dual-stack service that NewService accepts.
 func goodService() model.Service {
 	return model.Service{
 		Name:       model.ServiceName{Namespace: "shop", Name: "web"},
@@ -70,7 +70,7 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 			}},
 		{"two cluster IPs of one family", func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "10.0.0.2") },
 			[]string{"clusterIPs: 10.0.0.2 is a second IPv4 address"}},
-		{"two cluster IPs of one family, one in disguise",
+		{"two cluster IPs of one family, one of them IPv4-mapped",
 			func(s *model.Service) { s.ClusterIPs = addrs("10.0.0.1", "::ffff:10.0.0.1") },
 			[]string{"clusterIPs: 10.0.0.1 is a second IPv4 address"}},
 		{"external IPs of a family without cluster IP", func(s *model.Service) {
@@ -129,7 +129,7 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 			}},
 		{"routes to external addresses that the port does not have are not needed",
 			func(s *model.Service) { s.Ports[1].RoutesIPv4 = model.Routes{ClusterIP: route} }, nil},
-		{"routes that nobody understands", func(s *model.Service) {
+		{"invalid routes", func(s *model.Service) {
 			s.Ports[1].RoutesIPv4 = model.Routes{
 				ClusterIP: model.Route{Endpoints: model.ClusterSet | model.LocalSet},
 				External:  model.Route{Masquerade: model.MasqueradeAlways},
@@ -174,7 +174,7 @@ func TestNewEndpointNamesWhatIsWrong(t *testing.T) {
 		{"a target with a zone", func(e *model.Endpoint) { e.Target = addrPort("[fe80::1%eth0]:80") },
 			[]string{"target: fe80::1%eth0 has a zone"}},
 		{"an unknown set", func(e *model.Endpoint) { e.Sets = 5 }, []string{"sets: unknown endpoint set in 0x5"}},
-		{"in the Local set from afar", func(e *model.Endpoint) { e.Local = false },
+		{"in the Local set, but not local", func(e *model.Endpoint) { e.Local = false },
 			[]string{"sets: in the Local set, but not local"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -346,8 +346,7 @@ func TestNewEndpointUnmapsItsTarget(t *testing.T) {
 	assert.Equal(t, addrPort("192.168.0.2:80"), made.Target)
 }
 
-// Nothing that the caller does with its own slices and maps afterwards is seen, and nothing of the caller's is written
-// to.
+// Constructors neither share nor write to the caller's slices and maps.
 func TestConstructorsCopy(t *testing.T) {
 	t.Run("Service", func(t *testing.T) {
 		s := richService()

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// LocalPods says how a backend recognises pods of this node as a source (S30). At most one way is set; without any,
-// they cannot be recognised, and no route depends on it.
+// LocalPods says how a backend recognises traffic from pods of this node (S30). At most one field is set. Without any,
+// such traffic cannot be recognised, and no route depends on it.
 type LocalPods struct {
-	// CIDRs hold the addresses of this node's pods; or of all pods of the cluster, which serves as well where pod
-	// traffic from other nodes keeps its source. A family without a CIDR has no detector.
+	// CIDRs hold the addresses of this node's pods, or of all pods of the cluster. A family without a CIDR has no
+	// detector.
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 	// Bridge is the name of the network interface that all pods of the node are behind.
 	Bridge string `json:"bridge,omitempty"`
@@ -36,22 +36,22 @@ func (l LocalPods) Equal(o LocalPods) bool {
 	return l.Bridge == o.Bridge && l.InterfacePrefix == o.InterfacePrefix && slices.Equal(l.CIDRs, o.CIDRs)
 }
 
-// Node is what a backend may have to know of the node that it runs on, and of the cluster's address plan.
+// Node is what a backend may have to know about the node that it runs on, and about the cluster's address ranges.
 type Node struct {
 	Name string `json:"name"`
 	// Zone is the node's topology zone, "" if it has none or is not known yet.
 	Zone string `json:"zone,omitempty"`
-	// IPs are the node's addresses as Kubernetes knows them, the primary one of each family before others of it.
-	// The host may have more: see S35 for the ones that serve node ports.
+	// IPs are the node's addresses as Kubernetes knows them, the primary one of each family first. The host may have
+	// more: see S35 for those that serve node ports.
 	IPs []netip.Addr `json:"ips,omitempty"`
-	// PodCIDRs are the address ranges of the node's pods, if Kubernetes hands them out.
+	// PodCIDRs are the address ranges of the node's pods, if Kubernetes allocates them.
 	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
 	// ServiceCIDRs are the cluster's address ranges for cluster IPs, sorted; empty if they are not known (S33, S47).
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// LocalPods says how to tell that a source is a pod of this node.
 	LocalPods LocalPods `json:"localPods,omitzero"`
 	// NotEligible: load balancers should send no new traffic here, because the node is gone, is being deleted or is
-	// about to be removed by the cluster autoscaler (S39a). Traffic that comes anyway is served as before.
+	// about to be removed by the cluster autoscaler (S39a). Traffic that arrives anyway is served as before.
 	NotEligible bool `json:"notEligible,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func (n *Node) IP(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Equal tells whether two nodes say the same. A nil and an empty list are equal.
+// Equal tells whether two nodes have the same content. A nil and an empty list are equal.
 func (n *Node) Equal(o *Node) bool {
 	if n == o || n == nil || o == nil {
 		return n == o

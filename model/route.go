@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// EndpointSets is a set of the candidate endpoint sets of a service port on this node. On an [Endpoint] it says which
-// sets the endpoint belongs to; on a [Route] it names exactly one set, or none where the route carries no traffic.
+// EndpointSets is a bit set of the two endpoint sets that a service port has on this node. In an [Endpoint] it says
+// which sets the endpoint belongs to; in a [Route] it names exactly one set, or none if the route carries no traffic.
 type EndpointSets uint8
 
 const (
 	// ClusterSet is the set for traffic that may leave the node: the ready endpoints that topology hints select for
-	// this node, or, where no endpoint is ready, those that still serve while they terminate (S21, S22).
+	// this node or, if no endpoint is ready, those that still serve while they terminate (S21, S22).
 	ClusterSet EndpointSets = 1 << iota
-	// LocalSet is the set for traffic that must stay on the node: the ready endpoints of this node or, where there are
+	// LocalSet is the set for traffic that must stay on the node: the ready endpoints of this node or, if there are
 	// none, those of this node that still serve while they terminate (S21). Topology hints do not apply to it.
 	LocalSet
 )
@@ -63,8 +63,8 @@ func (s *EndpointSets) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Masquerade says for which sources a backend rewrites the source address to one of the node's own. Whatever it says,
-// a connection whose endpoint is its own source (hairpin) is masqueraded too (S29).
+// Masquerade says for which sources a backend rewrites the source address to one of the node's addresses. Connections
+// from an endpoint to itself (hairpin) are masqueraded in any case (S29).
 type Masquerade uint8
 
 const (
@@ -96,11 +96,12 @@ func (m *Masquerade) UnmarshalText(b []byte) error {
 	return parseText(b, m, "masquerade", MasqueradeNever, MasqueradeAlways, MasqueradeUnlessLocalPod)
 }
 
-// Verdict says what happens to new connections when a route's endpoint set is empty. Established ones are left alone.
+// Verdict says what happens to new connections when a route's endpoint set is empty. Established connections are left
+// alone.
 type Verdict uint8
 
 const (
-	Reject Verdict = iota // refuse at once: ICMP port unreachable, or what the dataplane has for it
+	Reject Verdict = iota // refuse at once: ICMP port unreachable, or the dataplane's equivalent
 	Drop                  // discard silently
 )
 
@@ -128,7 +129,7 @@ func (v *Verdict) UnmarshalText(b []byte) error {
 // Route is what to do with one kind of traffic for one service port in one family. The zero Route carries no traffic:
 // the service port has no address of that kind.
 type Route struct {
-	// Endpoints is the set to balance over, ClusterSet or LocalSet; 0 where there is no such traffic.
+	// Endpoints is the set to balance over, ClusterSet or LocalSet; 0 if there is no such traffic.
 	Endpoints EndpointSets `json:"endpoints"`
 	// Masquerade says whether the source address is rewritten.
 	Masquerade Masquerade `json:"masquerade"`
@@ -147,9 +148,9 @@ func (r Route) String() string {
 	return fmt.Sprintf("%v, masquerade %v, if empty %v", r.Endpoints, r.Masquerade, r.Empty)
 }
 
-// Routes is the decision of one service port in one family, for each kind of traffic. A backend tells the kinds apart
-// in this order: traffic to the cluster IP; traffic to an external address from a pod of this node (Node.LocalPods);
-// from the node itself (an address of the node as source); from anywhere else.
+// Routes has the decisions for one service port in one family, one for each kind of traffic. A backend tells the kinds
+// apart in this order: traffic to the cluster IP; traffic to an external address from a pod of this node
+// (Node.LocalPods); from the node itself (an address of the node as source); from anywhere else.
 //
 // An external address is an external IP, a load-balancer VIP, or a node port. A service proxy does not deal with
 // traffic that is addressed to the endpoint itself.
@@ -158,8 +159,8 @@ type Routes struct {
 	ClusterIP Route `json:"clusterIP,omitzero"`
 	// External is for traffic to an external address from anywhere but this node and its pods.
 	External Route `json:"external,omitzero"`
-	// ExternalFromPod is for traffic to an external address from a pod of this node. It equals External where
-	// nothing can tell such pods apart (no local-traffic detector).
+	// ExternalFromPod is for traffic to an external address from a pod of this node. It equals External if such traffic
+	// cannot be recognised (no local-traffic detector).
 	ExternalFromPod Route `json:"externalFromPod,omitzero"`
 	// ExternalFromNode is for traffic to an external address from the node itself: host processes and pods in the
 	// host's network.
@@ -171,7 +172,7 @@ func (r Routes) Sets() EndpointSets {
 	return r.ClusterIP.Endpoints | r.External.Endpoints | r.ExternalFromPod.Endpoints | r.ExternalFromNode.Endpoints
 }
 
-// RoutePolicy is what the decision table looks at.
+// RoutePolicy is the input of the decision table.
 type RoutePolicy struct {
 	Internal TrafficPolicy // internalTrafficPolicy
 	External TrafficPolicy // externalTrafficPolicy, where it is honoured (S9)
@@ -199,7 +200,7 @@ type RoutePolicy struct {
 // (1) with MasqueradeAll: always; else with a detector: unless the source is a pod of this node; else: never. The
 // traffic policy does not matter.
 //
-// (2) reject if no usable endpoint exists anywhere: there is nothing to wait for, so the client is told at once.
+// (2) reject if no usable endpoint exists anywhere: no other node can serve the client either, so it is told at once.
 func NewRoutes(p RoutePolicy) Routes {
 	emptyLocal := Drop
 	if p.NoEndpoints {

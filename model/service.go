@@ -28,7 +28,7 @@ func (n ServiceName) Compare(o ServiceName) int {
 }
 
 // PortName names one port of a service. Port is "" for the only port of a service that does not name it; the protocol
-// is part of the name because ports of several protocols may share theirs (S4).
+// is part of the name because ports of different protocols may have the same name (S4).
 type PortName struct {
 	Service  ServiceName `json:"service"`
 	Port     string      `json:"port"`
@@ -83,13 +83,14 @@ func (p ServicePort) Routes(f Family) Routes {
 	return Routes{}
 }
 
-// HealthCheck is the health check that a cloud load balancer asks of the node (S38): it sends traffic only to nodes
-// with local endpoints.
+// HealthCheck is the health check of the node that a cloud load balancer uses (S38), so that it sends traffic only to
+// nodes with local endpoints.
 type HealthCheck struct {
 	// NodePort is the TCP port to serve it on.
 	NodePort uint16 `json:"nodePort"`
 	// LocalEndpointsIPv4 and LocalEndpointsIPv6 count the distinct addresses of ready endpoints on this node over all
-	// ports. They are not the sizes of local sets: those may hold terminating endpoints, and several ports an address.
+	// ports. They are not the sizes of local sets: those may have terminating endpoints, and several endpoints with the
+	// same address.
 	LocalEndpointsIPv4 int `json:"localEndpointsIPv4"`
 	LocalEndpointsIPv6 int `json:"localEndpointsIPv6"`
 }
@@ -110,11 +111,11 @@ type Service struct {
 	Name ServiceName `json:"name"`
 	// UID distinguishes the service from an earlier one with the same name; "" if it is not known.
 	UID string `json:"uid,omitempty"`
-	// Created is when the service was made, to the second and in UTC, as the Kubernetes API has it; the zero time if
-	// that is not known. Where services compete for an address, the older one keeps it.
+	// Created is the time when the service was created, in UTC and to the second, as in the Kubernetes API; the zero
+	// time if that is not known. If services compete for an address, the older one gets it.
 	Created time.Time `json:"created,omitzero"`
-	// Type and LoadBalancerClass are those of the object, for people and for extensions: everything that follows from
-	// them for traffic is in other fields. A service made by hand needs no type.
+	// Type and LoadBalancerClass are those of the object, for people and for extensions: other fields have their effect
+	// on traffic. A service that a program builds itself needs no type.
 	Type ServiceType `json:"type,omitempty"`
 	// Headless services have no cluster IP and no routes: clients look up their endpoints, which are in the Cluster set
 	// while they are ready. They exist only if the source of the values is configured to include them.
@@ -138,12 +139,12 @@ type Service struct {
 	// without any range here is not restricted: see SourceRanges. Where a VIP itself must be an allowed source because
 	// the node is, it is in the list.
 	LoadBalancerSourceRanges []netip.Prefix `json:"loadBalancerSourceRanges,omitempty"`
-	// InternalTrafficPolicy and ExternalTrafficPolicy are the policies in effect (S9), for people to read: the ports'
-	// Routes hold what follows from them.
+	// InternalTrafficPolicy and ExternalTrafficPolicy are the effective policies (S9), for people to read: the ports'
+	// Routes have their effect.
 	InternalTrafficPolicy TrafficPolicy `json:"internalTrafficPolicy"`
 	ExternalTrafficPolicy TrafficPolicy `json:"externalTrafficPolicy"`
 	// SessionAffinityTimeout is how long after its last connection a client stays with its endpoint, per port and over
-	// all of the port's addresses (S32). 0: no affinity. In JSON it is a text like "3h0m0s".
+	// all of the port's addresses (S32). 0: no affinity. In JSON it is a string like "3h0m0s".
 	SessionAffinityTimeout time.Duration `json:"sessionAffinityTimeout,omitempty"`
 	// HealthCheck is nil for services that have none.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
@@ -187,7 +188,7 @@ func (s *Service) SourceRanges(f Family) []netip.Prefix {
 	return ranges
 }
 
-// Equal tells whether two services say the same. A nil and an empty list or map are equal.
+// Equal tells whether two services have the same content. A nil and an empty list or map are equal.
 func (s *Service) Equal(o *Service) bool {
 	if s == o || s == nil || o == nil {
 		return s == o
@@ -228,7 +229,7 @@ func (s Service) MarshalJSON() ([]byte, error) {
 	}{plainService(s), timeout})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, and replaces the service with it. As everywhere in encoding/json, null
+// UnmarshalJSON reads what MarshalJSON writes, and replaces the service with it. As usual in encoding/json, null
 // changes nothing.
 func (s *Service) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {

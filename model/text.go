@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// line writes the readable forms: "key=value" for what is there, nothing for what is not.
+// line writes the readable forms: "key=value" for values that are set, nothing for others.
 type line struct{ b *strings.Builder }
 
 func (l line) text(key, value string) line {

@@ -41,8 +41,8 @@ func (f Family) String() string {
 	return fmt.Sprintf("Family(%d)", uint8(f))
 }
 
-// ComparePrefixes orders by address, IPv4 first, then by length: what holds another one is before it. It is
-// netip.Prefix.Compare of Go 1.26, for the versions before.
+// ComparePrefixes orders by address, IPv4 first, then by length, so that a prefix comes before those that it contains.
+// It does what netip.Prefix.Compare does in Go 1.26, for older versions.
 func ComparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Masked().Addr().Compare(b.Masked().Addr()), cmp.Compare(a.Bits(), b.Bits()),
 		a.Addr().Compare(b.Addr()))
@@ -99,7 +99,7 @@ func ParseProtocol(name string) (Protocol, error) {
 	return p, err
 }
 
-// ServiceType is how a service is published. The zero value says that it is not known.
+// ServiceType is how a service is published. The zero value means unknown.
 type ServiceType uint8
 
 const (

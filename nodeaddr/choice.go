@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Choice says which of a host's addresses serve node ports (S35). The zero value is all of them.
+// Choice says which of a host's addresses serve node ports (S35). The zero value chooses all of them.
 type Choice struct {
-	// CIDRs hold the addresses. In a family without any, all addresses are chosen.
+	// CIDRs are the ranges of chosen addresses. In a family without any, all addresses are chosen.
 	CIDRs []netip.Prefix
 	// Primary chooses the node's primary address of each family ([model.Node.IP]) unless it is a loopback address,
 	// and nothing else. CIDRs are ignored then. In a family in which the node has no address, none is chosen.
@@ -22,8 +22,8 @@ type Choice struct {
 // primary is how Parse spells Choice.Primary.
 const primary = "primary"
 
-// Parse reads the form that kube-proxy's configuration has: a list of CIDRs, or "primary" alone. An empty list is all
-// addresses. The error names every invalid element; the choice then holds the others.
+// Parse reads the form that kube-proxy's configuration has: a list of CIDRs, or "primary" alone. An empty list means
+// all addresses. The error names every invalid element; the choice then has the others.
 func Parse(list []string) (Choice, error) {
 	if len(list) == 1 && list[0] == primary {
 		return Choice{Primary: true}, nil
@@ -59,7 +59,7 @@ func (c Choice) Validate() error {
 	return errors.Join(errs...)
 }
 
-// All tells whether every address of a family is chosen, whichever the host has.
+// All tells whether every address of a family is chosen, whatever addresses the host has.
 func (c Choice) All(f model.Family) bool {
 	if c.Primary {
 		return false
@@ -76,8 +76,8 @@ func (c Choice) All(f model.Family) bool {
 	return !any
 }
 
-// Loopback tells whether the IPv4 loopback range, or a part of it, is chosen: what serving node ports on 127.0.0.1
-// depends on (S36).
+// Loopback tells whether the IPv4 loopback range, or a part of it, is chosen: only then can node ports be served on
+// 127.0.0.1 (S36).
 func (c Choice) Loopback() bool {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	return c.All(model.IPv4) || !c.Primary && slices.ContainsFunc(c.CIDRs, loopback.Overlaps)
@@ -113,7 +113,7 @@ func (c Choice) contains(a netip.Addr) bool {
 	if all && !a.IsLinkLocalUnicast() {
 		return true
 	}
-	// A link-local address means something on one interface only: it has to be chosen explicitly.
+	// A link-local address is valid on one interface only: it has to be chosen explicitly.
 	return slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool {
 		return p.Contains(a) && (!a.IsLinkLocalUnicast() || p.Addr().IsLinkLocalUnicast())
 	})
@@ -121,11 +121,11 @@ func (c Choice) contains(a netip.Addr) bool {
 
 // Addresses are the addresses of a host that serve node ports. The value is immutable.
 type Addresses struct {
-	// AllIPv4 and AllIPv6: every address of the family, whichever the host has. A backend that can tell that an
-	// address is one of the host's own need not look at IPs.
+	// AllIPv4 and AllIPv6: every address of the family. A backend that can recognise addresses of the host need not
+	// look at IPs then.
 	AllIPv4, AllIPv6 bool
 	// IPs are the addresses, sorted, IPv4 first, without duplicates; also those of a family of which all are chosen.
-	// Link-local ones are among them only where a range that lies within the link-local one is chosen.
+	// Link-local addresses are included only if a range within the link-local range is chosen.
 	IPs []netip.Addr
 }
 
@@ -151,7 +151,7 @@ func (a Addresses) Of(f model.Family) []netip.Addr {
 	return list
 }
 
-// Equal tells whether two values say the same.
+// Equal tells whether two values have the same content.
 func (a Addresses) Equal(o Addresses) bool {
 	return a.AllIPv4 == o.AllIPv4 && a.AllIPv6 == o.AllIPv6 && slices.Equal(a.IPs, o.IPs)
 }

@@ -1,11 +1,10 @@
-// Package nodeaddr finds out on which of the host's addresses node ports are served (S35), and follows them as they
-// change.
+// Package nodeaddr determines which of the host's addresses serve node ports (S35), and follows their changes.
 //
 //   - A [Choice] is what kube-proxy's configuration calls nodePortAddresses: address ranges, or "primary". [Parse]
 //     reads it.
 //   - [Addresses] is the result of a choice on a host at some time: a plain value that a backend turns into rules.
-//   - A [Tracker] keeps them up to date: the kernel reports changes of the host's addresses, so nothing polls.
+//   - A [Tracker] keeps them up to date: the kernel reports changes of the host's addresses, so there is no polling.
 //
-// A [Host] is where addresses come from; [System] is this one, and [Fake] is for tests. On systems other than Linux the
-// addresses are read once and not followed.
+// A [Host] is the source of addresses; [System] is this machine, and [Fake] is for tests. On systems other than Linux
+// the addresses are read once and not followed.
 package nodeaddr

@@ -10,11 +10,11 @@ import (
 // HostAddress is an address of the host.
 type HostAddress struct {
 	Addr netip.Addr
-	// Interface is the name of the network interface that it is on.
+	// Interface is the name of its network interface.
 	Interface string
 }
 
-// Host is where the host's addresses come from. [System] is the real one, [Fake] is for tests.
+// Host is the source of the host's addresses. [System] is the real one, [Fake] is for tests.
 type Host interface {
 	// Addresses returns the addresses that the host has now.
 	Addresses() ([]HostAddress, error)

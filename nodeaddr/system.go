@@ -2,8 +2,8 @@ package nodeaddr
 
 // System is the [Host] that this process runs on. The zero value is ready to use.
 //
-// On Linux it is the network namespace of the calling thread, usually the process's, or that of NetNS. Elsewhere Watch
-// only waits for its context to end.
+// On Linux the addresses are those of the network namespace NetNS or, by default, of the calling thread's, usually the
+// process's. On other systems Watch only waits for its context to end.
 type System struct {
 	// NetNS is a file descriptor of a network namespace (Linux), which has to stay open. 0: the calling thread's.
 	NetNS int

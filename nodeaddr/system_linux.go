@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDumps bounds how often a list that changed while it was read is read again at once.
+// maxDumps bounds how often a list is read again at once because it changed while it was read.
 const maxDumps = 5
 
 // Addresses implements [Host].
@@ -63,8 +63,7 @@ func (s *System) addresses(handle *netlink.Handle) ([]HostAddress, error) {
 	return list, nil
 }
 
-// Watch implements [Host], with a subscription to the kernel's notifications. It fails when the kernel had to drop
-// some.
+// Watch implements [Host], with a subscription to the kernel's notifications. It fails if the kernel had to drop some.
 func (s *System) Watch(ctx context.Context, changed func()) error {
 	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
 	var failure error // written before updates is closed
@@ -76,7 +75,7 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 	if err := netlink.AddrSubscribeWithOptions(updates, done, options); err != nil {
 		return fmt.Errorf("subscribing to changes of addresses: %w", err)
 	}
-	// The sender ends once it has noticed that done is closed, and nobody else may take what it still sends until then.
+	// The sender ends once it notices that done is closed; until then somebody has to receive what it still sends.
 	defer func() {
 		close(done)
 		for range updates {
@@ -104,7 +103,7 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// excludes tells whether an interface is one whose addresses do not count; not if it is gone.
+// excludes tells whether an interface is one of ExcludeInterfaces; false if it is gone.
 func (s *System) excludes(index int) bool {
 	handle, err := s.handle()
 	if err != nil {

@@ -18,13 +18,13 @@ import (
 type Options struct {
 	// Choice says which addresses.
 	Choice Choice
-	// Host is where they come from. Default: a [System].
+	// Host is the source of the addresses. Default: a [System].
 	Host Host
 	// ExcludeInterfaces are names of interfaces whose addresses do not count, for example one that a backend puts the
 	// services' own addresses on.
 	ExcludeInterfaces []string
-	// Changed, if given, is called after Addresses has changed, from the goroutine that found out: Run's or SetNode's
-	// caller's. It must not call the Tracker's SetNode.
+	// Changed, if given, is called after Addresses has changed, from the goroutine that called Run or SetNode. It must
+	// not call the Tracker's SetNode.
 	Changed func(Addresses)
 }
 
@@ -32,7 +32,7 @@ type Options struct {
 type Tracker struct {
 	opts Options
 
-	update sync.Mutex // held from a reading until its result is known to all
+	update sync.Mutex // held from reading the addresses until the result is published
 	mu     sync.Mutex // guards what follows
 	host   []netip.Addr
 	node   *model.Node
@@ -54,15 +54,15 @@ func NewTracker(opts Options) (*Tracker, error) {
 	return t, nil
 }
 
-// Addresses returns the addresses as they are now.
+// Addresses returns the current addresses.
 func (t *Tracker) Addresses() Addresses {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.addrs
 }
 
-// SetNode takes the node, whose addresses [Choice.Primary] is about. It implements [sink.NodeSetter]: a backend passes
-// its own on.
+// SetNode sets the node, which [Choice.Primary] needs. It implements [sink.NodeSetter]: call it from the backend's
+// SetNode.
 func (t *Tracker) SetNode(node *model.Node) {
 	t.update.Lock()
 	defer t.update.Unlock()
@@ -86,7 +86,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		began := time.Now()
 		err := t.watch(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it was to end
+			return nil //nolint:nilerr // ctx has ended
 		}
 		if time.Since(began) > lastPause {
 			pause = firstPause

@@ -1,4 +1,4 @@
-// Package page shows people what a running service proxy does: a web page, and the same as JSON. Any program mounts it:
+// Package page shows people what a running service proxy does: as a web page and as JSON. Any program can mount it:
 //
 //	p := page.New(page.Options{Health: health})
 //	runner, err := kubeproxy.New(ctx, kubeproxy.Options{Sink: p.Sink(backend), Health: health, ...})
@@ -8,34 +8,35 @@
 // # What it shows
 //
 //   - All services, with a search by name, address, port and endpoint.
-//   - For one service a picture of the ways that its traffic goes: who sends, to which address, by which policy, to
-//     which endpoints, and which endpoints are not used and why (with SetExplainer).
-//   - What the backend made of the service, if it is a [sink.Describer].
+//   - For one service a picture of the paths of its traffic: who sends, to which address, by which policy, to which
+//     endpoints, and which endpoints are not used and why (with SetExplainer).
+//   - The backend's rules for the service, if it is a [sink.Describer].
 //   - What happens to a packet, from anywhere to anywhere: package oracle's answer, with the rules.
-//   - When changes came and were applied, by family; the last changes, errors, and repairs of what others had changed,
+//   - When changes arrived and were applied, by family; the last changes and errors; and repairs of changes by others,
 //     if the backend is a [sink.Repairer].
 //
-// # What it guarantees
+// # Guarantees
 //
-//   - It never holds up the proxy. A Sync costs it what changed; browsers are served from snapshots, each by its own
-//     goroutine. One that is slow is told the sum of what it missed; one that does not read is cut off.
-//   - It changes nothing. There is no request but GET.
-//   - It copies nothing: it holds the values that the sink is given, by pointer.
-//   - The page is self-contained: nothing is fetched from elsewhere, and nothing that users can name is taken for HTML.
+//   - It never blocks the proxy. Its cost for a Sync is proportional to what changed; browsers are served from
+//     snapshots, each by its own goroutine. A slow browser gets the sum of what it missed; one that does not read is
+//     disconnected.
+//   - It changes nothing. It answers only GET requests.
+//   - It copies nothing: it keeps pointers to the values that the sink gets.
+//   - The page is self-contained: nothing is fetched from elsewhere, and no name is ever interpreted as HTML.
 //
-// # Who may see it
+// # Access
 //
-// It shows the names and addresses of all services, to everybody who can reach it: serve it on a loopback address, or
-// behind something that knows who asks. It answers only requests for an IP address, for localhost, or for
-// Options.Hosts, so that a page of another site cannot read it by giving its own name the address of this proxy (DNS
-// rebinding); and none that a browser sends for a page of another origin.
+// It shows the names and addresses of all services to everybody who can reach it: serve it on a loopback address, or
+// behind something that authenticates. It answers only requests for an IP address, for localhost, or for Options.Hosts,
+// so that another site cannot read it by pointing its own name at this proxy (DNS rebinding). It refuses requests that
+// a browser sends on behalf of another origin.
 //
 // # JSON
 //
 // Below the path at which it is mounted:
 //
 //	api/state                                 the node, the health of each family, the last changes
-//	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those that something is wrong with
+//	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those with problems only
 //	api/service?namespace=NAMESPACE&name=NAME one service
 //	api/flow?q=QUESTION                       what happens to a packet: an [oracle.Answer]; see [oracle.Oracle.Ask]
 //	api/events                                what changes, as server-sent events

@@ -10,15 +10,15 @@ import (
 const (
 	// writeTimeout is how long a browser may take for one message.
 	writeTimeout = 15 * time.Second
-	// heartbeat is the most time between two messages, which also keep the times of the page right.
+	// heartbeat is the maximum time between two messages. They also keep the relative times on the page up to date.
 	heartbeat = 10 * time.Second
 
 	eventStream = "text/event-stream"
 )
 
-// serveEvents tells a browser what changes, until it goes. Each message is the difference to what the same browser was
-// told before, made when it can be sent: however slow a browser is, there is never more than one message under way, and
-// nothing is queued for it.
+// serveEvents sends changes to a browser until it disconnects. Each message is the difference from the previous one,
+// computed when it can be sent: however slow a browser is, there is never more than one message in flight, and nothing
+// is queued.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead { // there is nothing to follow
 		w.Header().Set("Content-Type", eventStream)
@@ -39,7 +39,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		now := p.view()
 		text, err := json.Marshal(p.message(before, &now))
 		if err != nil {
-			return // all of it can be encoded
+			return // cannot happen: all of it can be encoded
 		}
 		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // where that can be done
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {

@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// assets are what a browser loads; there is nothing else.
+// assets are all files that a browser loads.
 //
 //go:embed assets
 var assets embed.FS
 
-// contentSecurityPolicy lets a browser run and load what is embedded, from the origin of the page, and nothing else: no
-// inline script or style, no eval, and no text that is made into HTML.
+// contentSecurityPolicy allows only the embedded files, from the origin of the page: no inline script or style, no
+// eval, and no conversion of text to HTML.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -56,7 +56,7 @@ func (p *Page) routes() http.Handler {
 	return p.guard(mux)
 }
 
-// guard refuses requests that nobody who looks at the page makes, and tells browsers to be strict.
+// guard refuses requests that the page itself never makes, and sets security headers.
 func (p *Page) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -82,11 +82,11 @@ func (p *Page) guard(next http.Handler) http.Handler {
 	})
 }
 
-// maxQueryBytes bounds what a request may ask: each word that is searched for is looked for in every service.
+// maxQueryBytes bounds the query of a request: every word of a search is compared with every service.
 const maxQueryBytes = 4096
 
-// mayAskFor tells whether a browser may ask for the page by a name. Any address will do: another site can point its own
-// name at the proxy, but not an address.
+// mayAskFor tells whether a browser may request the page by this host. Every IP address is allowed: another site can
+// point its own name at the proxy, but not an address.
 func (p *Page) mayAskFor(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -100,8 +100,8 @@ func (p *Page) mayAskFor(hostport string) bool {
 		slices.ContainsFunc(p.opts.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
 }
 
-// fromElsewhere tells whether a browser asks on behalf of another origin. Following a link and typing the address are
-// allowed.
+// fromElsewhere tells whether a browser sends the request on behalf of another origin. Following a link and typing the
+// address are allowed.
 func fromElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":

@@ -38,7 +38,7 @@ type log struct {
 }
 
 const (
-	maxEvents     = 200 // that are remembered
+	maxEvents     = 200 // remembered
 	maxPerSync    = 50  // of one Sync that are told one by one
 	maxTold       = 3   // endpoints that an event names
 	maxErrorBytes = 2000
@@ -69,7 +69,7 @@ func (l *log) listed(at time.Time, s *sink.Snapshot) {
 			count(s.NumEndpoints(), "endpoint"))})
 }
 
-// changes notes what differs between two snapshots.
+// changes records what differs between two snapshots.
 func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
 	at = at.UTC()
 	if !after.Node().Equal(before.Node()) && after.Node() != nil {
@@ -96,7 +96,7 @@ func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
 	}
 }
 
-// changeText says what is different about a service.
+// changeText describes what changed in a service.
 func changeText(c *sink.Change) string {
 	var parts []string
 	if c.ServiceChanged() {
@@ -144,7 +144,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// shorten cuts a text that could be of any length.
+// shorten truncates a text that could be of any length.
 func shorten(s string) string {
 	if len(s) <= maxErrorBytes {
 		return s

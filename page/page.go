@@ -14,20 +14,20 @@ import (
 
 // Options of a [Page]. The zero value is usable.
 type Options struct {
-	// Health is that of the proxy: when changes came and were applied.
+	// Health is the health of the proxy: when changes arrived and were applied.
 	Health *health.Proxy
-	// Config returns how the backend and its node are set up, as far as answers about packets depend on it. Nil: the
-	// zero [oracle.Config].
+	// Config returns the configuration of the backend and its node that answers about packets depend on. Nil: the zero
+	// [oracle.Config].
 	Config func() oracle.Config
-	// Hosts are names, besides localhost, by which browsers may ask for the page.
+	// Hosts are names, besides localhost, by which browsers may request the page.
 	Hosts []string
 	// MaxBrowsers bounds how many browsers may follow the page at a time. Default 32.
 	MaxBrowsers int
-	// MinInterval is the least time between two messages to a browser. Default 500 ms.
+	// MinInterval is the minimum time between two messages to a browser. Default 500 ms.
 	MinInterval time.Duration
 }
 
-// Explainer says why endpoints are or are not used. A kubeproxy.Runner is one.
+// Explainer tells why endpoints are or are not used. kubeproxy.Runner implements it.
 type Explainer interface {
 	Explain(model.ServiceName) (*localstate.Explanation, bool)
 }
@@ -48,7 +48,7 @@ type Page struct {
 	browsers  int
 }
 
-// syncResult is how the last Sync went.
+// syncResult is the result of the last Sync.
 type syncResult struct {
 	At       time.Time `json:"at"`
 	Duration string    `json:"duration"`
@@ -80,7 +80,7 @@ func New(opts Options) *Page {
 // ServeHTTP implements http.Handler. Mount it with http.StripPrefix, and a path that ends in a slash.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.ServeHTTP(w, r) }
 
-// SetExplainer has the page say why endpoints are not used.
+// SetExplainer makes the page show why endpoints are not used.
 func (p *Page) SetExplainer(e Explainer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,22 +16,22 @@ import (
 type Service struct {
 	Revision uint64            `json:"revision"`
 	Name     model.ServiceName `json:"name"`
-	// Service is the service as the backend was told, nil if it was told of none with this name.
+	// Service is the service that the backend got, nil if it got none with this name.
 	Service *model.Service `json:"service"`
 	Summary *Summary       `json:"summary,omitempty"`
-	// Pictures are the ways of its traffic, for each port and family: the first ones, and MorePictures is how many there
-	// are besides.
+	// Pictures show the paths of its traffic, for each port and family: the first ones, and MorePictures is the number
+	// of others.
 	Pictures     []Picture `json:"pictures"`
 	MorePictures int       `json:"morePictures,omitempty"`
-	// Notes are what else is to be known of it: why it is skipped, ports that match nothing, addresses that are none.
+	// Notes have further information: why it is skipped, ports that do not match, invalid addresses.
 	Notes []string `json:"notes,omitempty"`
-	// Rules are what the backend made of it, and RulesError why that is not known; both are empty if the backend is not
-	// a [sink.Describer].
+	// Rules are the backend's rules for it, and RulesError says why they are not known; both are empty if the backend
+	// is not a [sink.Describer].
 	Rules      string `json:"rules,omitempty"`
 	RulesError string `json:"rulesError,omitempty"`
 }
 
-// Picture is the ways of the traffic to one port in one family.
+// Picture shows the paths of the traffic to one port in one family.
 type Picture struct {
 	Port     model.PortName `json:"port"`
 	Family   string         `json:"family"`
@@ -44,25 +44,24 @@ type Picture struct {
 // Way is a kind of traffic.
 type Way struct {
 	From string `json:"from"`
-	// To are the first addresses, as "10.96.0.10:53/UDP", and MoreTo is how many there are besides. Kind is what they
-	// are.
+	// To are the first addresses, like "10.96.0.10:53/UDP", and MoreTo is the number of others. Kind is their kind.
 	To     []string `json:"to"`
 	MoreTo int      `json:"moreTo,omitempty"`
 	Kind   string   `json:"kind"`
-	// Policy is where the traffic may go, Source what becomes of its source address, Rule the rule that says so.
+	// Policy is where the traffic may go, Source what happens to its source address, Rule the rule that says so.
 	Policy string `json:"policy"`
 	Source string `json:"source"`
 	Rule   string `json:"rule"`
-	// Groups are the indices of the groups that it reaches. If there are none, Empty says what becomes of it.
+	// Groups are the indices of the groups that it reaches. If there are none, Empty says what happens to it.
 	Groups []int  `json:"groups"`
 	Empty  string `json:"empty,omitempty"`
 }
 
-// Group is endpoints that are in the same sets.
+// Group has the endpoints that are in the same sets.
 type Group struct {
 	Title string `json:"title"`
 	Used  bool   `json:"used"`
-	// Endpoints are the first ones, and More is how many there are besides.
+	// Endpoints are the first ones, and More is the number of others.
 	Endpoints []Endpoint `json:"endpoints"`
 	More      int        `json:"more,omitempty"`
 
@@ -87,7 +86,7 @@ const (
 	maxRulesBytes     = 256 << 10
 )
 
-// service returns what is known of a service, or nil if nothing is.
+// service returns what is known of a service, or nil if it is unknown.
 func (v *view) service(ctx context.Context, name model.ServiceName) *Service {
 	out := &Service{Revision: v.snapshot.Revision(), Name: name, Pictures: []Picture{}}
 	var explanation *localstate.Explanation
@@ -187,7 +186,7 @@ func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Fam
 		delete(why, ep.Target)
 	}
 	for i := range known {
-		// What the backend was not told of, because nothing is sent there.
+		// Endpoints that the backend did not get, because no traffic goes there.
 		if text, ok := why[known[i].Target]; ok && known[i].Sets == 0 {
 			k := &known[i]
 			groups.add(0, Endpoint{Target: k.Target, Node: k.Node, Pod: podName(k.TargetRef), Why: text,
@@ -224,7 +223,7 @@ func podName(ref model.TargetRef) string {
 // groups collects endpoints by their sets.
 type groups map[model.EndpointSets]*Group
 
-// newGroups returns the groups that there can be, for a port whose routes use these sets.
+// newGroups returns the possible groups of a port whose routes use these sets.
 func newGroups(used model.EndpointSets) groups {
 	both, onlyCluster := "on this node: for all traffic", "for traffic that may leave this node"
 	if used != model.ClusterSet|model.LocalSet {
@@ -261,7 +260,7 @@ func (g groups) list() []Group {
 	return list
 }
 
-// addWays adds the ways by which the port is reached.
+// addWays adds the kinds of traffic that reach the port.
 func (p *Picture) addWays(s *model.Service, port model.ServicePort, f model.Family, node *model.Node) {
 	routes := port.Routes(f)
 	at := func(list []netip.Addr, number uint16) (texts []string) {

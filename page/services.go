@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Services is what api/services returns: a part of the services that match.
+// Services is what api/services returns: some of the matching services.
 type Services struct {
 	Revision uint64 `json:"revision"`
-	// Total is how many match; Offset is how many of them are before the first one in Services.
+	// Total is the number of matches; Offset is the number of matches before the first one in Services.
 	Total    int       `json:"total"`
 	Offset   int       `json:"offset"`
 	Services []Summary `json:"services"`
@@ -23,22 +23,22 @@ type Summary struct {
 	Name       model.ServiceName `json:"name"`
 	Type       model.ServiceType `json:"type,omitempty"`
 	ClusterIPs []netip.Addr      `json:"clusterIPs"`
-	// Ports are the first ones, as "80/TCP"; MorePorts is how many there are besides.
+	// Ports are the first ones, like "80/TCP"; MorePorts is the number of others.
 	Ports     []string `json:"ports"`
 	MorePorts int      `json:"morePorts,omitempty"`
-	// Endpoints is how many endpoints get traffic, of the port and family that has most.
+	// Endpoints is the number of endpoints that get traffic, of the port and family with the most.
 	Endpoints int    `json:"endpoints"`
 	Status    Status `json:"status"`
 	// Problem says what is wrong, if anything is.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Status says how a service does.
+// Status is the status of a service.
 type Status string
 
 const (
 	StatusOK      Status = "ok"
-	StatusEmpty   Status = "empty"   // traffic of some kind is rejected or dropped, because nobody is there to take it
+	StatusEmpty   Status = "empty"   // traffic of some kind is rejected or dropped, because it has no endpoint
 	StatusFailing Status = "failing" // the backend could not apply it
 )
 
@@ -47,7 +47,7 @@ const (
 	maxPortsListed         = 4
 )
 
-// query says which services are asked for.
+// query selects services.
 type query struct {
 	words         []string
 	problems      bool
@@ -61,7 +61,7 @@ func newQuery(text string, problems bool, offset, limit int) query {
 	return query{strings.Fields(strings.ToLower(text)), problems, max(offset, 0), min(limit, maxLimit)}
 }
 
-// services returns the services that a query is about.
+// services returns the services that match a query.
 func (v *view) services(q query) *Services {
 	out := &Services{Revision: v.snapshot.Revision(), Offset: q.offset, Services: []Summary{}}
 	if len(q.words) == 0 && !q.problems {
@@ -155,7 +155,7 @@ func (v *view) summary(e *sink.ServiceEntry) Summary {
 	return out
 }
 
-// counts are how many endpoints of a port and family are in which set.
+// counts has the numbers of endpoints of a port and family, by set.
 type counts struct{ used, cluster, local int }
 
 // countEndpoints counts those of a port, for both families.
@@ -178,7 +178,7 @@ func countEndpoints(e *sink.ServiceEntry, p *model.ServicePort) (n [2]counts) {
 	return n
 }
 
-// problem says whose traffic finds no endpoint, "" if all does.
+// problem says which traffic has no endpoint; "" if all has one.
 func (c *counts) problem(r model.Routes) string {
 	for _, way := range []struct {
 		traffic string
@@ -196,7 +196,7 @@ func (c *counts) problem(r model.Routes) string {
 	return ""
 }
 
-// of returns how many there are in a set.
+// of returns the number of endpoints in a set.
 func (c *counts) of(set model.EndpointSets) int {
 	if set == model.LocalSet {
 		return c.local
@@ -204,7 +204,7 @@ func (c *counts) of(set model.EndpointSets) int {
 	return c.cluster
 }
 
-// verb says what becomes of a packet that finds no endpoint.
+// verb says what happens to a packet without an endpoint.
 func verb(v model.Verdict) string {
 	if v == model.Drop {
 		return "dropped"

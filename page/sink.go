@@ -9,19 +9,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// feeder is the middleware that a page learns everything from. It tells the next sink and a full state alike; only of
-// Sync the outcome is the next sink's alone.
+// feeder is the middleware through which a page gets its data. It passes every call to the next sink and to a full
+// state; Sync returns the result of the next sink.
 type feeder struct {
 	*sink.TeeSink
 	page *Page
 	next *sink.Forward
 	full *sink.FullState
-	new  *sink.Snapshot // what the page is to show after this Sync
+	new  *sink.Snapshot // for the page to show after this Sync
 }
 
-// Sink returns the sink to feed instead of next, which is the backend or what is wrapped around it: it passes every
-// call on, and has the page show what it is told. Sync returns what next returns. If next is a [sink.Describer] or a
-// [sink.Repairer], the page asks it.
+// Sink wraps next, which is the backend or middleware around it: it passes every call on, and the page shows the
+// result. Sync returns what next returns. If next is a [sink.Describer] or a [sink.Repairer], the page uses that.
 //
 // A page has one sink.
 func (p *Page) Sink(next sink.Sink) sink.Sink {
@@ -48,7 +47,7 @@ func (f *feeder) Sync(ctx context.Context) error {
 	return err
 }
 
-// synced shows what a Sync came to. The snapshot is nil if nothing changed.
+// synced shows the result of a Sync. The snapshot is nil if nothing changed.
 func (p *Page) synced(next *sink.Snapshot, start, end time.Time, err error) {
 	result := &syncResult{At: end.UTC(), Duration: end.Sub(start).Round(time.Microsecond).String()}
 	if err != nil {

@@ -8,49 +8,49 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// State is what api/state returns, and what each message of api/events says.
+// State is what api/state returns, and what each message of api/events has.
 type State struct {
 	Revision  uint64      `json:"revision"`
 	Node      *model.Node `json:"node"`
 	Services  int         `json:"services"`
 	Endpoints int         `json:"endpoints"`
-	// Phase says how far the proxy has come; see [health.Phase]. It is "" without Options.Health.
+	// Phase is the phase of the proxy; see [health.Phase]. It is "" without Options.Health.
 	Phase    string   `json:"phase,omitempty"`
 	Families []Family `json:"families"`
-	// Sync is how the last one went, nil before the first one.
+	// Sync is the result of the last Sync, nil before the first one.
 	Sync *syncResult `json:"sync"`
-	// Failing is how many services the backend could not apply.
+	// Failing is the number of services that the backend could not apply.
 	Failing int      `json:"failing"`
 	Repairs *Repairs `json:"repairs,omitempty"`
-	// Events are the last ones, the latest first; in a message those that are new.
+	// Events are the last ones, the latest first; in a message only the new ones.
 	Events []Event `json:"events"`
 
-	// The rest is in messages alone. Changed are services that differ from the message before; All means that there
-	// are too many to name, or that it is the first message. Listed means that some came or went.
+	// The rest is only in messages. Changed are the services that differ from the previous message; All means that
+	// there are too many to name, or that this is the first message. Listed means that services were added or removed.
 	Changed []model.ServiceName `json:"changed,omitempty"`
 	All     bool                `json:"all,omitempty"`
 	Listed  bool                `json:"listed,omitempty"`
 }
 
-// Family is how the proxy does in one IP family.
+// Family is the state of the proxy in one IP family.
 type Family struct {
 	Family string `json:"family"`
-	// When the latest change came, when the oldest came that is not applied yet, and when changes were last applied;
-	// absent if never, or if there is none.
+	// The times when the latest change arrived, when the oldest change arrived that is not applied yet, and when
+	// changes were last applied; absent if there is none.
 	LastQueued    time.Time `json:"lastQueued,omitzero"`
 	OldestPending time.Time `json:"oldestPending,omitzero"`
 	LastApplied   time.Time `json:"lastApplied,omitzero"`
 	Healthy       bool      `json:"healthy"`
 }
 
-// Repairs is how often something was repaired that others had changed.
+// Repairs has the repairs of changes by others.
 type Repairs struct {
 	Total int `json:"total"`
 	// Last are the last ones, the latest first.
 	Last []Repair `json:"last"`
 }
 
-// Repair is one of them, or an attempt that failed.
+// Repair is a repair or a failed attempt.
 type Repair struct {
 	At     time.Time `json:"at"`
 	Family string    `json:"family"`

@@ -10,16 +10,17 @@ import (
 // Change is a service that differs between two snapshots, itself or in its endpoints.
 type Change struct {
 	Name model.ServiceName
-	// Old and New are the service with its endpoints before and after. Old is nil if it came, New if it went.
+	// Old and New are the service with its endpoints before and after. Old is nil if the service was added, New if it
+	// was removed.
 	Old, New *ServiceEntry
 }
 
-// ChangesSince yields the services that are not the same in old and in s, in the order of their names. What changed and
-// changed back in between does not count.
+// ChangesSince yields the services that differ between old and s, in the order of their names. A change that was
+// reverted in between does not count.
 //
-// The cost is in proportion to what changed between the two, however large the cluster and however old the snapshot.
-// With a nil old everything in s is new. It may also be newer than s, which gives the way back, or a snapshot of
-// another [FullState]: then every service is looked at.
+// The cost is proportional to what changed between the two, however large the cluster and however old the snapshot. If
+// old is nil, everything in s is new. If old is newer than s, the changes are those that lead back to s. If old is a
+// snapshot of another [FullState], all services are compared.
 func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	if old == nil {
 		old = &Snapshot{}
@@ -33,7 +34,7 @@ func (s *Snapshot) ChangesSince(old *Snapshot) iter.Seq[Change] {
 	}
 }
 
-// namesSince returns the names of the entries that changed since an older snapshot, sorted, among them those that
+// namesSince returns the names of the entries that changed since an older snapshot, sorted, including those that
 // changed back. It returns false if that is not known.
 func (s *Snapshot) namesSince(old *Snapshot) (_ []model.ServiceName, ok bool) {
 	if s.origin != old.origin || s.changes < old.changes {
@@ -90,13 +91,13 @@ func compareAll(old, new *Snapshot, yield func(Change) bool) {
 	}
 }
 
-// ServiceChanged tells whether the service itself came, went or changed, not only its endpoints.
+// ServiceChanged tells whether the service itself was added, removed or changed, not only its endpoints.
 func (c Change) ServiceChanged() bool {
 	return c.Old == nil || c.New == nil || !c.Old.Service.Equal(c.New.Service)
 }
 
-// Endpoints yields the endpoints that are not the same before and after, in [model.EndpointKey] order: the old one, nil
-// if it came, and the new one, nil if it went.
+// Endpoints yields the endpoints that differ before and after, in [model.EndpointKey] order: the old one, nil if it was
+// added, and the new one, nil if it was removed.
 func (c Change) Endpoints() iter.Seq2[*model.Endpoint, *model.Endpoint] {
 	return func(yield func(old, new *model.Endpoint) bool) {
 		var olds, news []*model.Endpoint

@@ -109,7 +109,7 @@ func TestChangesSinceAnySnapshotAreTheDifference(t *testing.T) {
 	}
 }
 
-func TestAChangeThatIsTakenBackIsNone(t *testing.T) {
+func TestAChangeThatIsRevertedIsNotReported(t *testing.T) {
 	var kept []*sink.Snapshot
 	f := sink.NewFullState(collect(&kept))
 	a, b := httpEndpoint("a", "10.0.0.1:80"), httpEndpoint("a", "10.0.0.2:80")

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// contract holds the state that the calls to a Sink result in, and notes where they do not keep what Sink promises.
+// contract keeps the state that results from the calls to a Sink, and records violations of Sink's contract.
 type contract struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
@@ -28,7 +28,7 @@ func (c *contract) violation(call any, format string, args ...any) {
 	c.violations = append(c.violations, fmt.Sprintf("wave %d: %v: ", c.waves+1, call)+fmt.Sprintf(format, args...))
 }
 
-// call checks a call for itself and takes it in.
+// call checks a single call and applies it to the state.
 func (c *contract) call(call Call) {
 	if c.services == nil {
 		c.services = map[model.ServiceName]*model.Service{}
@@ -143,7 +143,7 @@ func (c *contract) sync(w Wave) {
 type position struct {
 	phase int // the node, services that go, others
 	name  model.ServiceName
-	step  int // of one service: endpoints that go, the service, endpoints that come
+	step  int // within a service: endpoints to delete, the service, endpoints to set
 	key   model.EndpointKey
 }
 
@@ -152,7 +152,7 @@ func (p position) compare(o position) int {
 		p.key.Compare(o.key))
 }
 
-// checkOrder checks the order of a wave, and that no service or endpoint is in it twice.
+// checkOrder checks the order of a wave, and that it has no service or endpoint twice.
 func (c *contract) checkOrder(w Wave) {
 	goes := map[model.ServiceName]bool{}
 	for _, call := range w.Calls {
@@ -196,7 +196,7 @@ func (c *contract) checkOrder(w Wave) {
 	}
 }
 
-// brokenInvariants checks the services that a wave was about, with their endpoints.
+// brokenInvariants checks the services that a wave concerned, with their endpoints.
 func (c *contract) brokenInvariants(w Wave) []string {
 	touched := map[model.ServiceName]bool{}
 	for _, call := range w.Calls {
@@ -211,7 +211,7 @@ func (c *contract) brokenInvariants(w Wave) []string {
 	for _, name := range slices.SortedFunc(maps.Keys(touched), model.ServiceName.Compare) {
 		s := c.services[name]
 		if s == nil {
-			continue // the contract says what is wrong about that
+			continue // reported as a violation of the contract
 		}
 		if err := model.Check(s, c.sortedEndpoints(name)); err != nil {
 			for line := range strings.Lines(err.Error()) {

@@ -17,7 +17,7 @@ type CountSink struct {
 // CallCounts says how often each method was called. Sync counts when it returns.
 type CallCounts struct {
 	SetNode, SetService, DeleteService, SetEndpoint, DeleteEndpoint, ForceResync, ResyncFailed atomic.Uint64
-	// Sync counts all calls of Sync, FailedSync those among them that returned an error.
+	// Sync counts all calls of Sync, FailedSync those that returned an error.
 	Sync, FailedSync atomic.Uint64
 }
 

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// FamilyError is an error from Sync that concerns one IP family only: everything of the other one is applied. Sync may
-// join several with errors.Join. Any other error, except [PortError], counts against both families.
+// FamilyError is an error from Sync that concerns one IP family only: the other family is applied. Sync may join
+// several with errors.Join. Any other error, except [PortError], counts against both families.
 type FamilyError struct {
 	Family model.Family
 	Err    error
@@ -16,7 +16,7 @@ type FamilyError struct {
 
 func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.Error() }
 
-// Unwrap returns the error without the family.
+// Unwrap returns Err.
 func (e *FamilyError) Unwrap() error { return e.Err }
 
 // PortError is an error from Sync that concerns one service port in one IP family only: everything else is applied.
@@ -32,16 +32,16 @@ func (e *PortError) Error() string {
 	return fmt.Sprintf("service port %v (%v): %v", e.Port, e.Family, e.Err)
 }
 
-// Unwrap returns the error without the service port.
+// Unwrap returns Err.
 func (e *PortError) Unwrap() error { return e.Err }
 
 // PermanentError is an error from Sync that no retry can fix, such as a kernel without a feature that the sink needs.
-// Run ends with it. Inside a [PortError] it has no such effect.
+// Run returns it. Inside a [PortError] it has no such effect.
 type PermanentError struct{ Err error }
 
 func (e *PermanentError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error itself.
+// Unwrap returns Err.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
 // FailedFamilies tells which families an error from Sync concerns as a whole. Errors of single service ports do not
@@ -84,7 +84,7 @@ func PortErrors(err error) []*PortError {
 	return found
 }
 
-// Permanent returns the [PermanentError] in an error from Sync, or nil. Those of single service ports do not count.
+// Permanent returns the [PermanentError] in an error from Sync, or nil. It ignores those in a [PortError].
 func Permanent(err error) *PermanentError {
 	var found *PermanentError
 	walk(err, func(e error) bool {

@@ -13,8 +13,8 @@ type FilterSink struct {
 	state
 	forward *Forward
 	keep    Keep
-	shown   map[model.ServiceName]*ServiceEntry // what the next sink has been told
-	// described is the state of which the next sink has been told what is shown.
+	shown   map[model.ServiceName]*ServiceEntry // what the next sink has
+	// described is the state from which shown was computed.
 	described *Snapshot
 
 	mu       sync.Mutex // guards what follows
@@ -32,25 +32,25 @@ type Keep struct {
 	Endpoint func(*model.Service, *model.Endpoint) bool
 }
 
-// Filter returns a Sink that passes on what is to be kept and hides everything else. An answer for a service or an
-// endpoint holds until that changes (for an endpoint, or its service) or [FilterSink.Ask] is called; only then is it
-// asked for again. When the answer changes, the service with all its endpoints, or the endpoint, comes or goes for the
-// next sink.
+// Filter returns a Sink that passes on what keep selects and hides everything else. The answer for a service holds
+// until the service changes, and the answer for an endpoint until the endpoint or its service changes, or until
+// [FilterSink.Ask] is called. When an answer changes, the next sink gets the service with all its endpoints, or the
+// endpoint, set or deleted.
 //
 // The calls of a wave are made to the next sink at Sync, in the order that [Sink] describes, and only those that change
 // something, whatever the order and number of the calls before. Endpoints of a service that is not set are held back
 // until it is.
 //
-// The filter has to remember all services and endpoints, since any of them may have to come or go. It keeps the values
-// that it was given, and needs about 20 bytes more for each endpoint of services with ten of them.
+// The filter has to remember all services and endpoints, since the answer for any of them may change. It keeps the
+// values that it was given, and needs about 20 bytes more for each endpoint if services have ten of them.
 func Filter(next Sink, keep Keep) *FilterSink {
 	shown := map[model.ServiceName]*ServiceEntry{}
 	return &FilterSink{state: newState(), forward: NewForward(next), keep: keep, shown: shown}
 }
 
-// Ask makes the next Sync ask again what to keep, for these services and their endpoints or, without a name, for all:
-// because a policy changed by which it is decided. It may be called from any goroutine; the root package's
-// Runner.RequestSync sees to it that there is a Sync soon.
+// Ask makes the next Sync call the functions in Keep again, for these services and their endpoints or, without
+// arguments, for all. Call it when the policy behind these functions has changed, from any goroutine, and then the root
+// package's Runner.RequestSync, so that there is a Sync soon.
 func (f *FilterSink) Ask(services ...model.ServiceName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *FilterSink) Ask(services ...model.ServiceName) {
 	}
 }
 
-// asked returns what Ask was called with since the last time.
+// asked returns the arguments of Ask since the last call of asked.
 func (f *FilterSink) asked() (all bool, names map[model.ServiceName]struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +93,7 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 		}
 	}
 	if all {
-		for c := range s.ChangesSince(f.described) { // those that went
+		for c := range s.ChangesSince(f.described) { // those that were removed
 			if c.New == nil {
 				add(c.Name, c.Old, nil, true)
 			}
@@ -119,8 +119,8 @@ func (f *FilterSink) Sync(ctx context.Context) error {
 	return f.forward.Sync(ctx)
 }
 
-// filter returns what changes for the next sink when a service with its endpoints becomes another. again: ask for
-// everything, not only for what is different.
+// filter returns what changes for the next sink when a service with its endpoints changes from old to new. again: ask
+// for everything, not only for what differs.
 func (f *FilterSink) filter(name model.ServiceName, old, new *ServiceEntry, again bool) Change {
 	c := Change{Name: name, Old: f.shown[name]}
 	again = again || old == nil || new == nil || !old.Service.Equal(new.Service)
@@ -141,7 +141,8 @@ func (f *FilterSink) filter(name model.ServiceName, old, new *ServiceEntry, agai
 	return c
 }
 
-// keepEndpoints returns the endpoints to show. Those that are in known, unchanged, are shown if they were.
+// keepEndpoints returns the endpoints to show. An endpoint that is in known, unchanged, is shown if it was shown
+// before.
 func (f *FilterSink) keepEndpoints(entry, known, shown *ServiceEntry) []*model.Endpoint {
 	var before, was []*model.Endpoint
 	if known != nil {

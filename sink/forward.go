@@ -6,7 +6,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Forward passes every call on, the optional ones if the next sink has them: [NodeSetter], [Resyncer] and
+// Forward passes on every call, the optional ones if the next sink has them: [NodeSetter], [Resyncer] and
 // [FailureResyncer]. Middleware embeds a *Forward, made by [NewForward], and overrides the methods that it changes:
 //
 //	type upperCase struct{ *sink.Forward }
@@ -20,7 +20,7 @@ type Forward struct {
 	err  error // of the last Sync
 }
 
-// NewForward returns a Forward to a sink, or to nowhere if it is nil. A Forward is returned as it is.
+// NewForward returns a Forward to a sink. If next is nil, calls have no effect; if it is a Forward, it is returned.
 func NewForward(next Sink) *Forward {
 	if f, ok := next.(*Forward); ok && f != nil {
 		return f
@@ -57,8 +57,8 @@ func (f *Forward) ForceResync() {
 	}
 }
 
-// ResyncFailed implements [FailureResyncer]. A next sink that is only a [Resyncer] is asked to resync as a whole if
-// more than single service ports failed in its last Sync.
+// ResyncFailed implements [FailureResyncer]. If the next sink is only a [Resyncer], ResyncFailed calls its ForceResync,
+// unless only single service ports failed in its last Sync.
 func (f *Forward) ResyncFailed() {
 	if f.err == nil {
 		return

@@ -6,37 +6,37 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// FullState is a [Sink] that hands a callback the full state, as a [Snapshot], where other sinks are told every change.
-// It is a [NodeSetter], a [Resyncer] and a [FailureResyncer] too.
+// FullState is a [Sink] that passes the full state to a callback, as a [Snapshot]. It is a [NodeSetter], a [Resyncer]
+// and a [FailureResyncer] too.
 //
 // # When the callback is called
 //
 // Sync calls it once, from Sync's goroutine and with its context, if
 //
-//   - anything is different from the last snapshot: the node, a service or an endpoint, compared by value; or
-//   - the last call of it failed; or
+//   - anything differs from the last snapshot: the node, a service or an endpoint, compared by value; or
+//   - its last call failed; or
 //   - a resync has been requested by ForceResync, or has not succeeded yet.
 //
 // Otherwise Sync returns nil at once. Every call gets a new snapshot. Sync returns what the callback returns.
 //
 // # Resyncs and failures
 //
-// [Snapshot.FullResyncOf] tells for which families a full resync is asked for, and goes on to tell until the callback
-// has succeeded for that family: [FailedFamilies] says whether it has. After a failure callbacks go on as changes come;
-// in those between the failure and its retry [Snapshot.RetryDue] is not set. A callback may then leave what failed
-// alone, and has to return its error again. If it tries, and FullResyncOf is set, only a full resync is a success.
+// [Snapshot.FullResyncOf] tells for which families a full resync is requested, until the callback has succeeded for
+// that family, as judged by [FailedFamilies]. After a failure, further changes call the callback before the retry, with
+// [Snapshot.RetryDue] not set. The callback may then leave alone what failed, and has to return its error again. If it
+// tries, and FullResyncOf is set, only a full resync counts as a success.
 //
 // # Applying changes only
 //
-// A callback that succeeds remembers the snapshot, and calls [Snapshot.ChangesSince] with it the next time. One that
-// fails does not remember it, and loses nothing: the changes since the remembered snapshot include what failed and what
-// came later.
+// A callback that succeeds should remember the snapshot, and call [Snapshot.ChangesSince] with it the next time. If it
+// fails it should not remember the snapshot: the changes since the last remembered one then include what failed and
+// what came later, so nothing is lost.
 //
-// # Calls that do not keep the contract
+// # Calls that violate the contract
 //
-// A nil service or endpoint is ignored. Endpoints of a service that is not set, never or no longer, are held back: they
-// are in the snapshots from when the service is set, and a log line names them. Endpoints of a port that their
-// service does not have are in the snapshots like others.
+// A nil service or endpoint is ignored. Endpoints of a service that is not set are held back, with a log line that
+// names the service: they are in the snapshots as soon as the service is set. Endpoints of a port that their service
+// does not have are in the snapshots like others.
 type FullState struct {
 	state
 	callback func(context.Context, *Snapshot) error
@@ -44,7 +44,7 @@ type FullState struct {
 	err      error  // of the last call
 }
 
-// resync says what a callback cannot trust.
+// resync says what part of its record of the dataplane a callback cannot trust.
 type resync struct {
 	v4, v6   bool // a full resync of the family is asked for
 	retryDue bool
@@ -67,8 +67,8 @@ func NewFullState(callback func(ctx context.Context, s *Snapshot) error) *FullSt
 	return f
 }
 
-// NewFullStateFrom is [NewFullState] with what a snapshot has to begin with. It shares that with the snapshot, so that it
-// costs the same for every size; what is set and deleted later is no concern of the snapshot.
+// NewFullStateFrom is [NewFullState] with the content of a snapshot as the initial state. It shares memory with the
+// snapshot, so that its cost does not depend on the size. Later changes do not affect the snapshot.
 func NewFullStateFrom(s *Snapshot, callback func(ctx context.Context, s *Snapshot) error) *FullState {
 	f := NewFullState(callback)
 	if services := s.services; services.Len() > 0 {

@@ -57,7 +57,7 @@ func (n *naive) DeleteService(name model.ServiceName) { delete(n.services, name)
 func (n *naive) SetEndpoint(e *model.Endpoint)        { n.endpoints[e.Key()] = e }
 func (n *naive) DeleteEndpoint(key model.EndpointKey) { delete(n.endpoints, key) }
 
-// describer is what the Set and Delete calls of a sink are.
+// describer has the Set and Delete methods of a sink.
 type describer interface {
 	SetNode(*model.Node)
 	SetService(*model.Service)
@@ -69,8 +69,9 @@ type describer interface {
 // randomCall makes one call to all sinks, see pickCall.
 func randomCall(r *rand.Rand, services int, sinks ...describer) { pickCall(r.IntN, services, sinks...) }
 
-// pickCall makes one call to all sinks; which one, intn decides, which returns a number below its argument. There are
-// few names, so that calls meet. It keeps no order at all: endpoints come before their services and stay after them.
+// pickCall makes one call to all sinks, chosen by intn, which returns a number below its argument. There are few names,
+// so that calls often concern the same object. The order is arbitrary: endpoints may come before their service and stay
+// after it.
 func pickCall(intn func(int) int, services int, sinks ...describer) {
 	svc := fmt.Sprintf("svc-%02d", intn(services))
 	port, protocol := "http", model.TCP
@@ -116,7 +117,7 @@ func picker(data []byte) (intn func(int) int, done func() bool) {
 	return intn, func() bool { return len(data) == 0 }
 }
 
-// addRandom adds inputs for picker to a fuzz test, so that it is worth something without fuzzing too.
+// addRandom adds inputs for picker to a fuzz test, so that it tests something without fuzzing, too.
 func addRandom(f *testing.F) {
 	r := rand.NewChaCha8([32]byte{1})
 	for range 30 {

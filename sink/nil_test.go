@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Nothing that is nil panics, be it a value, a sink or a function. A backend may count on values that are not nil only
-// as far as its caller keeps the contract.
+// No nil value, sink or function makes the package panic.
 func TestNilIsNothing(t *testing.T) {
 	logger, _ := ktesting.NewTestContext(t)
 	same := func(s *model.Service) *model.Service { return s }

@@ -28,13 +28,13 @@ type Recorder struct {
 	contract contract
 }
 
-// Wave is the calls up to a Sync, and what Sync returned.
+// Wave has the calls up to a Sync, and what Sync returned.
 type Wave struct {
 	Calls []Call // Sync is not among them
 	Err   error
 }
 
-// Lines returns the calls of the wave as text, see [Call.String], and at the end "Sync" or "Sync: " with the error.
+// Lines returns the calls of the wave as text, see [Call.String], followed by "Sync", or "Sync: " and the error.
 func (w Wave) Lines() []string {
 	var lines []string
 	for _, c := range w.Calls {
@@ -69,8 +69,8 @@ type Call struct {
 	Key      model.EndpointKey // of SetEndpoint and DeleteEndpoint
 }
 
-// String returns the call on one line: the method and its argument in its readable form, without what that is, for
-// example "DeleteService ns/name" or "SetEndpoint ns/name:http/TCP -> 10.0.0.1:80 sets=Cluster".
+// String returns the call on one line: the method, and its argument in readable form without its type, for example
+// "DeleteService ns/name" or "SetEndpoint ns/name:http/TCP -> 10.0.0.1:80 sets=Cluster".
 func (c Call) String() string {
 	text := string(c.Op)
 	switch {
@@ -158,14 +158,15 @@ func (r *Recorder) Sync(context.Context) error {
 	return err
 }
 
-// FailNext makes the next calls of Sync, as many as there are errors, return them. A nil among them lets one succeed.
+// FailNext makes the next calls of Sync return these errors, one each. A nil error lets a call succeed.
 func (r *Recorder) FailNext(errs ...error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failures = append(r.failures, errs...)
 }
 
-// TakeWaves returns the waves that ended since the last TakeWaves, and forgets them. What they resulted in stays.
+// TakeWaves returns the waves that ended since the last TakeWaves, and forgets them. It does not change the recorded
+// state.
 func (r *Recorder) TakeWaves() []Wave {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +184,7 @@ func (r *Recorder) TakeLines() []string {
 	return lines
 }
 
-// NextWave waits until there is a wave that has not been taken, and takes the first of them, or until ctx ends: then
+// NextWave waits until there is a wave that has not been taken, and takes the first of them. If ctx ends before that,
 // it returns ctx's error.
 func (r *Recorder) NextWave(ctx context.Context) (Wave, error) {
 	for {
@@ -199,7 +200,7 @@ func (r *Recorder) NextWave(ctx context.Context) (Wave, error) {
 	}
 }
 
-// takeWave takes a wave, or returns what is closed when there is one.
+// takeWave takes a wave, or returns a channel that is closed when there is one.
 func (r *Recorder) takeWave() (Wave, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -214,14 +215,14 @@ func (r *Recorder) takeWave() (Wave, <-chan struct{}) {
 	return Wave{}, r.waved
 }
 
-// Node returns the node as it was last set, or nil.
+// Node returns the node that was last set, or nil.
 func (r *Recorder) Node() *model.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.contract.node
 }
 
-// Services returns the services that are set, in a map of the caller's own.
+// Services returns the services that are set. The map belongs to the caller.
 func (r *Recorder) Services() map[model.ServiceName]*model.Service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,7 +231,7 @@ func (r *Recorder) Services() map[model.ServiceName]*model.Service {
 	return services
 }
 
-// Endpoints returns the endpoints that are set, in a map of the caller's own.
+// Endpoints returns the endpoints that are set. The map belongs to the caller.
 func (r *Recorder) Endpoints() map[model.EndpointKey]*model.Endpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,19 +242,19 @@ func (r *Recorder) Endpoints() map[model.EndpointKey]*model.Endpoint {
 	return all
 }
 
-// Violations returns where the calls so far did not keep what [Sink] promises to an implementation, one line each, in
-// the order of the calls; nil if they did. What is checked:
+// Violations returns where the calls so far violated the contract of [Sink], one line each, in the order of the calls;
+// nil if they did not. It checks:
 //
 //   - Every endpoint that is set belongs to a port of a service that is set, after every single call.
 //   - The first wave has a SetNode.
 //   - The order of the calls in a wave.
-//   - There is one call at most for a service or an endpoint in a wave, and it changes something.
-//   - A Sync after one that failed comes with something new, a ResyncFailed or a ForceResync.
-//   - ResyncFailed comes after a Sync that failed, be it for a service port.
+//   - There is at most one call for a service or an endpoint in a wave, and it changes something.
+//   - A Sync after a failed one has a change, a ResyncFailed or a ForceResync before it.
+//   - ResyncFailed comes after a Sync that failed, if only for a service port.
 //   - No value is nil.
 //
-// Middleware and tests may make calls that change nothing, and some that sinks have to take all the same: it depends on
-// what feeds the recorder what a violation means.
+// Sinks have to tolerate some of these, for example calls that change nothing, which middleware and tests may make. So
+// the caller decides which violations matter.
 func (r *Recorder) Violations() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,8 +262,8 @@ func (r *Recorder) Violations() []string {
 }
 
 // BrokenInvariants returns where a wave left a service and its endpoints in a state that the model rules out, see
-// [model.Check], one line each; nil if there was none. Package localstate makes no such state. Whoever describes states
-// by hand, or hides a part of one, sees here what backends need not be prepared for.
+// [model.Check], one line each; nil if there was none. Package localstate never produces such a state. Programs that
+// produce states themselves, or hide a part of one, can find here what backends need not be prepared for.
 func (r *Recorder) BrokenInvariants() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -121,7 +121,7 @@ func TestRecorderReportsCallsThatDoNotKeepTheContract(t *testing.T) {
 
 		{"an endpoint without a service", func(r *sink.Recorder) { r.SetEndpoint(a1) }, nil,
 			[]string{"wave 1: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster: its service is not set"}},
-		{"an endpoint of a port that is none", func(r *sink.Recorder) { r.SetService(onlyDNS); r.SetEndpoint(a1) }, nil,
+		{"an endpoint of an unknown port", func(r *sink.Recorder) { r.SetService(onlyDNS); r.SetEndpoint(a1) }, nil,
 			[]string{"wave 1: SetEndpoint ns/a:http/TCP -> 10.0.0.1:80 sets=Cluster: its service has no such port"}},
 		{"a service goes before its endpoints",
 			func(r *sink.Recorder) { r.SetService(service("a", 1)); r.SetEndpoint(a1); r.SetEndpoint(a2) },
@@ -270,6 +270,6 @@ func TestRecorderReportsStatesThatTheModelRulesOut(t *testing.T) {
 	r.SetEndpoint(&silent)
 	require.NoError(t, r.Sync(t.Context()))
 	require.NoError(t, r.Sync(t.Context()))
-	assert.Equal(t, []string{"wave 2: endpoint ns/a:http/TCP -> 10.0.0.2:80: sets: in the Cluster set, but it does not serve"},
+	assert.Equal(t, []string{"wave 2: endpoint ns/a:http/TCP -> 10.0.0.2:80: sets: in the Cluster set, but not serving"},
 		r.BrokenInvariants(), "it is told once")
 }

@@ -2,18 +2,18 @@ package sink
 
 import "sigs.k8s.io/kube-proxy-lib/model"
 
-// RewriteSink changes services on their way to a sink. See [Rewrite].
+// RewriteSink changes services before they reach a sink. See [Rewrite].
 type RewriteSink struct {
 	*Forward
 	rewrite func(*model.Service) *model.Service
 }
 
-// Rewrite returns a Sink that passes on what rewrite makes of each service, and everything else as it is. The function
-// returns its argument, or a changed copy: it may not write to the argument. It keeps the service's name and the names
-// of the ports, to which endpoints refer: a service that it returns with another name gets its own name back. nil is
-// taken for no change; to hide services there is [Filter].
+// Rewrite returns a Sink that passes on the result of rewrite for each service, and everything else unchanged. The
+// function returns its argument or a changed copy; it must not write to the argument. It must keep the names of the
+// service and of the ports, to which endpoints refer: if it returns a service with another name, the sink restores the
+// name. A nil result means no change; use [Filter] to hide services.
 //
-// Nothing is remembered: a change that the function hides is passed on as a call that changes nothing.
+// The sink remembers nothing: a change that the function hides is passed on as a call that changes nothing.
 func Rewrite(next Sink, rewrite func(*model.Service) *model.Service) *RewriteSink {
 	return &RewriteSink{NewForward(next), rewrite}
 }

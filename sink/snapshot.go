@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Snapshot is the state at one Sync: all services, and the endpoints of each. It never changes: it may be kept for ever
-// and read from any goroutine. Snapshots share what is the same in them, so that one costs as much time and memory as
-// changed since the one before. The zero Snapshot is empty.
+// Snapshot is the state at one Sync: all services, and the endpoints of each. It never changes: it may be kept forever
+// and read from any goroutine. Snapshots share what they have in common, so that the time and memory for a new one are
+// proportional to what changed since the previous one. The zero Snapshot is empty.
 type Snapshot struct {
 	origin    *origin
 	revision  uint64
@@ -38,15 +38,15 @@ type ServiceEntry struct {
 // Revision numbers the snapshots of one [FullState], from 1.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// FullResync tells that the dataplane, or what it has of a family, is not to be trusted to be as it was left: read what
-// it has and correct it, without a gap in service. See [Snapshot.FullResyncOf].
+// FullResync tells that the callback must not trust its record of the dataplane, of at least one family: it has to read
+// what the dataplane has and correct it, without a gap in service. See [Snapshot.FullResyncOf].
 func (s *Snapshot) FullResync() bool { return s.resync.v4 || s.resync.v6 }
 
 // FullResyncOf is FullResync for one family. It is set in the first snapshot, after [FullState.ForceResync] and, for
 // families that failed, after [FullState.ResyncFailed], until the callback has succeeded for the family.
 func (s *Snapshot) FullResyncOf(f model.Family) bool { return s.resync.of(f) }
 
-// RetryDue tells that what failed is to be tried again in full, now: it is set after [FullState.ForceResync] and
+// RetryDue tells that what failed is to be applied in full now: it is set after [FullState.ForceResync] and
 // [FullState.ResyncFailed], for one call of the callback. While it is not set, a callback may leave alone a family or
 // service port that failed, and return its error again.
 func (s *Snapshot) RetryDue() bool { return s.resync.retryDue }
@@ -71,13 +71,13 @@ func (s *Snapshot) Service(name model.ServiceName) *ServiceEntry {
 	return e
 }
 
-// String returns what the snapshot is in short, for example "revision 3 (services: 2, endpoints: 5)".
+// String returns a summary, for example "revision 3 (services: 2, endpoints: 5)".
 func (s *Snapshot) String() string {
 	return fmt.Sprintf("revision %d (services: %d, endpoints: %d)", s.Revision(), s.NumServices(), s.NumEndpoints())
 }
 
-// PortEndpoints returns the endpoints of one port, in whatever set, sorted by address (IPv4 first) and port number. It
-// is a part of e.Endpoints.
+// PortEndpoints returns the endpoints of one port, whatever their sets, sorted by address (IPv4 first) and port number.
+// The result is a part of e.Endpoints.
 func (e *ServiceEntry) PortEndpoints(port string, protocol model.Protocol) []*model.Endpoint {
 	of := model.PortName{Port: port, Protocol: protocol}
 	first, _ := slices.BinarySearchFunc(e.Endpoints, of, comparePort)
@@ -93,8 +93,8 @@ func comparePort(e *model.Endpoint, of model.PortName) int {
 	return cmp.Or(cmp.Compare(e.Port.Port, of.Port), cmp.Compare(e.Port.Protocol, of.Protocol))
 }
 
-// SetEndpoints yields the endpoints of one port that are of one family and in a set, sorted by address and port number:
-// what a [model.Route] of that port and family balances over, if set is its Endpoints.
+// SetEndpoints yields the endpoints of one port and family that are in a set, sorted by address and port number. With
+// set = route.Endpoints these are the endpoints that a [model.Route] balances over.
 func (e *ServiceEntry) SetEndpoints(port string, protocol model.Protocol, family model.Family,
 	set model.EndpointSets) iter.Seq[*model.Endpoint] {
 	return func(yield func(*model.Endpoint) bool) {
@@ -106,7 +106,7 @@ func (e *ServiceEntry) SetEndpoints(port string, protocol model.Protocol, family
 	}
 }
 
-// equal tells whether two entries say the same.
+// equal tells whether two entries have the same content.
 func (e *ServiceEntry) equal(o *ServiceEntry) bool {
 	if e == o || e == nil || o == nil {
 		return e == o

@@ -11,8 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// state collects what a Sink is told and makes snapshots of it. Calls only note what is to change; apply puts the
-// changes of a wave into the tree, of which snapshot makes a copy that shares everything with it until it is written.
+// state collects the calls of a Sink and makes snapshots of the result. Calls only record changes; apply applies the
+// changes of a wave to the tree; snapshot makes a copy of the tree that shares everything with it until one of them is
+// written to.
 //
 // The tree is never handed out: only copies of it are, and those are only read. That makes reading them from other
 // goroutines safe while the tree changes, because the tree copies a node that it shares before it writes to it.
@@ -24,26 +25,26 @@ type state struct {
 
 	tree      *btree.BTreeG[*ServiceEntry]
 	endpoints int // in tree
-	// withoutService holds the endpoints of services that are not set.
+	// withoutService has the endpoints of services that are not set.
 	withoutService map[model.ServiceName][]*model.Endpoint
 	appliedNode    *model.Node
 
 	origin   *origin
 	revision uint64
 	// changes counts the entries that changed since the beginning; history has the names of the last of them, at most
-	// as many as there are services: a snapshot older than that is compared as a whole, which costs no more by then.
-	// Snapshots share history's array: it is appended to and cut at the front, and never written elsewhere.
+	// as many as there are services: a snapshot older than that is compared as a whole, which is no more expensive.
+	// Snapshots share history's array, which is only appended to and cut at the front.
 	changes uint64
 	history []model.ServiceName
 
 	splices []splice // scratch space of merge
 }
 
-// origin tells the snapshots of one state from those of others. It is not empty because pointers to empty values may
-// be equal.
+// origin distinguishes the snapshots of one state from those of others. It is not empty because pointers to empty
+// values may be equal.
 type origin struct{ _ byte }
 
-// pendingService is what is to change in one service at the next apply.
+// pendingService has the changes of one service for the next apply.
 type pendingService struct {
 	name           model.ServiceName
 	service        *model.Service // if serviceChanges: the service, or nil if it goes
@@ -53,7 +54,7 @@ type pendingService struct {
 	compactAt      int               // length of endpoints at which those that lost are dropped
 }
 
-// pendingEndpoint is an endpoint that comes, or goes: then only its key counts.
+// pendingEndpoint is an endpoint to set or to delete; for the latter only its key counts.
 type pendingEndpoint struct {
 	endpoint *model.Endpoint
 	goes     bool
@@ -155,7 +156,7 @@ func compareEndpoints(a, b *model.Endpoint) int {
 	return model.CompareTargets(a.Target, b.Target)
 }
 
-// apply puts what is pending into the tree and tells whether anything is now different.
+// apply applies the pending changes to the tree and tells whether anything differs.
 func (s *state) apply(ctx context.Context) (changed bool) {
 	before, first := s.changes, s.tree.Len() == 0
 	for _, p := range s.order {
@@ -230,7 +231,7 @@ func (s *state) applyService(ctx context.Context, p *pendingService, first bool)
 	return true
 }
 
-// splice is a place in a list of endpoints at which one is removed, put in, or both.
+// splice is a place in a list of endpoints at which one is removed, inserted, or both.
 type splice struct {
 	at     int
 	remove bool
@@ -281,7 +282,7 @@ func (s *state) merge(endpoints []*model.Endpoint, changes []pendingEndpoint) (_
 	return append(merged, endpoints[at:]...), true
 }
 
-// comingOf returns the endpoints that come, and whether there are any.
+// comingOf returns the endpoints to set, and whether there are any.
 func comingOf(changes []pendingEndpoint) (list []*model.Endpoint, any bool) {
 	for _, c := range changes {
 		if !c.goes {

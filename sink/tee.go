@@ -13,9 +13,9 @@ type TeeSink struct{ sinks []*Forward }
 
 // Tee returns a Sink that makes every call to all the sinks, in their order. With none it does nothing.
 //
-// Sync calls all of them, whether or not one fails, and joins the errors, each with the place and the type of its sink;
-// [FailedFamilies] and errors.As see through that. What succeeded is applied: the sinks do not wait for each other.
-// Before a retry only the sinks that failed are asked to resync.
+// Sync calls all of them, whether or not one fails, and joins the errors, each wrapped with the position and the type
+// of its sink. What succeeded is applied: a failing sink does not affect the others. Before a retry only the sinks that
+// failed are asked to resync.
 func Tee(sinks ...Sink) *TeeSink {
 	t := &TeeSink{}
 	for _, s := range sinks {

@@ -11,10 +11,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Conntrack are the limits of connection tracking, as in kube-proxy's configuration (S42). What is zero is left alone.
-// [KubeProxyDefaults] has the defaults of kube-proxy.
+// Conntrack has the limits of connection tracking, as in kube-proxy's configuration (S42). Zero fields leave the
+// kernel's value unchanged. [KubeProxyDefaults] returns kube-proxy's defaults.
 type Conntrack struct {
-	// MaxPerCore and Min say how many connections may be tracked, see Max. Min alone does nothing.
+	// MaxPerCore and Min limit the number of tracked connections: MaxPerCore times CPUs, at most 1,048,576 and at least
+	// Min. Min has no effect without MaxPerCore.
 	MaxPerCore, Min int
 	// TCPEstablishedTimeout is how long an idle TCP connection is remembered.
 	TCPEstablishedTimeout time.Duration
@@ -23,11 +24,11 @@ type Conntrack struct {
 	// UDPTimeout and UDPStreamTimeout are how long an idle UDP flow is remembered: one with packets in one direction
 	// only, and one with packets in both.
 	UDPTimeout, UDPStreamTimeout time.Duration
-	// TCPBeLiberal tracks TCP packets that are out of the window, instead of taking them for invalid. False leaves it
-	// as it is.
+	// TCPBeLiberal accepts TCP packets outside of the window instead of treating them as invalid. False leaves the
+	// kernel's value unchanged.
 	TCPBeLiberal bool
-	// CPUs is the number of cores. Default: all of the machine's that are online, whichever of them this process, or its
-	// container, may run on.
+	// CPUs is the number of cores. Default: all cores of the machine that are online, even if this process, or its
+	// container, may not run on all of them.
 	CPUs int
 }
 
@@ -37,11 +38,10 @@ func KubeProxyDefaults() Conntrack {
 		TCPCloseWaitTimeout: time.Hour}
 }
 
-// maxConntrack bounds what MaxPerCore comes to on a large machine: an entry takes about 300 bytes of kernel memory.
+// maxConntrack bounds the result of MaxPerCore on a large machine: an entry takes about 300 bytes of kernel memory.
 const maxConntrack = 1 << 20
 
-// limit returns the most connections to track: MaxPerCore times CPUs, at most 1,048,576 and at least Min. 0 means that
-// the limit is left alone: MaxPerCore is 0.
+// limit returns the maximum number of connections to track, or 0 to leave it unchanged, if MaxPerCore is 0.
 func (c Conntrack) limit() int {
 	if c.MaxPerCore <= 0 {
 		return 0
@@ -53,8 +53,8 @@ func (c Conntrack) limit() int {
 	return max(min(c.MaxPerCore*cpus, maxConntrack), c.Min)
 }
 
-// cpus returns how many CPUs of the machine are online, whichever of them this process, or its container, may run on.
-// Where the system does not tell, it is runtime.NumCPU.
+// cpus returns how many CPUs of the machine are online, even if this process, or its container, may not run on all of
+// them. If the system does not tell, it returns runtime.NumCPU.
 func (r Root) cpus() int {
 	online, err := read(r.path("sys/devices/system/cpu/online"))
 	if n, ok := countList(online); err == nil && ok {
@@ -82,11 +82,11 @@ func countList(list string) (n int, ok bool) {
 
 const netfilter = "net/netfilter/nf_conntrack_"
 
-// Apply sets the parameters. If one cannot be set, the others are set all the same: the error joins an [*Error] for
-// each failure. With Max the hash table is enlarged, so that there are not more than 4 connections to a slot on
-// average; it is never made smaller. It belongs to the machine and not to the network namespace, like the maximum, so
-// that both can be set from the machine's own namespace only. Elsewhere, on a node that is itself a container for
-// example, a maximum that is already as high as asked for is no error.
+// Apply sets the parameters. If one cannot be set, it still sets the others; the error joins an [*Error] for each
+// failure. Together with the maximum it enlarges the hash table, so that there are at most 4 connections per slot on
+// average; it never makes the table smaller. Both belong to the machine, not to a network namespace, and can only be
+// set from the machine's initial namespace. In other namespaces, for example on a node that is itself a container, it
+// is not an error if the maximum is already high enough.
 func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	logger := klog.FromContext(ctx)
 	var errs []error

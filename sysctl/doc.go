@@ -1,10 +1,9 @@
-// Package sysctl sets kernel parameters below /proc/sys, and the limits of connection tracking that a service proxy is
-// configured with (S42).
+// Package sysctl sets kernel parameters below /proc/sys, among them the limits of connection tracking (S42).
 //
-// A parameter that already has its value is not written, and what is written is read back: a value that could not be
-// set, or that the kernel changed, is an [Error] that names the parameter, the wanted and the actual value. In a
-// container /proc is often read-only. That is normal, and usually somebody else has set what is needed: log the error
+// A parameter that already has the wanted value is not written. A written value is read back: if it could not be set,
+// or the kernel changed it, the result is an [Error] with the parameter's name, the wanted and the actual value. In a
+// container /proc is often read-only. That is normal, and usually something else has set what is needed: log the error
 // and go on.
 //
-// A [Root] is the directory to start from, so that tests need no kernel, and a container can use the host's.
+// A [Root] is the directory that has proc and sys, so that tests need no kernel, and a container can use the host's.
 package sysctl

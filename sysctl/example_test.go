@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
-// What cannot be set is reported and no reason to stop.
+// Parameters that cannot be set are reported, and do not stop the others.
 func Example() {
 	dir, err := os.MkdirTemp("", "sysctl") // sysctl.Root("") is the machine
 	if err != nil {

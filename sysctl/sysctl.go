@@ -15,15 +15,15 @@ import (
 // proc/sys, for example "net/ipv4/conf/eth0.1/route_localnet": with slashes, because interface names may have dots.
 type Root string
 
-// Error tells that a parameter is not as it should be.
+// Error says that a parameter does not have the wanted value.
 type Error struct {
 	// Name is the name of the parameter.
 	Name string
 	// Want is the value that was wanted, and Got the one that it has, "" if it cannot be read.
 	Want, Got string
-	// Err is what the system said: fs.ErrNotExist if there is no such parameter, perhaps because a module is not
-	// loaded; fs.ErrPermission, or on Linux syscall.EROFS, where it is read-only. It is nil if the system took the
-	// value and made another one of it.
+	// Err is the system's error: fs.ErrNotExist if there is no such parameter, perhaps because a module is not loaded;
+	// fs.ErrPermission, or on Linux syscall.EROFS, if it is read-only. It is nil if the system accepted the value and
+	// changed it.
 	Err error
 }
 
@@ -39,10 +39,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("sysctl %s %s and cannot be set to %s: %s", e.Name, got, e.Want, err)
 }
 
-// Unwrap returns what the system said.
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// atLeast tells whether the parameter has a value that is as high as a number.
+// atLeast tells whether the value of the parameter is n or more.
 func (e *Error) atLeast(n int) bool {
 	got, err := strconv.Atoi(e.Got)
 	return err == nil && got >= n
@@ -61,7 +61,7 @@ func (r Root) Get(name string) (string, error) {
 	return value, nil
 }
 
-// Set sets a parameter unless it has the value already, and tells whether it had to. The error is an [*Error].
+// Set sets a parameter unless it already has the value, and tells whether it changed it. The error is an [*Error].
 func (r Root) Set(name, value string) (changed bool, err error) {
 	path, err := r.sysctl(name)
 	if err != nil {
@@ -95,7 +95,7 @@ func read(path string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// set writes a value to a file unless what it has is good already, and reads it back.
+// set writes a value to a file unless the current one is good, and reads it back.
 func set(name, path, value string, good func(got string) bool) (changed bool, err error) {
 	got, err := read(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func set(name, path, value string, good func(got string) bool) (changed bool, er
 	return true, nil
 }
 
-// write writes to a file that exists. What sysctl(8) does, too: one write, with a line end.
+// write writes to an existing file like sysctl(8): in one write, with a newline.
 func write(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

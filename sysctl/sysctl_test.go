@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// newRoot makes a root with files of contents.
+// newRoot creates a root with these files.
 func newRoot(t *testing.T, files map[string]string) Root {
 	t.Helper()
 	dir := t.TempDir()

@@ -26,28 +26,28 @@ type ClientsetOptions struct {
 	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
 	// localstate.Options.
 	EndpointDetails bool
-	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
-	// name in localstate.Options.
+	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
+	// that name in localstate.Options.
 	HeadlessServices bool
 	// Shared makes concurrent runs, for different nodes, share their lists and watches. Then objects are kept in
 	// memory, once for all runs, and the Nodes are all of the cluster's.
 	Shared bool
 }
 
-// Clientset is the [Source] that asks an API server. It is safe for concurrent use.
+// Clientset is the [Source] that lists and watches with an API server. It is safe for concurrent use.
 //
-// # What it asks for
+// # Requests
 //
 // The API server does the filtering (S1): Services of other proxies, headless Services and their EndpointSlices, and
-// other nodes' Nodes do not come over the wire. The program must be allowed to list and watch services and nodes,
+// other nodes' Nodes are not sent. The program must be allowed to list and watch services and nodes,
 // endpointslices.discovery.k8s.io and servicecidrs.networking.k8s.io. Until it is, Run logs that, keeps trying and does
 // not report completeness.
 //
 // Run does not wait for ServiceCIDRs that it cannot get, because only S33 needs them. RBAC rules from before v1.33 do
-// not name them: that is logged, and once permission is granted they are picked up within a minute. A server that does
-// not have them (before v1.33) is asked again every ten minutes, in case it is upgraded.
+// not name them: Run logs that, and once permission is granted it lists them within a minute. It asks a server that
+// does not have them (before v1.33) again every ten minutes, in case it is upgraded.
 //
-// # When the API server is away
+// # When the API server is unavailable
 //
 // A lost watch resumes where it ended. When that is not possible, because the server no longer knows what happened
 // meanwhile, everything is listed again and passed to the handler, along with the deletion of what has vanished, in one
@@ -55,9 +55,9 @@ type ClientsetOptions struct {
 //
 // # Memory
 //
-// No API object is kept unless Shared is set, only names, to find out what a new list lacks. Fields that do not affect
-// service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of
-// EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'
+// Unless Shared is set no API object is kept, only names, to find out which objects a new list lacks. Fields that do
+// not affect service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers;
+// of EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'
 // deprecatedTopology and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and
 // volumes.
 //
@@ -65,13 +65,13 @@ type ClientsetOptions struct {
 //
 // A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server still sees a
 // single client: four lists and four watches, which begin with the first Run and end with the last. A Run that begins
-// later gets what is known. Each Run gets changes at its own pace; a slow handler gets only the latest of several
-// states.
+// later first gets all known objects. Each Run gets changes at its own pace; a slow handler gets only the latest of
+// several states.
 //
 // # Protobuf
 //
-// Protobuf takes a fraction of JSON's time and memory, on both sides. The client asks for it by itself if
-// rest.Config's ContentType and AcceptContentTypes are empty; a program that sets them should set them to
+// Protobuf takes a fraction of JSON's time and memory, on both sides. The client uses it by default if rest.Config's
+// ContentType and AcceptContentTypes are empty; a program that sets them should set them to
 // "application/vnd.kubernetes.protobuf" and "application/vnd.kubernetes.protobuf,application/json". rest.Config's QPS
 // and Burst matter little: there are four lists and four watches.
 type Clientset struct {
@@ -82,7 +82,7 @@ type Clientset struct {
 
 var _ Source = (*Clientset)(nil)
 
-// NewClientset returns a source that lists and watches with client. It does nothing yet.
+// NewClientset returns a source that lists and watches with client, once Run is called.
 func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientset, error) {
 	var errs []error
 	if client == nil {
@@ -142,10 +142,10 @@ func (c *Clientset) watch(ctx context.Context, inputs []input, h Handler) {
 type input struct {
 	kind   kind
 	lw     *cache.ListWatch
-	client any // asked whether it can stream lists; fakes cannot
+	client any // tells whether it can stream lists; fakes cannot
 }
 
-// inputs are what is listed and watched, with the Nodes that are selected unless the selector is nil.
+// inputs returns what is listed and watched. Nodes are included unless selectedNodes is nil.
 func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
 	servedHere := "!" + labelServiceProxyName
 	if c.opts.ServiceProxyName != "" {
@@ -185,7 +185,7 @@ func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
 // selectors are what the API server filters by.
 type selectors struct{ labels, fields string }
 
-// typedClient is what the generated clients have in common.
+// typedClient has the methods that the generated clients have in common.
 type typedClient[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error)

@@ -35,7 +35,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 		cache.ReflectorOptions{Name: "watch/" + in.kind.String(), Clock: clk},
 	)
 	without := "" // why there are no ServiceCIDRs, as last logged
-	// The pauses are the reflector's own. Its Run is not used because it keeps its errors to itself.
+	// The pauses are those of the reflector's Run, which is not used because it does not return its errors.
 	backoff := wait.Backoff{
 		Duration: 800 * time.Millisecond,
 		Cap:      30 * time.Second,
@@ -60,7 +60,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 					"Going on without; traffic to unallocated service addresses is not dropped. Trying again")
 			}
 			without = "forbidden"
-			store.complete() // what is known from a time when it was allowed stays
+			store.complete() // objects from a time when listing was allowed stay
 		default:
 			without = ""
 			logFailure(logger, err)
@@ -69,7 +69,7 @@ func (in input) run(ctx context.Context, store *nameStore, calls *calls) {
 	})
 }
 
-// logFailure logs why a list or a watch ended, unless that is of no interest.
+// logFailure logs why a list or a watch ended, unless the reflector has logged it.
 func logFailure(logger klog.Logger, err error) {
 	switch {
 	case err == nil:
@@ -83,8 +83,8 @@ func logFailure(logger klog.Logger, err error) {
 	}
 }
 
-// trimmedList wraps a list function so that the items are trimmed while they are still a page of a list, and that no
-// call begins or goes on after Run has returned.
+// trimmedList wraps a list function so that items are trimmed page by page, and that no call begins or goes on after
+// Run has returned.
 func trimmedList(calls *calls, details bool, list cache.ListWithContextFunc) cache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if !calls.begin() {
@@ -148,7 +148,7 @@ func (t *contextTimer) Stop() bool {
 	return t.timer.Stop()
 }
 
-// Reset starts the timer anew, and tells whether it was running.
+// Reset restarts the timer, and tells whether it was running.
 func (t *contextTimer) Reset(d time.Duration) bool {
 	running := t.Stop()
 	select {

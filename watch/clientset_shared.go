@@ -24,8 +24,8 @@ type hub struct {
 	runs    map[*sharedRun]struct{}
 }
 
-// sharedRun is a run that has joined. What it has not handed over yet is pending, so a slow handler holds up nobody
-// else, and what is pending is never more than there are objects.
+// sharedRun is a run that has joined. Changes that it has not handed over yet are pending, so that a slow handler does
+// not delay others. There is at most one pending change for each object.
 type sharedRun struct {
 	nodeName string
 	wake     chan struct{}
@@ -103,7 +103,7 @@ func (s *hub) leave(r *sharedRun) {
 	}
 }
 
-// take returns what a run has to hand over, and whether everything has been listed with that, for the first time.
+// take returns what a run has to hand over, and whether that completes the first list of everything.
 func (s *hub) take(r *sharedRun) (changes []Change, synced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *hub) take(r *sharedRun) (changes []Change, synced bool) {
 	return changes, synced
 }
 
-// Update implements Handler for what is shared.
+// Update implements Handler for the shared watches.
 func (s *hub) Update(changes ...Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *hub) Update(changes ...Change) {
 	}
 }
 
-// Synced implements Handler for what is shared.
+// Synced implements Handler for the shared watches.
 func (s *hub) Synced() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *hub) Synced() {
 	}
 }
 
-// add makes a change pending, unless it is of another node. What was pending of the same object is out of date.
+// add makes a change pending, unless it is about another node. It replaces a pending change of the same object.
 func (r *sharedRun) add(k key, c Change) {
 	if _, isNode := c.Object.(*corev1.Node); !isNode || wantsNode(r.nodeName, k.name) {
 		r.pending[k] = c

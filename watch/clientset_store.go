@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// nameStore is the store of a reflector that hands everything on to a Handler and remembers names only: what it takes
-// to find out, after a new list, what has vanished meanwhile. A reflector uses it from one goroutine at a time.
+// nameStore is a reflector's store that passes everything on to a Handler and remembers only names, to find out which
+// objects a new list lacks. A reflector uses it from one goroutine at a time.
 type nameStore struct {
 	kind    kind
 	handler Handler
@@ -31,7 +31,7 @@ func nameOf(obj metav1.Object) name { return name{obj.GetNamespace(), obj.GetNam
 // object asserts the type of what a reflector hands over.
 func (s *nameStore) object(obj any) (metav1.Object, error) {
 	if k, ok := kindOf(obj); !ok || k != s.kind {
-		return nil, fmt.Errorf("got a %T where %s were asked for", obj, s.kind)
+		return nil, fmt.Errorf("got a %T instead of one of the %s", obj, s.kind)
 	}
 	return obj.(metav1.Object), nil
 }
@@ -65,8 +65,8 @@ func (s *nameStore) Delete(obj any) error {
 // Replace is called with all existing objects, trimmed, first and whenever a watch could not be resumed. They are
 // handed over with the deletions of those that have vanished, as one Update.
 //
-// Objects that have not changed since are handed over too: recognising them by their resourceVersion would save little
-// in that case, and fails when a cluster is restored from a backup.
+// Objects that have not changed since are handed over too: recognising them by their resourceVersion would save little,
+// and fail when a cluster is restored from a backup.
 func (s *nameStore) Replace(objs []any, _ string) error {
 	changes := make([]Change, 0, len(objs))
 	names := make(map[name]struct{}, len(objs))
@@ -99,7 +99,7 @@ func (s *nameStore) complete() {
 	}
 }
 
-// Resync is never asked for.
+// Resync is never called.
 func (s *nameStore) Resync() error { return nil }
 
 // Transformer is applied to the objects of a streamed list while it comes in.

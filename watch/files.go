@@ -16,8 +16,8 @@ type FilesOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
-	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
-	// name in localstate.Options.
+	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
+	// that name in localstate.Options.
 	HeadlessServices bool
 	// Strict makes Run return an error instead of logging it and going on: when nothing exists at the path, a file
 	// cannot be read or a document is malformed. It is for programs that run once, and for tests.

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/manifest"
 )
 
-// parser makes objects of files. It remembers, as hashes and names, which documents hold what, so that reading a file
+// parser turns files into objects. It remembers the content of documents, as hashes and names, so that reading a file
 // again decodes only the documents that have changed.
 type parser struct {
 	filter filter
@@ -20,7 +20,7 @@ type parser struct {
 	before map[sum][]entry // of the last reading
 	now    map[sum][]entry // of this one
 
-	// What this reading has come to.
+	// The results of this reading.
 	found     []found
 	malformed []*DocumentError
 	documents map[string]int // by file
@@ -83,7 +83,7 @@ func (p *parser) file(ctx context.Context, name string, text []byte) {
 	}
 }
 
-// document reads a document, and returns false if there is something to find out about it again the next time.
+// document reads a document, and returns false if it has to be read again the next time.
 func (p *parser) document(file string, document manifest.Document) ([]entry, bool) {
 	at := Position{File: file, Document: document.Number}
 	objects, err := document.Objects(false)
@@ -124,7 +124,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 	return entries, good
 }
 
-// skip logs that an object is not of a kind that is used, at level 0 if it looks as if it were meant to be.
+// skip logs that the kind of an object is not used, at level 0 if it looks as if it were meant to be used.
 func (p *parser) skip(at Position, other *manifest.OtherKindError) {
 	level := 4
 	switch other.Kind {
@@ -135,7 +135,7 @@ func (p *parser) skip(at Position, other *manifest.OtherKindError) {
 		"apiVersion", other.APIVersion, "kind", other.Kind)
 }
 
-// decode returns the object, which has been decoded before if the document has.
+// decode returns the object, decoding it if its document has not been decoded.
 func (p *parser) decode(f found) (metav1.Object, error) {
 	if f.object != nil {
 		return f.object, nil

@@ -9,9 +9,10 @@ import (
 type Position struct {
 	// File is the file's name.
 	File string
-	// Document counts the file's documents from 1; those without content do not count. 0 is the whole file.
+	// Document is the number of the document in the file, from 1, not counting documents without content. 0 is the
+	// whole file.
 	Document int
-	// Item counts the items of a document that is a List from 1; 0 is the document itself.
+	// Item is the number of the item in a document that is a List, from 1; 0 is the document itself.
 	Item int
 }
 
@@ -27,8 +28,8 @@ func (p Position) String() string {
 	return s
 }
 
-// DocumentError says what is wrong with a document of a file, with an item of a List, or, if Document is 0, with a
-// file. Lines in its text count from the beginning of the document.
+// DocumentError says what is wrong with a document of a file, an item of a List or, if Document is 0, a file. Line
+// numbers in its text are relative to the document.
 type DocumentError struct {
 	Position
 	Err error

@@ -32,8 +32,8 @@ func newFileState(f filter, emptyAfter time.Duration, logger klog.Logger) *fileS
 // read reads the files and returns what has changed since the last time, deletions at the end, each sorted, and what is
 // malformed. An error means that there is nothing to read at the location.
 //
-// While a file has something malformed, nobody knows what it would say: objects that have been delivered from it and
-// that it now lacks stay as they are. The same is true of a file that has become empty, for a time.
+// While a part of a file is malformed, its content is not known: objects that were delivered from it and that it now
+// seems to lack stay as they are. The same is true, for a time, of a file that has become empty.
 func (s *fileState) read(ctx context.Context, files location) ([]Change, []*DocumentError, error) {
 	names, err := files.list()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *fileState) read(ctx context.Context, files location) ([]Change, []*Docu
 	return s.changes(), p.malformed, nil
 }
 
-// gone returns what has changed now that there is nothing to read any more.
+// gone returns the changes when nothing exists at the location any more.
 func (s *fileState) gone() []Change {
 	s.parser.begin()
 	return s.changes()
@@ -90,7 +90,7 @@ func (s *fileState) changes() []Change {
 	for k, f := range objects {
 		before, ok := s.delivered[k]
 		if ok && broken[before.file] && f.file < before.file {
-			// What counts is in the malformed file, and this is what it overrides.
+			// The definition that counts is in the malformed file, and overrides this one.
 			next[k] = before
 			continue
 		}
@@ -153,7 +153,7 @@ func (s *fileState) emptied() map[string]bool {
 	return stays
 }
 
-// due returns when the files are to be read again even if they do not change, and false if that is not needed.
+// due returns the time at which to read the files again even if they do not change, and false if that is not needed.
 func (s *fileState) due() (time.Time, bool) {
 	var first time.Time
 	if s.emptyAfter > 0 {

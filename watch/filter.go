@@ -12,11 +12,11 @@ import (
 )
 
 // labelServiceProxyName is the label of Services that name the proxy that serves them. The endpoint slice controller
-// copies it to their EndpointSlices, some time later: it decides about Services only, so that a Service that is taken
-// over from another proxy has its endpoints at once, and slices that somebody else writes need not have it.
+// copies it to their EndpointSlices some time later. Only the label of Services counts, so that a Service that is taken
+// over from another proxy has its endpoints at once, and slices that others write need not have the label.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// filter is rule S1 for the sources that are given everything; NewClientset has the API server apply it.
+// filter applies rule S1 for sources that get unfiltered objects; with NewClientset the API server does that.
 type filter struct {
 	nodeName         string
 	serviceProxyName string
@@ -44,8 +44,8 @@ func wantsNode(nodeName, name string) bool {
 	return nodeName != "" && (name == nodeName || nodeName == AllNodes)
 }
 
-// servedHere tells whether a Service's labels leave it to this proxy. Without a name of our own, any value of the
-// label, the empty one too, means that another proxy serves it.
+// servedHere tells whether this proxy serves a Service with these labels. If the proxy has no name, any value of the
+// label, even the empty one, means that another proxy serves the Service.
 func (f filter) servedHere(labels map[string]string) bool {
 	name, labelled := labels[labelServiceProxyName]
 	return labelled == (f.serviceProxyName != "") && name == f.serviceProxyName

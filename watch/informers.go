@@ -15,37 +15,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// InformersOptions say what [Informers] uses of a factory. The zero value is what kube-proxy watches.
+// InformersOptions say which objects [Informers] takes from a factory. The zero value selects what kube-proxy watches.
 type InformersOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
-	// HeadlessServices takes headless Services, too, and their EndpointSlices, for programs that set the option of that
-	// name in localstate.Options.
+	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
+	// that name in localstate.Options.
 	HeadlessServices bool
-	// NodeInformer is where the own Node comes from. If it is nil, it is the factory's informer, which watches all
-	// Nodes of the cluster: except on small clusters, use that of a second factory that selects metadata.name=<own
-	// node>.
+	// NodeInformer delivers this node's Node. Default: the factory's informer, which watches all Nodes of the cluster.
+	// Except on small clusters, use that of a second factory that selects metadata.name=<node name>.
 	NodeInformer coreinformers.NodeInformer
 	// NoNode leaves the Node out: no informer of Nodes is created or used. For programs that run without a node name.
 	NoNode bool
 	// NoServiceCIDRs leaves the ServiceCIDRs out. It is for API servers that do not have them (before v1.33) and for
-	// programs that may not list them: their informer would never be complete, and Run waits ten seconds for it.
+	// programs that may not list them: otherwise Run waits ten seconds for their informer.
 	NoServiceCIDRs bool
 }
 
 // Informers is the [Source] for programs that have informers of Services and EndpointSlices anyway. It applies S1 to
-// what they hold, so they may hold everything: an object that is changed so that S1 leaves it out is delivered as
-// deleted. It is safe for concurrent use.
+// the informers' objects, so they need no filter: an object that S1 excludes after a change is delivered as deleted. It
+// is safe for concurrent use.
 //
 // The factory belongs to the caller, who starts it and shuts it down. NewInformers requests informers from it, and a
 // factory starts only the informers that have been requested, so call Start after NewInformers; calling it a second
 // time is fine. Whether it comes before or after Run does not matter: Run waits. Informers that have been shut down
 // cannot be used again.
 //
-// ServiceCIDRs may be forbidden or unknown to the API server, which an informer reports in its own log only. Only S33
-// needs them: if everything else has been listed and they have not ten seconds later, Run logs that and goes on
-// without. They are used when they come.
+// The program may not be allowed to list ServiceCIDRs, or the API server may not have them; an informer only logs that.
+// Only S33 needs them: if they have not been listed ten seconds after everything else, Run logs that and goes on
+// without them. They are delivered when they come.
 //
 // A transform function of the informers must not change what package localstate reads. Informers deliver the result of
 // a relist object by object; with [Clientset] it is one Update.
@@ -63,7 +62,7 @@ func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions
 		errs = append(errs, errors.New("factory is nil"))
 	}
 	if opts.NoNode && opts.NodeInformer != nil {
-		errs = append(errs, errors.New("NodeInformer is set, and so is NoNode"))
+		errs = append(errs, errors.New("both NodeInformer and NoNode are set"))
 	}
 	errs = append(errs, validateServiceProxyName(opts.ServiceProxyName))
 	if err := errors.Join(errs...); err != nil {
@@ -101,7 +100,7 @@ func (s *Informers) ServiceProxyName() string { return s.opts.ServiceProxyName }
 // Run implements [Source]. It fails if an informer has been shut down, or if a nodeName is given and NoNode is set.
 func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	if nodeName != "" && s.opts.NoNode {
-		return fmt.Errorf("informers source: Node %q is wanted, but NoNode is set", nodeName)
+		return fmt.Errorf("informers source: node name %q is given, but NoNode is set", nodeName)
 	}
 	logger := klog.FromContext(ctx)
 	var calls calls
@@ -152,12 +151,12 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 	return nil
 }
 
-// awaitSynced waits until the registrations have been told everything, or ctx ends, and returns true; after some
-// patience it returns false.
+// awaitSynced waits until the registrations have delivered everything, or ctx ends, and returns true; if that takes
+// longer than patience it returns false.
 func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistration, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	// client-go can tell without being asked, but only from 0.36 on.
+	// client-go can signal this without polling, but only from 0.36 on.
 	poll := time.NewTicker(syncedPoll)
 	defer poll.Stop()
 	for _, r := range all {
@@ -174,8 +173,7 @@ func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistrati
 	return true
 }
 
-// eventHandler applies S1 to what an informer delivers. It keeps no state: an informer's events say what was there
-// before.
+// eventHandler applies S1 to an informer's events. It keeps no state: the events have the previous object.
 type eventHandler struct {
 	kind    kind
 	filter  filter
@@ -202,7 +200,7 @@ func (e *eventHandler) OnUpdate(before, after any) {
 	was, is := o != nil && e.filter.wants(o), e.filter.wants(n)
 	switch {
 	case was && is && o.GetResourceVersion() == n.GetResourceVersion() && n.GetResourceVersion() != "":
-		// A resync: the informer repeats what it has said.
+		// A resync: the informer repeats its last event.
 	case is:
 		e.update(Change{Object: n})
 	case was:
@@ -219,7 +217,7 @@ func (e *eventHandler) OnDelete(obj any) {
 		}
 		return
 	}
-	// The informer missed the deletion. What it holds is the state that it delivered last, if it holds any.
+	// The informer missed the deletion. The tombstone has the last object that it delivered, if any.
 	if k, ok := kindOf(tombstone.Obj); ok && k == e.kind {
 		if o := tombstone.Obj.(metav1.Object); e.filter.wants(o) {
 			e.update(Change{Object: o, Deleted: true})
@@ -236,8 +234,8 @@ func (e *eventHandler) OnDelete(obj any) {
 	e.update(key{e.kind, namespace, name}.deleted())
 }
 
-// object returns obj if it is of the handler's kind, and nil, with a log line, if a transform function made something
-// else of it.
+// object returns obj if it is of the handler's kind. If a transform function changed its type, it logs that and returns
+// nil.
 func (e *eventHandler) object(obj any) metav1.Object {
 	if k, ok := kindOf(obj); ok && k == e.kind {
 		return obj.(metav1.Object)
@@ -247,8 +245,8 @@ func (e *eventHandler) object(obj any) metav1.Object {
 	return nil
 }
 
-// update hands a change to the handler, but not once Run has returned: an informer goes on for a moment with an event
-// handler that was removed.
+// update passes a change to the handler, unless Run has returned: an informer may still call an event handler for a
+// moment after it was removed.
 func (e *eventHandler) update(c Change) {
 	if e.calls.begin() {
 		defer e.calls.done()

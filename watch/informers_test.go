@@ -77,7 +77,7 @@ func TestInformersRefuseBadOptions(t *testing.T) {
 
 	s, err := NewInformers(factory, InformersOptions{NoNode: true})
 	require.NoError(t, err)
-	require.ErrorContains(t, s.Run(t.Context(), "n1", newRecorder(t)), `Node "n1" is wanted`)
+	require.ErrorContains(t, s.Run(t.Context(), "n1", newRecorder(t)), `node name "n1" is given`)
 }
 
 func TestInformersDeliverWhatThereIsAndThenChanges(t *testing.T) {

@@ -61,7 +61,7 @@ func (k key) String() string {
 	return k.kind.String() + " " + k.namespace + "/" + k.name
 }
 
-// deleted is the change that says that the object is gone, for when nothing but its name is left.
+// deleted returns the change that says that the object was deleted, for when only its name is known.
 func (k key) deleted() Change {
 	obj := newObject(k.kind)
 	obj.SetNamespace(k.namespace)
@@ -69,7 +69,7 @@ func (k key) deleted() Change {
 	return Change{Object: obj, Deleted: true}
 }
 
-// object is what all the API types are.
+// object is implemented by all the API types.
 type object interface {
 	metav1.Object
 	runtime.Object

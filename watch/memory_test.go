@@ -88,7 +88,7 @@ func runForgetful(t *testing.T, s Source, h *forgetful) {
 func TestNameStoreRefusesForeignTypes(t *testing.T) {
 	r := newRecorder(t)
 	s := newNameStore(services, r, func() { t.Error("counted for a list") })
-	require.ErrorContains(t, s.Add(node("n1")), "*v1.Node where services")
+	require.ErrorContains(t, s.Add(node("n1")), "*v1.Node instead of one of the services")
 	require.Error(t, s.Update("x"))
 	require.Error(t, s.Delete(slice("a")))
 	require.Error(t, s.Replace([]any{service("a"), node("n1")}, ""))

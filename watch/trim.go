@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trim drops the fields that do not affect service traffic, see [Clientset]. What is left of a Service are its labels
-// and annotations too, because backends with extensions read them, and of an endpoint, if details are enabled, what
+// trim drops the fields that do not affect service traffic, see [Clientset]. A Service keeps its labels and
+// annotations, because backends with extensions read them, and an endpoint, if details are enabled, keeps what
 // identifies it for people.
 func trim(obj any, details bool) {
 	m, ok := obj.(metav1.Object)
@@ -34,7 +34,7 @@ func trim(obj any, details bool) {
 	}
 }
 
-// onlyTriggerTime returns the annotations without all but the time of the change that led to the slice (S19).
+// onlyTriggerTime drops all annotations except the time of the change that led to the slice (S19).
 func onlyTriggerTime(annotations map[string]string) map[string]string {
 	t, ok := annotations[corev1.EndpointsLastChangeTriggerTime]
 	switch {

@@ -11,24 +11,24 @@ const AllNodes = "*"
 
 // Source delivers cluster objects.
 type Source interface {
-	// Run delivers until ctx ends, and then returns nil, or until it cannot go on, and then returns the reason. When it
+	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason. When it
 	// returns, everything that it started has ended, and it may be called again. It does not give up because a server
-	// or a file is unavailable: it waits, logs and retries. nodeName is the node whose Node object is wanted; if it is
-	// empty, none is, and all are if it is [AllNodes].
+	// or a file is unavailable: it logs that, waits and retries. nodeName says whose Node object to deliver: none if it
+	// is empty, all if it is [AllNodes].
 	Run(ctx context.Context, nodeName string, h Handler) error
 }
 
 // Handler receives what a Source delivers. Calls may come from several goroutines at once.
 type Handler interface {
-	// Update hands over changes that belong together: nothing is applied while only some of them are known. The objects
-	// are the source's own: the handler neither changes nor keeps them.
+	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
+	// objects belong to the source: the handler must not change or keep them.
 	Update(changes ...Change)
-	// Synced says that every object that existed when Run began has been handed over. It is called once for a Run, and
-	// an empty cluster is complete too.
+	// Synced says that every object that existed when Run began has been delivered. It is called once for a Run, for an
+	// empty cluster, too.
 	Synced()
 }
 
-// Change is one object that exists, whether new, changed or unchanged, or that is gone.
+// Change is one object that exists, whether new, changed or unchanged, or that was deleted.
 type Change struct {
 	// Object is a *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Node or *networkingv1.ServiceCIDR.
 	Object metav1.Object

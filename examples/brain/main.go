@@ -1,15 +1,15 @@
-// Command brain watches a cluster once, for many nodes: it works out what each of them has to do with service traffic,
-// and their proxies get that from it. It is package remote as a program:
+// Command brain watches a cluster once, for many nodes: it computes what each of them has to do with service traffic,
+// and sends that to their proxies. It is package remote as a program:
 //
 //	brain --kubeconfig FILE --listen unix:///run/kube-proxy-lib/brain.sock
 //	brain --in-cluster --listen 0.0.0.0:10270 --tls-cert-file CERT --tls-private-key-file KEY --client-ca-file CA
 //
-// The first form serves programs on this machine, whoever may open the socket. In the second one a client is the node
-// that its certificate names (system:node:NAME). Any number of replicas may run: they need not know of each other. See
-// manifest.yaml for a Deployment, and run print-state --server for what a node is told.
+// The first form serves all programs on this machine that may open the socket. In the second form a client is the node
+// that its certificate names (system:node:NAME). Any number of replicas may run, independently of each other. See
+// manifest.yaml for a Deployment, and use print-state --server to see what a node gets.
 //
-// With --status ADDRESS it answers to /livez, /readyz (it knows the whole cluster), /metrics, and /status: how far the
-// nodes are, the worst first, as JSON.
+// With --status ADDRESS it serves /livez, /readyz (it has listed the whole cluster), /metrics, and /status: the state
+// of the nodes, the worst first, as JSON.
 package main
 
 import (
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	cluster                     source.Cluster
 	inCluster                   bool
@@ -68,12 +68,12 @@ func parse(args []string) (options, error) {
 	set.BoolVar(&o.inCluster, "in-cluster", false,
 		"watch the API server of the cluster that this runs in, as its service account")
 	set.StringVar(&o.listen, "listen", "",
-		"where clients come: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
+		"listen for clients at these `targets`, separated by commas, each unix:///PATH or ADDRESS:PORT")
 	set.StringVar(&o.certFile, "tls-cert-file", "", "`path` of the server's certificate; a new one is noticed")
 	set.StringVar(&o.keyFile, "tls-private-key-file", "", "`path` of its key")
 	set.StringVar(&o.clientCA, "client-ca-file", "", "`path` of the certificates that clients' are verified by")
 	set.BoolVar(&o.insecure, "insecure", false,
-		"no TLS at --listen ADDRESS:PORT: everybody who can connect is told what any node is told")
+		"no TLS at --listen ADDRESS:PORT: everybody who can connect can read the state of any node")
 	set.StringVar(&o.status, "status", "", "`address` for /livez, /readyz, /metrics and /status; empty: none")
 	set.BoolVar(&o.externalIPs, "service-external-ips", true,
 		"have nodes serve spec.externalIPs of Services; false: for clusters that do not trust who may write them")
@@ -91,7 +91,7 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// state is what is worked out for all nodes.
+// state returns the options for the state of all nodes.
 func (o *options) state() localstate.Options {
 	return localstate.Options{NoExternalIPs: !o.externalIPs}
 }
@@ -111,7 +111,7 @@ func (o *options) source() (watch.Source, error) {
 	return watch.NewClientset(client, watch.ClientsetOptions{})
 }
 
-// admission says who may ask at a listener.
+// admission says which clients a listener admits.
 func (o *options) admission(ln net.Listener) (remote.ServeOptions, error) {
 	switch {
 	case ln.Addr().Network() == "unix":
@@ -202,7 +202,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// serveStatus serves what people and probes ask for, until ctx ends.
+// serveStatus serves --status, for people and probes, until ctx ends.
 func serveStatus(ctx context.Context, ln net.Listener, server *remote.Server, registry *prometheus.Registry) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})

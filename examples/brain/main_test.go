@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const cluster = "../mock/cluster"
 
-// start runs the program until the test ends. It returns where it listens: for clients, and for what --status is for.
+// start runs the program until the test ends. It returns the addresses for clients and of --status.
 func start(t *testing.T, args ...string) (clients, status string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -53,7 +53,7 @@ func start(t *testing.T, args ...string) (clients, status string) {
 	return clients, strings.TrimSuffix(strings.TrimPrefix(lines.Text(), "status: "), "/status")
 }
 
-// services returns those that a node is told of first.
+// services returns the services that a node gets first.
 func services(t *testing.T, opts remote.Options) []model.ServiceName {
 	ctx, cancel := context.WithCancel(t.Context())
 	var names []model.ServiceName
@@ -117,7 +117,7 @@ clusters: [{name: c, cluster: {server: "http://`+silent.Addr().String()+`"}}]}`)
 	assert.Equal(t, http.StatusOK, code)
 }
 
-// Over TCP a node shows the certificate that a kubelet has, and nobody else is told anything.
+// Over TCP a node presents a certificate like a kubelet's; clients without one are refused.
 func TestNodesGetTheirStateOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	authority := testcert.New(t, dir)

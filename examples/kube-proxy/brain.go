@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// brainOptions returns how to talk to the brain that --server names. What only the brain can do is an error.
+// brainOptions returns the options for the brain that --server names. It is an error if the configuration has something
+// that only the brain can do.
 func (s *settings) brainOptions() (remote.Options, error) {
 	if allowed, set := s.FeatureGates["AllowServiceExternalIPs"]; set && !allowed {
 		return remote.Options{}, errors.New("featureGates: with --server," +
@@ -24,11 +25,10 @@ func (s *settings) brainOptions() (remote.Options, error) {
 	return s.server.Options()
 }
 
-// fromBrain returns the options of a proxy whose state a brain works out. Without a brain there is nothing to start
-// with: it waits for one.
+// fromBrain returns the options of a proxy whose state a brain computes. It waits until a brain can be reached.
 func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Options, error) {
 	families, missing := p.mode.families(ctx, p.machine)
-	// What the brain is told of this node hardly depends on the IPs that it is asked for.
+	// The request to the brain hardly depends on the IPs of this node.
 	state, _, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, unknownNode(families))
 	if err != nil {
 		return kubeproxy.Options{}, err
@@ -68,7 +68,7 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Options, error) {
 	return opts, nil
 }
 
-// unknownNode is a node of which only the IP families are known that it can serve.
+// unknownNode is a node of which only the IP families are known.
 func unknownNode(families []model.Family) config.NodeIPs {
 	n := config.NodeIPs{Primary: model.IPv4, Families: families}
 	if len(families) == 1 {
@@ -77,7 +77,7 @@ func unknownNode(families []model.Family) config.NodeIPs {
 	return n
 }
 
-// feed returns what gets the state of this node from the brain.
+// feed returns the feed of this node's state from the brain.
 func (p *proxy) feed(state localstate.Options) (*remote.Feed, error) {
 	opts := p.brain
 	opts.State, opts.Health = state, p.health

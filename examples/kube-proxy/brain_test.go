@@ -200,7 +200,7 @@ func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		`target "brain.kube-system:10270" is not ADDRESS:PORT`: {"--server=brain.kube-system:10270"},
 		"--server: invalid options: neither TLS nor Insecure":  {"--server=192.0.2.9:10270"},
-		"--tls-cert-file, --tls-private-key-file and --ca-file: they go together": {"--server=192.0.2.9:1",
+		"--tls-cert-file, --tls-private-key-file and --ca-file: these have to be given together": {"--server=192.0.2.9:1",
 			"--ca-file=/x"},
 		"--ca-file: the client's certificate: open /nowhere": {
 			"--server=192.0.2.9:1", "--ca-file=/x", "--tls-cert-file=/nowhere", "--tls-private-key-file=/nowhere"},

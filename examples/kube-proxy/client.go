@@ -12,8 +12,8 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// newClient returns a client for the API server that a kubeconfig file and master name. Without either, it is the one
-// whose cluster this pod runs in.
+// newClient returns a client for the API server that a kubeconfig file and master name. Without either, it is the API
+// server of the cluster that this pod runs in.
 func newClient(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error) {
 	rc, err := restConfig(c, master)
 	if err != nil {
@@ -31,7 +31,7 @@ func restConfig(c componentbasev1alpha1.ClientConnectionConfiguration, master st
 	var err error
 	if c.Kubeconfig == "" && master == "" {
 		if rc, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("neither kubeconfig nor master is given, and this is no pod: %w", err)
+			return nil, fmt.Errorf("neither kubeconfig nor master is given, and this is not a pod: %w", err)
 		}
 	} else {
 		rc, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// events writes Events to the API server, in the background; to the log, if none is asked. Reasons and actions are
+// events writes Events to the API server, in the background; without an API server, to the log. Reasons and actions are
 // kube-proxy's.
 type events struct {
 	client      kubernetes.Interface          // nil: there is none
@@ -32,12 +32,12 @@ type events struct {
 	node        *corev1.ObjectReference
 }
 
-// component is who writes.
+// component is the name of the writer.
 const component = "kube-proxy"
 
 var _ healthcheck.EventRecorder = (*events)(nil)
 
-// newEvents returns an events that writes until ctx ends; then close it.
+// newEvents returns an events that writes until ctx ends. Close it after that.
 func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string) (*events, error) {
 	// "kubectl describe node" looks for events by UID: by the Node's, and by its name in place of one. Without, it
 	// shows none: https://issues.k8s.io/138524.
@@ -69,16 +69,16 @@ func (r logRecorder) Eventf(regarding, _ runtime.Object, kind, reason, action, n
 		"reason", reason, "action", action, "note", fmt.Sprintf(note, args...))
 }
 
-// started tells that the program has come as far as to serve.
+// started reports that the program has begun to serve.
 func (e *events) started() {
 	e.recorder.Eventf(e.node, nil, corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 }
 
-// lastWords is how long writing may take what the program ends for.
+// lastWords bounds the time for writing the reason why the program ends.
 const lastWords = 5 * time.Second
 
-// failed tells that the program is about to end because of an error. When it returns that has been written, or cannot
-// be: nothing in the background would have the time.
+// failed reports that the program is about to end because of an error. It does not write in the background, for which
+// there would be no time: when it returns, the event has been written, or cannot be.
 func (e *events) failed(ctx context.Context, reason string, err error) {
 	if e.client == nil {
 		return // the error is printed anyway
@@ -109,7 +109,7 @@ func (e *events) ServiceWarning(service model.ServiceName, reason, action, note 
 	e.recorder.Eventf(ref, nil, corev1.EventTypeWarning, reason, action, "%s", note)
 }
 
-// notServed tells that a part of a service is not served.
+// notServed reports that a part of a service is not served.
 func (e *events) notServed(_ context.Context, p frontend.Problem) {
 	note := fmt.Sprintf("node %s does not serve a part of port %q (%v, %v): %s", e.node.Name, p.Port.Port,
 		p.Port.Protocol,
@@ -117,10 +117,10 @@ func (e *events) notServed(_ context.Context, p frontend.Problem) {
 	e.ServiceWarning(p.Port.Service, string(p.Reason), "Sync", shorten(note))
 }
 
-// maxNote is the length up to which the API server takes the note of an Event.
+// maxNote is the maximum length of an Event's note that the API server accepts.
 const maxNote = 1024
 
-// portFailed tells that a service port is not applied.
+// portFailed reports that a service port is not applied.
 func (e *events) portFailed(err *sink.PortError) {
 	note := fmt.Sprintf("node %s failed to apply port %q (%v, %v): %v", e.node.Name, err.Port.Port, err.Port.Protocol,
 		err.Family, err.Err)

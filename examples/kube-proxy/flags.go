@@ -74,7 +74,7 @@ func (f *flags) addProgram() {
 		"write the configuration to this `path`, as v1alpha2, and end")
 	f.set.BoolVar(&f.cleanup, "cleanup", false, "remove all rules of this program, and end")
 	f.set.BoolVar(&f.initOnly, "init-only", false,
-		"set the kernel parameters, for which a container has to be privileged, and end; it is an error if one cannot be set")
+		"set the kernel parameters, for which a container has to be privileged, and exit; it is an error if one cannot be set")
 	f.set.Var(&f.version, "version", "print the version, and end; with =raw all that is known of the build")
 	f.set.Lookup("version").NoOptDefVal = "true"
 	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates",
@@ -89,13 +89,13 @@ func (f *flags) addAPI() {
 	f.set.StringVar(&c.ContentType, "kube-api-content-type", c.ContentType,
 		"content `type` to talk to the API server in")
 	f.set.Int32Var(&c.Burst, "kube-api-burst", c.Burst,
-		"requests to the API server that may exceed --kube-api-qps for a moment")
+		"requests to the API server in a burst above --kube-api-qps")
 	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "requests a second to the API server")
 	f.set.StringVar(&f.hostnameOverride, "hostname-override", "",
 		"`name` of this node's Node object (default the host's name)")
 }
 
-// addServer adds what kube-proxy does not have: how to get the state from a brain.
+// addServer adds flags that kube-proxy does not have, for the state from a brain.
 func (f *flags) addServer() {
 	set := flag.NewFlagSet("", flag.ContinueOnError)
 	f.server.Register(set)
@@ -147,14 +147,14 @@ func (f *flags) addIPTables() {
 	f.set.BoolVar(c.LocalhostNodePorts, "iptables-localhost-nodeports", *c.LocalhostNodePorts,
 		"serve node ports on 127.0.0.1, too, in mode iptables")
 	f.set.DurationVar(&f.iptablesSyncPeriod, "iptables-sync-period", c.SyncPeriod.Duration,
-		"the most time between a failure to write rules and the next attempt, in all modes but ipvs")
+		"the maximum time between a failure to write rules and the next attempt, in all modes but ipvs")
 	f.set.DurationVar(&f.iptablesMinPeriod, "iptables-min-sync-period", c.MinSyncPeriod.Duration,
-		"the least time between two times of writing rules, in all modes but ipvs; 0: none")
+		"the minimum time between two syncs of rules, in all modes but ipvs; 0: none")
 }
 
 func (f *flags) addIPVS() {
 	c := &f.fields.IPVS
-	// The least period is that of the other modes: the flag is different from the field of the same name there.
+	// The minimum period is that of the other modes: the flag differs from the field of the same name there.
 	shared := f.fields.IPTables.MinSyncPeriod.Duration
 	f.set.DurationVar(&f.ipvsSyncPeriod, "ipvs-sync-period", c.SyncPeriod.Duration,
 		"--iptables-sync-period of mode ipvs")
@@ -180,14 +180,14 @@ func (f *flags) addConntrack() {
 	f.set.DurationVar(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait",
 		c.TCPCloseWaitTimeout.Duration, "timeout of TCP connections in CLOSE_WAIT; 0: as it is")
 	f.set.BoolVar(&c.TCPBeLiberal, "conntrack-tcp-be-liberal", c.TCPBeLiberal,
-		"take TCP packets out of the window for valid")
+		"treat TCP packets outside of the window as valid")
 	f.set.DurationVar(&c.UDPTimeout.Duration, "conntrack-udp-timeout", 0,
 		"timeout of UDP flows without an answer; 0: as it is")
 	f.set.DurationVar(&c.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", 0,
 		"timeout of UDP flows with answers; 0: as it is")
 }
 
-// addWindows adds what kube-proxy has on Windows alone.
+// addWindows adds flags that kube-proxy has only on Windows.
 func (f *flags) addWindows() {
 	c := &f.fields.Winkernel
 	f.set.BoolVar(&f.fields.WindowsRunAsService, "windows-service", false, "run as a service of Windows")
@@ -202,7 +202,7 @@ func (f *flags) addWindows() {
 		"send health checks at load-balancer IPs to the node itself")
 }
 
-// addWithoutEffect adds what is accepted only so that a command line that works with kube-proxy works here.
+// addWithoutEffect adds flags that are accepted only so that kube-proxy's command lines work here.
 func (f *flags) addWithoutEffect() {
 	c := &f.fields
 	f.set.DurationVar(&c.ConfigSyncPeriod.Duration, "config-sync-period", c.ConfigSyncPeriod.Duration, "without effect")

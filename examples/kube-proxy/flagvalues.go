@@ -9,7 +9,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// textValue is a flag for a named string type. What the value may be is checked with the whole configuration.
+// textValue is a flag for a named string type. Its value is checked with the whole configuration.
 type textValue[T ~string] string
 
 func (v *textValue[T]) Set(s string) error { *v = textValue[T](s); return nil }

@@ -29,9 +29,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
-// machine is what the program finds around it. Tests replace what they must not touch.
+// machine is the program's environment. Tests replace the parts that they must not touch.
 type machine struct {
-	out       io.Writer // for what a flag asks to be printed
+	out       io.Writer // for --version and the like
 	newClient func(c componentbasev1alpha1.ClientConnectionConfiguration, master string) (kubernetes.Interface, error)
 	hostname  func() (string, error)
 	logging   func(*logsapi.LoggingConfiguration, featuregate.FeatureGate) error
@@ -41,11 +41,11 @@ type machine struct {
 	nftables nftdataplane.Interface        // nil: the kernel's
 	iptables []iptablesdataplane.Interface // nil: the programs
 	ipvs     ipvsdataplane.Interface       // nil: the kernel's
-	// excludeCIDRs are where virtual servers of IPVS are others', whatever left them.
+	// excludeCIDRs are the addresses whose IPVS virtual servers belong to others.
 	excludeCIDRs []netip.Prefix
 	flows        conntrack.Table // nil: the kernel's
-	// hns is nil for that of this machine, network the name of its network for a clean-up, and hnsRecord the path of
-	// the backend's record, if it is not the usual one.
+	// hns is nil for that of this machine, network is the name of its network for a clean-up, and hnsRecord the path of
+	// the backend's record, if it is not the default.
 	hns                hnsdataplane.Interface
 	network, hnsRecord string
 	// asService runs the program as a service of Windows until the service is stopped.
@@ -85,8 +85,8 @@ func (m *machine) families() []model.Family {
 	return append(families, model.IPv6)
 }
 
-// initOnly does what --init-only asks for: it sets all kernel parameters that the configuration asks for. The error
-// joins one for each that is not as it should be; the others are set.
+// initOnly implements --init-only: it sets all kernel parameters in the configuration. The error joins one for each
+// that could not be set; the others are set.
 func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) error {
 	err := m.setConntrack(ctx, c)
 	if c.Mode == v1alpha2.ProxyModeIPVS {
@@ -95,8 +95,8 @@ func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfigurati
 	if !servesLocalhost(c) {
 		return err
 	}
-	// Otherwise the backend does this, once there are rules that keep others out. What cannot wait for them relies on
-	// the kubelet's chain KUBE-FIREWALL, as with kube-proxy.
+	// Normally the backend does this, once there are rules that keep others out. Here there are none yet; the kubelet's
+	// chain KUBE-FIREWALL does that, as with kube-proxy.
 	const name = "net/ipv4/conf/all/route_localnet"
 	changed, failed := m.root.SetInt(name, 1)
 	if changed && failed == nil {
@@ -106,7 +106,7 @@ func (m *machine) initOnly(ctx context.Context, c *v1alpha2.KubeProxyConfigurati
 	return errors.Join(err, failed)
 }
 
-// loadIPVS has the kernel load IPVS: without it there are no such parameters.
+// loadIPVS makes the kernel load IPVS, without which these parameters do not exist.
 func (m *machine) loadIPVS(ctx context.Context) error {
 	if m.ipvs != nil {
 		return nil

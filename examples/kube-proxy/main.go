@@ -1,15 +1,15 @@
-// Command kube-proxy is a service proxy that takes the place of Kubernetes' own: it understands its flags and its
-// configuration file, and serves what it serves. At the same time it is the example of a whole main on this library:
+// Command kube-proxy is a drop-in for Kubernetes' own kube-proxy, with its flags, its configuration file, its ports and
+// its metrics. It is also the example of a whole main on this library:
 //
 //   - flags.go, flagvalues.go and settings.go: from flags and a file to one checked configuration
-//   - modes.go: the backends that there are
+//   - modes.go: the backends
 //   - run.go: everything wired up; read this one first
-//   - node.go: what has to be known of the node before
+//   - node.go: what has to be known of the node at the start
 //   - brain.go: the state from a brain, package remote, instead of an API server
-//   - serve.go, events.go, client.go: the world outside
+//   - serve.go, events.go, client.go: HTTP servers, Events, the API server
 //   - machine.go: what tests replace
 //
-// README.md says how to run it, and what it does not have.
+// README.md says how to run it, and what is missing.
 package main
 
 import (

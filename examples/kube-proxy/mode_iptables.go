@@ -35,7 +35,8 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 	})
 }
 
-// usableIPTables: without ip6tables, or its kernel modules, there is IPv4 all the same, and the other way round.
+// usableIPTables tells whether iptables works for a family: without ip6tables, or its kernel modules, IPv4 is served
+// all the same, and the other way round.
 func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	if m.iptables != nil {
 		if slices.ContainsFunc(m.iptables, func(d dataplane.Interface) bool { return d.Features().Family == f }) {
@@ -48,7 +49,7 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 		return d.Close()
 	}
 	if !dataplane.IsAbsent(err) {
-		// It is there; if this is more than a moment's trouble, the start ends with it.
+		// The program exists; if the problem lasts, the start fails with it.
 		klog.FromContext(ctx).V(2).Info("iptables does not work just now", "family", f, "reason", err)
 		return nil
 	}
@@ -61,9 +62,9 @@ func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
 	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
 }
 
-// iptablesInUse returns where there may be something to clean up, in both variants: the node may have switched from one
-// to the other. The error is about what cannot be looked into; the rest is returned all the same. Call done in any
-// case.
+// iptablesInUse returns the dataplanes, in both variants, that may have something to clean up: the node may have
+// switched from one variant to the other. The error joins those that cannot be read; the others are returned all the
+// same. Call done in any case.
 func (m *machine) iptablesInUse(ctx context.Context) (found []dataplane.Interface, done func(), err error) {
 	if m.iptables != nil {
 		return m.iptables, func() {}, nil
@@ -86,8 +87,8 @@ func cleanUpIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// upstreamChain tells whether a chain is one of Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
-// chains of that prefix, too; and KUBE-MARK-MASQ stays, because other programs jump to it.
+// upstreamChain tells whether a chain belongs to Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
+// chains with the same prefix, and KUBE-MARK-MASQ stays, because other programs jump to it.
 func upstreamChain(name string) bool {
 	switch name {
 	case "KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-FORWARD",
@@ -119,7 +120,7 @@ func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// removeUpstreamChains removes them, and what jumps to them from built-in chains.
+// removeUpstreamChains removes these chains, and the rules in built-in chains that jump to them.
 func removeUpstreamChains(ctx context.Context, d dataplane.Interface, table dataplane.Table) error {
 	state, err := d.Read(ctx, table, "KUBE-")
 	if err != nil {

@@ -21,7 +21,7 @@ func startIPVS(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machi
 	return ipvs.New(ctx, options)
 }
 
-// ipvsOptions returns what the section ipvs of the configuration says.
+// ipvsOptions returns the options for the section ipvs of the configuration.
 func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (ipvs.Options, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {

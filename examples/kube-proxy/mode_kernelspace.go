@@ -63,7 +63,7 @@ const (
 	defaultRootEndpoint = "cbr0"
 )
 
-// kernelspaceOptions returns what the section winkernel of the configuration says (S51 to S55).
+// kernelspaceOptions returns the options for the section winkernel of the configuration (S51 to S55).
 func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machine) (hns.Options, error) {
 	w := c.Winkernel
 	network, err := networkName(c)
@@ -100,13 +100,13 @@ func networkName(c *v1alpha2.KubeProxyConfiguration) (string, error) {
 	name := cmp.Or(c.Winkernel.NetworkName, os.Getenv(networkVariable))
 	if name == "" {
 		return "", errors.New(
-			"winkernel.networkName: the name of the HNS network is neither there nor in the environment " +
+			"winkernel.networkName: the name of the HNS network is neither set nor in the environment " +
 				"variable " + networkVariable)
 	}
 	return name, nil
 }
 
-// recordFile is where the load balancers of this program are noted, for the next start.
+// recordFile returns the path of the file that records this program's load balancers for the next start.
 func (m *machine) recordFile() string {
 	if m.hnsRecord != "" {
 		return m.hnsRecord

@@ -19,32 +19,31 @@ import (
 // mode is a choice for --proxy-mode. A new mode is a new element of modes.
 type mode struct {
 	name v1alpha2.ProxyMode
-	// usable says why the mode cannot serve a family, which the kernel has; nil if it can. Without it, it can.
+	// usable returns the reason why the mode cannot serve a family that the kernel has; nil if it can. Default: it can.
 	usable func(ctx context.Context, f model.Family, m *machine) error
 	// start returns the backend. It changes nothing before its first Sync.
 	start func(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine, o backendOptions) (backend, error)
-	// cleanUp removes all that this program has ever applied in the mode, if there is anything.
+	// cleanUp removes everything that this program has ever applied in the mode.
 	cleanUp func(ctx context.Context, m *machine) error
 	// cleanUpUpstream removes what Kubernetes' own kube-proxy has applied in the mode.
 	cleanUpUpstream func(ctx context.Context, m *machine) error
 }
 
-// backendOptions are what every backend is given beside its configuration.
+// backendOptions are the options of all backends, in addition to the configuration.
 type backendOptions struct {
 	families  []model.Family
 	metrics   prometheus.Registerer
 	onProblem func(context.Context, frontend.Problem)
 }
 
-// backend is a sink with an end.
+// backend is a sink that can be closed.
 type backend interface {
 	sink.Sink
-	// Close releases what the backend holds. What is applied stays.
+	// Close releases the backend's resources. What is applied stays.
 	Close() error
 }
 
-// chooseMode returns the mode that a configuration asks for, and writes it there if it leaves the choice to the
-// program.
+// chooseMode returns the mode of a configuration. If the configuration has none, it chooses one and sets it there.
 func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode, error) {
 	if c.Mode == "" {
 		c.Mode = modes[0].name
@@ -57,7 +56,7 @@ func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode,
 	var names []string
 	for i := range modes {
 		if modes[i].name == c.Mode {
-			// Which fields have to be right depends on the mode.
+			// The mode decides which fields have to be valid.
 			if _, err := config.Check(c); err != nil {
 				return nil, err
 			}
@@ -68,8 +67,8 @@ func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode,
 	return nil, fmt.Errorf("proxy mode %q does not exist on this system; there is: %s", c.Mode, strings.Join(names, ", "))
 }
 
-// families returns the IP families that the mode can serve on this machine, and what is wrong with others that the
-// kernel has.
+// families returns the IP families that the mode can serve on this machine, and an error for others that the kernel
+// has.
 func (current *mode) families(ctx context.Context, m *machine) (families []model.Family, missing error) {
 	for _, f := range m.families() {
 		var err error
@@ -87,7 +86,7 @@ func (current *mode) families(ctx context.Context, m *machine) (families []model
 	return families, missing
 }
 
-// cleanUpAll does what --cleanup asks for (S50).
+// cleanUpAll implements --cleanup (S50).
 func cleanUpAll(ctx context.Context, m *machine) error {
 	var errs []error
 	for _, mode := range modes {
@@ -98,8 +97,8 @@ func cleanUpAll(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// cleanUpOthers removes what a switch of modes, or from Kubernetes' own kube-proxy, has left (S50). It does what it
-// can.
+// cleanUpOthers removes what other modes, or Kubernetes' own kube-proxy, have left (S50). It goes on after errors, and
+// joins them.
 func (current *mode) cleanUpOthers(ctx context.Context, m *machine) error {
 	var errs []error
 	for _, mode := range modes {

@@ -4,7 +4,7 @@ package main
 
 import "sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 
-// modes are those that there are, the default first: it is kube-proxy's on Linux.
+// modes are the modes of this system, the default first: it is kube-proxy's on Linux.
 var modes = []mode{
 	{name: v1alpha2.ProxyModeIPTables, usable: usableIPTables, start: startIPTables, cleanUp: cleanUpIPTables,
 		cleanUpUpstream: cleanUpUpstreamIPTables},

@@ -1,4 +1,4 @@
 package main
 
-// modes are those that there are.
+// modes are the modes of this system.
 var modes = []mode{kernelspace()}

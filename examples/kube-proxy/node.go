@@ -19,7 +19,7 @@ const (
 	nodeIPsTimeout = 30 * time.Second
 )
 
-// waitForNode asks the API server for the IPs of a Node. It lists, because that is what the program has to be allowed
+// waitForNode asks the API server for the IPs of a Node. It lists Nodes, because the program has that permission
 // anyway.
 func waitForNode(ctx context.Context, client kubernetes.Interface, name string) ([]netip.Addr, error) {
 	return waitForIPs(ctx, name, func(ctx context.Context) ([]netip.Addr, error) {
@@ -68,7 +68,7 @@ func waitForIPs(
 	}
 }
 
-// nodeIPs returns the IPs of a Node in the order of model.Node.IPs.
+// nodeIPs returns the IPs of a Node in the order that model.Node.IPs has.
 func nodeIPs(node *corev1.Node) []netip.Addr {
 	var ips []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// run is the program: it does what the arguments ask for, until ctx ends.
+// run is the program. It runs until ctx ends.
 func run(ctx context.Context, args []string, m *machine) error {
 	f, err := parseFlags(args, m.out)
 	if err != nil {
@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 		logWarnings(ctx, s.notInAFile())
 		return s.writeConfig(f.writeConfigTo)
 	case f.cleanup:
-		m.network, _ = networkName(s.KubeProxyConfiguration) // who needs it says so
+		m.network, _ = networkName(s.KubeProxyConfiguration) // reported where it is needed
 		return cleanUpAll(ctx, m)
 	}
 	mode, err := chooseMode(ctx, s.KubeProxyConfiguration)
@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 	return err
 }
 
-// proxy is what can be had before anything is known of the node.
+// proxy has what does not depend on the node.
 type proxy struct {
 	*settings
 	mode     *mode
@@ -89,8 +89,8 @@ type proxy struct {
 	page     *page.Page // nil: none is asked for
 }
 
-// runProxy runs a proxy until asked ends or something fails that cannot be mended. All that it started has ended when
-// it returns.
+// runProxy runs a proxy until asked ends or something fails permanently. Everything that it started has ended when it
+// returns.
 func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error {
 	hostname, err := m.hostname()
 	if err != nil {
@@ -128,7 +128,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	p.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.health)
 
-	p.health.SetNode(&model.Node{NotEligible: true}) // nobody knows whether there is such a node
+	p.health.SetNode(&model.Node{NotEligible: true}) // it is not known yet whether the node exists
 	if client == nil {
 		p.health.SetDisconnected(time.Now()) // until a brain is found
 	}
@@ -155,13 +155,12 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 		err = p.serve(ctx, opts)
 	}
 	if ctx.Err() != nil && asked.Err() == nil {
-		return context.Cause(ctx) // a server that had to be there is not
+		return context.Cause(ctx) // a server with hardFail could not bind its address
 	}
 	return err
 }
 
-// options finds out what has to be known of the node, and returns the options that this comes to. They have no sink
-// yet.
+// options finds out what has to be known of the node, and returns the options that follow from it, without a sink.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 	if p.client == nil {
 		return p.fromBrain(ctx)
@@ -180,7 +179,7 @@ func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 	return opts, err
 }
 
-// withNode returns the options for a node with these IPs, where these IP families can be served. They have no source.
+// withNode returns the options for a node with these IPs that can serve these IP families, without a source.
 func (p *proxy) withNode(
 	ctx context.Context, ips []netip.Addr, families []model.Family, missing error,
 ) (kubeproxy.Options, error) {
@@ -210,14 +209,14 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 
-	// Not before the configuration and the node have turned out to be right: these parameters are the whole machine's.
-	// In a container /proc/sys is often read-only, and somebody else has set what is needed.
+	// These parameters concern the whole machine, so they are set only once the configuration and the node are known to
+	// be valid. In a container /proc/sys is often read-only, and something else has set what is needed.
 	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
 		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
 	}
 	p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
 
-	// The chain of sinks, from the kernel outwards: rules; stale UDP flows, after the rules; health checks, after both.
+	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
 	families := opts.State.EnabledFamilies()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
 		backendOptions{families: families, metrics: p.registry, onProblem: p.events.notServed})
@@ -256,7 +255,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	if runner, err = kubeproxy.New(ctx, opts); err != nil {
 		return err
 	}
-	if p.page != nil && opts.Feed == nil { // who works out the state elsewhere explains it there
+	if p.page != nil && opts.Feed == nil { // only a state that is computed here can be explained here
 		p.page.SetExplainer(runner)
 	}
 	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
@@ -268,7 +267,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	return err // the rules stay
 }
 
-// newPage returns the page, which answers questions about packets by the configuration and the host's addresses.
+// newPage returns the page. Its answers about packets depend on the configuration and the host's addresses.
 func (p *proxy) newPage() (*page.Page, error) {
 	choice, err := config.NodePortAddresses(p.KubeProxyConfiguration)
 	if err != nil {

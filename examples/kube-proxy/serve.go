@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/page"
 )
 
-// healthzHandler is what is served on healthzBindAddress (S39a).
+// healthzHandler returns the handler for healthzBindAddress (S39a).
 func healthzHandler(p *health.Proxy) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", p.Healthz())
@@ -29,8 +29,8 @@ func healthzHandler(p *health.Proxy) http.Handler {
 	return mux
 }
 
-// metricsHandler is what is served on metricsBindAddress (S39a), with the page if there is one. What /configz shows is
-// of version v1alpha1, so that programs that read that of kube-proxy understand it.
+// metricsHandler returns the handler for metricsBindAddress (S39a), with the page if there is one. /configz shows
+// version v1alpha1, for programs that read kube-proxy's.
 func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer, p *page.Page) (http.Handler, error) {
 	old, _ := config.ToV1alpha1(c)
 	configz, err := json.Marshal(map[string]any{v1alpha2.GroupName: old})
@@ -55,7 +55,7 @@ func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer, p
 	return mux, nil
 }
 
-// text answers always the same.
+// text returns a handler with a constant answer.
 func text(contentType, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -95,7 +95,7 @@ func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gathe
 	return servers, nil
 }
 
-// bindRetry is the pause before an address is tried again that could not be bound.
+// bindRetry is the pause before the next attempt to bind an address.
 const bindRetry = 5 * time.Second
 
 // run serves until ctx ends; then it returns nil. It returns an error only if hardFail is set.

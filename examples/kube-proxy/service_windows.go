@@ -8,7 +8,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// serviceName is that of Kubernetes' own kube-proxy: a service that runs alone in its process may have any.
+// serviceName is that of Kubernetes' own kube-proxy; the name does not matter for a service that runs alone in its
+// process.
 const serviceName = "kube-proxy"
 
 // runAsService runs a function under the service control manager, until that asks it to end.

@@ -23,24 +23,24 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/brain"
 )
 
-// settings are what the flags and the configuration file come to.
+// settings are the result of the flags and the configuration file.
 type settings struct {
 	*v1alpha2.KubeProxyConfiguration
-	// master is the API server's address, instead of that in the kubeconfig file. It has no field.
+	// master is the API server's address, which overrides that in the kubeconfig file. It has no field.
 	master string
-	// server is the brain that the state comes from, instead of an API server, if it is given. It has no field either.
+	// server is the brain that the state comes from instead of an API server, if it is set. It has no field either.
 	server brain.Flags
-	// noHealthz and noMetrics: nothing is served there. A configuration file cannot say that; flags can.
+	// noHealthz and noMetrics turn these servers off. A configuration file cannot say that; flags can.
 	noHealthz, noMetrics bool
 	// page: package page is served with the metrics. It has no field.
 	page bool
 }
 
-// besideFile are the flags that count when there is a configuration file, too. So do those for logging.
+// besideFile are the flags that are used even if there is a configuration file, like those for logging.
 var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "version", "master", "hostname-override",
 	"server", "tls-cert-file", "tls-private-key-file", "ca-file", "insecure", "page"}
 
-// settings returns the settings, and what somebody should know of them.
+// settings returns the settings, and warnings about them.
 func (f *flags) settings() (*settings, []config.Warning, error) {
 	s := &settings{master: f.master, server: f.server, page: f.page}
 	if err := s.server.Check(); err != nil {
@@ -72,8 +72,8 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 	return s, append(warnings, s.withoutEffectBesideServer()...), nil
 }
 
-// checkPage sees to it that the page is served to this machine alone: it shows all services to everybody who can reach
-// it.
+// checkPage checks that the page is served only to this machine, because it shows all services to everybody who can
+// reach it.
 func (s *settings) checkPage() error {
 	address, err := netip.ParseAddrPort(s.MetricsBindAddress)
 	if s.page && (s.noMetrics || err != nil || !address.Addr().Unmap().IsLoopback()) {
@@ -110,13 +110,13 @@ func (f *flags) fromFile() (*v1alpha2.KubeProxyConfiguration, []config.Warning, 
 	return c, warnings, err
 }
 
-// fromFlags makes a configuration of the flags.
+// fromFlags returns the configuration for the flags.
 func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning, error) {
 	c := f.fields.DeepCopy()
 	c.HealthzBindAddress = withPort(c.HealthzBindAddress, f.healthzPort)
 	c.MetricsBindAddress = withPort(c.MetricsBindAddress, f.metricsPort)
 
-	// What each mode has in a section of its own in a file, they share here.
+	// The flags are shared by all modes; in a file each mode has a section.
 	sync, minSync := f.iptablesSyncPeriod, f.iptablesMinPeriod
 	if c.Mode == "ipvs" {
 		sync, minSync = f.ipvsSyncPeriod, f.ipvsMinPeriod
@@ -130,7 +130,7 @@ func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning,
 	c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll = f.masqueradeAll, f.masqueradeAll
 
 	converted, warnings := config.FromV1alpha1(c)
-	// 0 is a default to be filled in for a file, but means 0 in a flag.
+	// In a file 0 stands for the default, in a flag it means 0.
 	converted.SyncPeriod.Duration, converted.MinSyncPeriod = sync, &metav1.Duration{Duration: minSync}
 	converted.ConfigSyncPeriod = c.ConfigSyncPeriod
 	more, err := config.Check(converted)
@@ -146,7 +146,7 @@ func (f *flags) fromFlags() (*v1alpha2.KubeProxyConfiguration, []config.Warning,
 	return converted, warnings, nil
 }
 
-// noEffect says why a flag does nothing in a mode, or "".
+// noEffect says why a flag has no effect in a mode, or "".
 func (f *flags) noEffect(flag, mode string) string {
 	switch {
 	case flag == "boot-id-file", flag == "machine-id-file":
@@ -163,7 +163,7 @@ func (f *flags) noEffect(flag, mode string) string {
 	return ""
 }
 
-// withoutEffect names the fields that do nothing in this program, where somebody has set them.
+// withoutEffect names the fields that are set, but have no effect in this program.
 func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	var w []config.Warning
 	if c.ConfigSyncPeriod != v1alpha2.Default().ConfigSyncPeriod {
@@ -192,7 +192,7 @@ func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 	return w
 }
 
-// withoutEffectBesideServer names what is said of an API server, where none is asked.
+// withoutEffectBesideServer names settings for the API server, which have no effect with a brain.
 func (s *settings) withoutEffectBesideServer() []config.Warning {
 	var w []config.Warning
 	add := func(field, value string) {
@@ -233,7 +233,7 @@ func (s *settings) notInAFile() []config.Warning {
 	return w
 }
 
-// writeConfig does what --write-config-to asks for.
+// writeConfig implements --write-config-to.
 func (s *settings) writeConfig(path string) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

@@ -14,17 +14,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// sinks are all that is fed. Once the rules are applied for the first time, those of other modes are not needed any
-// more: so there is no moment without rules when modes are switched.
+// sinks is the chain of sinks. It removes the rules of other modes only once its own have been applied, so that there
+// is no moment without rules when modes are switched.
 type sinks struct {
 	*sink.TeeSink
-	// afterFirstSync is called after the first Sync that succeeded and, until it has succeeded itself, after a later
-	// one again, when cleanUpPause is over. It is nil when that is done.
+	// afterFirstSync is called after the first successful Sync and, if it fails, again after a later one, at least
+	// cleanUpPause later. It is nil once it has succeeded.
 	afterFirstSync func(context.Context) error
 	tried          time.Time // when it was called last
 }
 
-// cleanUpPause is as long as the time between full resyncs, so that there is a Sync when it is over.
+// cleanUpPause is the time between full resyncs, so that there is a Sync after it.
 const cleanUpPause = time.Hour
 
 // Sync implements sink.Sink.
@@ -44,8 +44,8 @@ func (s *sinks) Sync(ctx context.Context) error {
 	return err
 }
 
-// nodePortAddresses follows the addresses on which node ports, and the health checks of Services, are served (S35).
-// When they change it calls changed: the health checks follow at the next Sync, the backend on its own.
+// nodePortAddresses follows the addresses that serve node ports and the health checks of Services (S35). It calls
+// changed when they change: the health checks follow at the next Sync, the backend does so itself.
 func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed func()) (*nodeaddr.Tracker, error) {
 	choice, err := config.NodePortAddresses(c)
 	if err != nil {
@@ -55,7 +55,7 @@ func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed f
 		Choice: choice,
 		Host:   m.host,
 		Changed: func(a nodeaddr.Addresses) {
-			if !a.AllIPv4 || !a.AllIPv6 { // else it does not matter which they are
+			if !a.AllIPv4 || !a.AllIPv6 { // otherwise the individual addresses do not matter
 				changed()
 			}
 		},
@@ -66,7 +66,7 @@ func nodePortAddresses(c *v1alpha2.KubeProxyConfiguration, m *machine, changed f
 	return tracker, nil
 }
 
-// addressSink tells the tracker which addresses are the node's own. It comes before what asks for them at Sync.
+// addressSink passes the node to the tracker. It comes before the sinks that use the addresses at Sync.
 type addressSink struct {
 	*sink.Forward
 	tracker *nodeaddr.Tracker

@@ -12,22 +12,22 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A backend is whatever implements sink.Sink. This one programs an imaginary router: its "dataplane" is a table that
-// says, for traffic to a destination from a kind of source, what happens to it. A real backend does the same with
-// nftables, eBPF or a switch where this one prints.
+// A backend implements sink.Sink. This one programs an imaginary router: its "dataplane" is a table that says what
+// happens to traffic to a destination from a kind of source. Where this one prints, a real backend programs nftables,
+// eBPF or a switch.
 type backend struct {
 	out io.Writer
 
-	// What we have been told. The values are immutable, so it is safe to keep them.
+	// The state that we have been given. The values are immutable, so it is safe to keep them.
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
 	endpoints map[model.PortName]map[model.EndpointKey]*model.Endpoint
 
-	// Services that something was said about since the last successful Sync. It costs what changed, not what there is.
+	// Services with calls since the last successful Sync, so that the cost of a Sync depends only on what changed.
 	changed map[model.ServiceName]bool
 
-	// What is applied: the rows of the routing table, by service. Sync compares with what was applied, not with what
-	// it was told last: so a Sync that failed would lose nothing.
+	// What is applied: the rows of the routing table, by service. Sync compares with what was applied, not with what it
+	// was given last, so that a failed Sync loses nothing.
 	table map[model.ServiceName]map[row]action
 }
 
@@ -41,7 +41,7 @@ func newBackend(out io.Writer) *backend {
 	}
 }
 
-// SetNode is optional: a sink that has it is told about the node that it runs on. We need its addresses for node ports.
+// SetNode is optional: a sink that has it gets the node that it runs on. We need its addresses for node ports.
 func (b *backend) SetNode(n *model.Node) {
 	b.node = n
 	for name := range b.services { // its addresses are part of every service with node ports
@@ -61,7 +61,7 @@ func (b *backend) DeleteService(name model.ServiceName) {
 	b.changed[name] = true
 }
 
-// SetEndpoint creates or replaces one destination of one port of a service.
+// SetEndpoint creates or replaces one endpoint of one port of a service.
 func (b *backend) SetEndpoint(e *model.Endpoint) {
 	if b.endpoints[e.Port] == nil {
 		b.endpoints[e.Port] = map[model.EndpointKey]*model.Endpoint{}
@@ -79,8 +79,8 @@ func (b *backend) DeleteEndpoint(key model.EndpointKey) {
 	b.changed[key.Port.Service] = true
 }
 
-// Sync applies what we have been told: now the state is consistent. We render the services that changed, compare
-// with the table as it is, and apply the difference. An error from here would make the caller try again later.
+// Sync applies the state, which is consistent now. We render the services that changed, compare with the current table,
+// and apply the difference. If we returned an error, the caller would try again later.
 func (b *backend) Sync(context.Context) error {
 	for _, name := range slices.SortedFunc(maps.Keys(b.changed), model.ServiceName.Compare) {
 		want, have := b.render(b.services[name]), b.table[name]
@@ -102,8 +102,8 @@ func (b *backend) Sync(context.Context) error {
 	return nil
 }
 
-// render makes the rows of one service. All the decisions are in the model already: a Route names the set of endpoints
-// to balance over, says whether to masquerade, and what to do when the set is empty.
+// render returns the rows of one service. All the decisions are in the model already: a Route names the set of
+// endpoints to balance over, says whether to masquerade, and what to do when the set is empty.
 func (b *backend) render(s *model.Service) map[row]action {
 	rows := map[row]action{}
 	if s == nil { // deleted

@@ -1,12 +1,12 @@
 // Command mock is the example to read first: a service proxy whose dataplane is a table that it prints.
 //
 //	mock                                       plays a script of changes to a small cluster; no cluster is needed
-//	mock --page                                the same over and over, and shows it in a browser
+//	mock --page                                plays it over and over, and shows it in a browser
 //	mock --once                                prints the routing table of that cluster, and ends
 //	mock --file DIR --node-name NODE           takes Kubernetes objects from files, and follows them
 //	mock --kubeconfig FILE --node-name NODE    takes them from an API server
 //
-// Start with backend.go, the backend. Everything else is about showing what it does.
+// Start with backend.go, the backend. The rest only shows what it does.
 package main
 
 import (
@@ -119,7 +119,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return kubeproxy.Run(ctx, opts)
 }
 
-// wait waits for something, and tells whether it came before ctx ended.
+// wait waits until what is closed, and returns false if ctx ends before that.
 func wait(ctx context.Context, what <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
@@ -129,7 +129,8 @@ func wait(ctx context.Context, what <-chan struct{}) bool {
 	}
 }
 
-// choose returns the source that the flags name or, if they name none, the embedded cluster and what plays its script.
+// choose returns the source that the flags name or, if they name none, the embedded cluster and a function that plays
+// its script.
 func choose(from *source.Flags) (watch.Source, func(context.Context, *screen, time.Duration), error) {
 	if from.Given() {
 		src, err := from.Source()

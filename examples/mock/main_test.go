@@ -54,13 +54,13 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"an argument":             {[]string{"now"}, `unexpected argument "now"`},
-		"two sources":             {[]string{"--file", "cluster", "--kubeconfig", "x"}, "exclude each other"},
-		"a file that is not":      {[]string{"--file", "nowhere"}, "nowhere"},
-		"a kubeconfig that isn't": {[]string{"--kubeconfig", "nowhere"}, "kubeconfig nowhere"},
-		"a page for a moment":     {[]string{"--page", "--once"}, "--once and --page exclude each other"},
-		"an address that is none": {[]string{"--page", "--page-address", "nowhere"}, "--page-address"},
-		"an unknown flag":         {[]string{"--twice"}, "-twice"},
+		"an argument":                      {[]string{"now"}, `unexpected argument "now"`},
+		"two sources":                      {[]string{"--file", "cluster", "--kubeconfig", "x"}, "exclude each other"},
+		"a file that is not":               {[]string{"--file", "nowhere"}, "nowhere"},
+		"a kubeconfig that does not exist": {[]string{"--kubeconfig", "nowhere"}, "kubeconfig nowhere"},
+		"a page for a moment":              {[]string{"--page", "--once"}, "--once and --page exclude each other"},
+		"an invalid address":               {[]string{"--page", "--page-address", "nowhere"}, "--page-address"},
+		"an unknown flag":                  {[]string{"--twice"}, "-twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.ErrorContains(t, run(t.Context(), tc.args, &bytes.Buffer{}), tc.want)

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// described is a sink that can be asked for the rows of a service, while it works: it is a sink.Describer, which the
-// page looks for. The sink's own methods are called from one goroutine, so it is enough that Sync is guarded.
+// described makes the backend a sink.Describer, which the page looks for: it returns the rows of a service at any time.
+// Only Sync changes the table, so only Sync needs the lock.
 type described struct {
 	*screen
 	mu sync.Mutex

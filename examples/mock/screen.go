@@ -16,7 +16,7 @@ type screen struct {
 	syncs  atomic.Int64
 }
 
-// Sync passes the call on. At the first one the table says it all, so the changes that led to it are not shown.
+// Sync passes the call on. At the first one it shows only the table, not the changes that led to it.
 func (s *screen) Sync(ctx context.Context) error {
 	defer s.syncs.Add(1)
 	if err := s.backend.Sync(ctx); err != nil || s.syncs.Load() > 0 {

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// embedded holds a cluster, in cluster, and what happens to it: every folder of steps has files that replace those of
-// the cluster, or that delete them with the ending ".deleted". Its name says what it is about.
+// embedded has a cluster, in cluster, and changes to it: each folder in steps has files that replace those of the
+// cluster or, with the ending ".deleted", delete them. The folder's name describes the step.
 //
 //go:embed cluster steps
 var embedded embed.FS
@@ -43,7 +43,8 @@ func newScript() (*script, error) {
 	return s, err
 }
 
-// apply puts the files of a folder over those of the cluster. A source may still be reading those: they are replaced.
+// apply puts the files of a folder over those of the cluster. It replaces the files, because a source may still be
+// reading the old ones.
 func (s *script) apply(folder string) error {
 	next := fstest.MapFS{}
 	for name, file := range s.cluster {
@@ -68,7 +69,7 @@ func (s *script) apply(folder string) error {
 	return nil
 }
 
-// play plays all steps, from the cluster as it was at first, and at the end shows the table again.
+// play plays all steps, starting from the original cluster, and shows the table again at the end.
 func (s *script) play(ctx context.Context, screen *screen, pause time.Duration) {
 	wait := func() bool {
 		select {

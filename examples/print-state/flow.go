@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// flowFlags are the flags that ask what happens to a packet. What a proxy is told by its configuration has the names of
-// kube-proxy's flags.
+// flowFlags are the flags for the question what happens to a packet. Those for the proxy's configuration have the names
+// of kube-proxy's flags.
 type flowFlags struct {
 	question, url                                string
 	detectMode, clusterCIDRs, bridge, interfaces string
@@ -49,7 +49,7 @@ func (f *flowFlags) register(set *flag.FlagSet) {
 // asked tells whether there is a question.
 func (f *flowFlags) asked() bool { return f.question != "" }
 
-// parse works out what the flags say of the node.
+// parse parses the flags about the node.
 func (f *flowFlags) parse() error {
 	if f.url != "" && !f.asked() {
 		return errors.New("--url is for --flow")
@@ -74,7 +74,7 @@ func (f *flowFlags) parse() error {
 	case mode == "BridgeInterface" || mode == "InterfaceNamePrefix":
 		errs = append(errs, fmt.Errorf("--detect-local-mode %s needs the name of the interfaces", mode))
 	case mode != "":
-		errs = append(errs, fmt.Errorf("--detect-local-mode %q is none of ClusterCIDR, NodeCIDR, BridgeInterface, "+
+		errs = append(errs, fmt.Errorf("--detect-local-mode %q is not one of ClusterCIDR, NodeCIDR, BridgeInterface, "+
 			"InterfaceNamePrefix", mode))
 	}
 	return errors.Join(errs...)
@@ -91,10 +91,10 @@ func parseCIDRs(list string) (cidrs []netip.Prefix, err error) {
 	return cidrs, nil
 }
 
-// snapshotPrinter prints what is wanted of a state.
+// snapshotPrinter prints a state, or an answer about it.
 type snapshotPrinter func(io.Writer, *sink.Snapshot) error
 
-// printer returns the function that prints the answer or, if nothing is asked, the state.
+// printer returns the function that prints the answer or, if there is no question, the state.
 func (f *flowFlags) printer(print printFunc) snapshotPrinter {
 	return func(out io.Writer, s *sink.Snapshot) error {
 		if !f.asked() {
@@ -133,7 +133,7 @@ func (f *flowFlags) askProxy(ctx context.Context, print printFunc, out io.Writer
 	}
 	var answer oracle.Answer
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return fmt.Errorf("%s: the answer is not that of package page: %w", f.url, err)
+		return fmt.Errorf("%s: this is not an answer of package page: %w", f.url, err)
 	}
 	return print(out, &answer)
 }

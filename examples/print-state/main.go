@@ -4,7 +4,7 @@
 //	print-state --file DIR --node-name NODE --once -o json
 //	print-state --kubeconfig FILE --node-name NODE
 //
-// Without --once it goes on and prints the state anew whenever it changes. With --explain it says instead why each
+// Without --once it goes on, and prints the state again whenever it changes. With --explain it says instead why each
 // endpoint of a service is or is not used on the node:
 //
 //	print-state --file DIR --node-name NODE --explain NAMESPACE/NAME
@@ -18,7 +18,7 @@
 // The second form asks a running proxy that serves package page.
 //
 // The state can also come from a brain (package remote, examples/brain). With --once it then prints, on standard error,
-// how to see later what has changed since:
+// the flags that show later what has changed since:
 //
 //	print-state --server unix:///run/kube-proxy-lib/brain.sock --node-name NODE --once
 //	print-state --server unix:///run/kube-proxy-lib/brain.sock --node-name NODE --once --instance-id ID --rev 7
@@ -55,7 +55,7 @@ func main() {
 	}
 }
 
-// run is the program. Notes are what is not output.
+// run is the program. It writes remarks to notes.
 func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	set := flag.NewFlagSet("print-state", flag.ContinueOnError)
 	var from source.Flags
@@ -136,7 +136,7 @@ func printStates(ctx context.Context, opts kubeproxy.Options, once bool, print s
 	return errors.Join(kubeproxy.Run(ctx, opts), failed)
 }
 
-// printRemote prints what a brain says.
+// printRemote prints the state from a brain.
 func printRemote(ctx context.Context, server serverFlags, state localstate.Options, once bool, print snapshotPrinter,
 	out, notes io.Writer) error {
 	opts, err := server.options(state)
@@ -176,12 +176,12 @@ func explainService(ctx context.Context, src watch.Source, opts localstate.Optio
 	}
 	e, ok := state.Explain(name)
 	if !ok {
-		return nil, fmt.Errorf("service %v is not known", name)
+		return nil, fmt.Errorf("service %v is unknown", name)
 	}
 	return e, nil
 }
 
-// collector takes what a source has, and ends it.
+// collector collects the objects of a source, and ends it.
 type collector struct {
 	mu     sync.Mutex // Update may be called from several goroutines
 	state  *localstate.State
@@ -193,7 +193,7 @@ func (c *collector) Update(changes ...watch.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes {
-		// An object of a kind that plays no part is nothing to explain.
+		// Objects of kinds that are not used need no explanation.
 		_, _ = c.state.Apply(change.Object, change.Deleted)
 	}
 }

@@ -104,7 +104,7 @@ func TestFlow(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &answer))
 	assert.Equal(t, "S3", answer.Outcome.Reasons[0].Rule)
 
-	// The flags that say how the proxy is configured count.
+	// The flags for the proxy's configuration are used.
 	assert.Contains(t, ask("node -> 192.168.0.11:30443", "--nodeport-addresses", "10.0.0.0/8"), "not ours")
 	args = nil
 	const question = "outside 203.0.113.7 -> 10.96.0.10:53/UDP"
@@ -116,7 +116,7 @@ func TestFlow(t *testing.T) {
 		"veth"), "(S30)")
 }
 
-// A running proxy is asked by way of its page. What it refuses is told with its own words.
+// A running proxy is asked through its page. Its error messages are passed on.
 func TestFlowOfARunningProxy(t *testing.T) {
 	const question = "outside 203.0.113.7 -> 10.96.0.10:53/UDP"
 	want := string(output(t, "--flow", question, "-o", "json"))
@@ -172,9 +172,9 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		want string
 	}{
 		"no source":          {nil, "--file and --kubeconfig"},
-		"a format":           {[]string{"--file", cluster, "-o", "xml"}, `"xml" is none of text, json, yaml`},
+		"a format":           {[]string{"--file", cluster, "-o", "xml"}, `"xml" is not one of text, json, yaml`},
 		"a name to explain":  {[]string{"--file", cluster, "--explain", "web"}, `"web" is not namespace/name`},
-		"an unknown service": {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is not known"},
+		"an unknown service": {[]string{"--file", cluster, "--explain", "shop/none"}, "shop/none is unknown"},
 		"an argument":        {[]string{"--file", cluster, "now"}, `unexpected argument "now"`},
 		"a flow":             {[]string{"--file", cluster, "--flow", "x"}, `--flow: flow "x" is not of the form`},
 		"a URL without flow": {[]string{"--url", "http://127.0.0.1:1"}, "--url is for --flow"},
@@ -183,7 +183,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"flow and explain": {[]string{"--file", cluster, "--flow", "x", "--explain", "a/b"},
 			"--flow excludes --explain"},
 		"a detector": {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "Magic"},
-			`"Magic" is none of`},
+			`"Magic" is not one of`},
 		"a bridge's name": {[]string{"--file", cluster, "--flow", "x", "--detect-local-mode", "BridgeInterface"},
 			"needs the name"},
 		"a cluster CIDR": {[]string{"--file", cluster, "--flow", "x", "--cluster-cidr", "ten"}, "--cluster-cidr"},
@@ -197,7 +197,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// brokenPipe fails like a terminal that went away.
+// brokenPipe fails like a terminal that was closed.
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
@@ -207,7 +207,7 @@ func TestOutputThatFailsIsReported(t *testing.T) {
 		io.ErrClosedPipe)
 }
 
-// What a brain says is what the cluster itself says, and a second look shows what has changed since the first.
+// The state from a brain is the same as from the cluster, and a second call shows what has changed since the first.
 func TestWithABrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -248,11 +248,11 @@ func TestWithABrain(t *testing.T) {
 
 func TestWrongFlagsOfABrainAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--server excludes":             {"--file", cluster},
-		"--instance-id and --rev":       {"--rev", "7"},
-		"neither TLS nor Insecure":      {"--server", "127.0.0.1:1"},
-		"they go together":              {"--tls-cert-file", "nowhere"},
-		"excludes --file, --kubeconfig": {"--explain", "shop/web"},
+		"--server excludes":               {"--file", cluster},
+		"--instance-id and --rev":         {"--rev", "7"},
+		"neither TLS nor Insecure":        {"--server", "127.0.0.1:1"},
+		"these have to be given together": {"--tls-cert-file", "nowhere"},
+		"excludes --file, --kubeconfig":   {"--explain", "shop/web"},
 	} {
 		args = append([]string{"--server", "unix:///nowhere"}, args...)
 		assert.ErrorContains(t, run(t.Context(), args, io.Discard, io.Discard), want)

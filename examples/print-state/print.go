@@ -23,7 +23,7 @@ type service struct {
 	Endpoints []*model.Endpoint `json:"endpoints"`
 }
 
-// stateOf takes a snapshot apart. Nothing is copied: a snapshot and what is in it never change.
+// stateOf returns the parts of a snapshot. Nothing is copied: a snapshot and its values never change.
 func stateOf(s *sink.Snapshot) state {
 	out := state{Node: s.Node(), Services: []service{}}
 	for entry := range s.Services() {
@@ -74,5 +74,5 @@ func printer(format string) (printFunc, error) {
 			return err
 		}, nil
 	}
-	return nil, fmt.Errorf("output format %q is none of text, json, yaml", format)
+	return nil, fmt.Errorf("output format %q is not one of text, json, yaml", format)
 }

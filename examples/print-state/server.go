@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// serverFlags are the flags that name a brain to get the state from, and what is known of it already.
+// serverFlags are the flags that name a brain, and the state of it that is already known.
 type serverFlags struct {
 	brain.Flags
 	instance string
@@ -23,7 +23,7 @@ func (f *serverFlags) register(set *flag.FlagSet) {
 	set.Uint64Var(&f.revision, "rev", 0, "resume: the `revision` after which changes are wanted")
 }
 
-// options returns what the flags say, for a node.
+// options returns the options for a node that follow from the flags.
 func (f *serverFlags) options(state localstate.Options) (remote.Options, error) {
 	opts, err := f.Options()
 	if err != nil {

@@ -2,19 +2,19 @@
 //
 //	userspace --kubeconfig FILE --listen localhost
 //
-// serves each port of a cluster IP on a port of 127.0.0.1 or ::1, and prints the table of these ports whenever it
-// changes: all services of a cluster on a laptop. The endpoints themselves have to be reachable, through a VPN or from
-// within a local cluster's network. With
+// serves each port of a cluster IP on a port of 127.0.0.1 or ::1, so that all services of a cluster are available on a
+// laptop. It prints the table of these ports whenever it changes. The endpoints themselves have to be reachable,
+// through a VPN or from within a local cluster's network. With
 //
 //	ip netns exec NAME userspace --kubeconfig FILE --node-name NODE --listen anyip
 //
-// it serves the service addresses themselves, in the network namespace that it runs in (Linux, CAP_NET_ADMIN). They
-// stay local until it is run with --cleanup. --listen given serves only addresses that the host already has. With
-// --keep-source endpoints see clients' addresses where Kubernetes wants that; first run the script keep-source, which
-// is beside this file, in the same namespace.
+// it serves the service addresses themselves, in its network namespace (Linux, CAP_NET_ADMIN). They stay local until it
+// is run with --cleanup. --listen given serves only addresses that the host already has. With --keep-source endpoints
+// see clients' addresses where Kubernetes requires that; first run the script keep-source, next to this file, in the
+// same namespace.
 //
 // It takes over listening sockets from systemd (LISTEN_FDS), so that no connection is refused during a restart. On
-// SIGTERM it stops accepting, and ends with its last connection, or after --drain.
+// SIGTERM it stops accepting connections, and ends with its last connection, or after --drain.
 package main
 
 import (

@@ -31,7 +31,7 @@ ports: [{name: http, port: %d, protocol: TCP}]
 endpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]
 `
 
-// The whole way: from objects in a file to a connection to the port that the table names.
+// End to end: from objects in a file to a connection to the port that the table names.
 func TestServicesOnALaptop(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -1,9 +1,9 @@
-// The page of a service proxy. Whatever comes from the proxy is put on the page as text: there is no HTML in here.
+// The page of a service proxy. All data from the proxy goes on the page as text, never as HTML.
 'use strict';
 
 const $ = (id) => document.getElementById(id);
 
-// element makes an element of HTML; children are elements and texts.
+// element creates an HTML element; children are elements and strings.
 function element(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -13,7 +13,7 @@ function element(tag, attributes = {}, ...children) {
   return e;
 }
 
-// drawing makes an element of SVG.
+// drawing creates an SVG element.
 function drawing(tag, attributes = {}, ...children) {
   const e = document.createElementNS('http://www.w3.org/2000/svg', tag);
   for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
@@ -49,7 +49,7 @@ setInterval(() => {
 // ---- the list of services
 
 const list = { offset: 0, total: 0, names: new Set(), request: null, timer: 0 };
-let chosen = null; // the service that is shown: {namespace, name}
+let chosen = null; // the selected service: {namespace, name}
 
 const fullName = (n) => n.namespace + '/' + n.name;
 const linkTo = (n) => '#/service/' + encodeURIComponent(n.namespace) + '/' + encodeURIComponent(n.name);
@@ -71,7 +71,7 @@ async function loadList() {
   }
 }
 
-// refreshList loads the list again, at most once a second.
+// refreshList reloads the list, at most once a second.
 function refreshList() {
   list.timer ||= setTimeout(() => { list.timer = 0; loadList(); }, 1000);
 }
@@ -85,7 +85,7 @@ function showList(answer) {
       : answer.total === 1 ? '1 service' : `${answer.total} services`;
   const focused = document.activeElement?.getAttribute('href');
   $('rows').replaceChildren(...answer.services.map((s) => element('li', {}, row(s))));
-  if (focused?.startsWith('#/service/')) { // the row that had the keyboard keeps it
+  if (focused?.startsWith('#/service/')) { // the focused row keeps the focus
     [...$('rows').querySelectorAll('a')].find((a) => a.getAttribute('href') === focused)?.focus();
   }
   $('previous').disabled = answer.offset === 0;
@@ -155,7 +155,7 @@ function showService(s) {
       element('figcaption', {}, topology(p.topology ?? ''))), endpointTable(p), packets(p));
   }
   if (s.rules || s.rulesError) {
-    const d = element('details', {}, element('summary', {}, 'What the backend made of it'),
+    const d = element('details', {}, element('summary', {}, 'Rules of the backend'),
       s.rulesError ? element('p', { class: 'warning' }, s.rulesError) : '', element('pre', { tabindex: '0' }, s.rules ?? ''));
     d.open = rulesOpen;
     d.addEventListener('toggle', () => { rulesOpen = d.open; });
@@ -164,10 +164,10 @@ function showService(s) {
   $('service').replaceChildren(...parts);
 }
 
-// topology says whether hints select the endpoints.
+// topology tells whether hints select the endpoints.
 function topology(text) {
   if (text === '') return '';
-  return text.startsWith('none: ') ? 'Topology does not matter: ' + text.slice(6) : 'Selected by topology: ' + text;
+  return text.startsWith('none: ') ? 'Not selected by topology: ' + text.slice(6) : 'Selected by topology: ' + text;
 }
 
 function facts(s) {
@@ -186,13 +186,13 @@ function endpointTable(p) {
       element('td', {}, g.title + (e.why ? ': ' + e.why : '')))),
     g.more ? element('tr', {}, element('td', { colspan: '4' }, `and ${g.more} more: ${g.title}`)) : '',
   ]).filter((r) => r !== '');
-  if (rows.length === 0) return element('p', { class: 'note' }, 'No endpoint is known.');
+  if (rows.length === 0) return element('p', { class: 'note' }, 'No endpoints are known.');
   return element('div', {}, element('h3', {}, 'Endpoints'), element('div', { class: 'scroll' }, element('table', {},
     element('thead', {}, element('tr', {}, ...['Address', 'Pod', 'Node', 'Used'].map((t) => element('th', { scope: 'col' }, t)))),
     element('tbody', {}, ...rows))));
 }
 
-// packets has a link for each address: what happens to a packet there?
+// packets returns links that trace a packet to each of the addresses.
 function packets(p) {
   const to = [...new Set(p.ways.flatMap((w) => w.to))];
   return element('div', {}, element('h3', {}, 'Trace a packet to'), element('div', { class: 'facts' },
@@ -204,7 +204,7 @@ function packets(p) {
 const columns = { from: [0, 144], to: [174, 226], policy: [424, 252], group: [716, 284] }; // left, width
 const maxDrawn = 6; // endpoints of a group
 
-// short cuts a text to a number of characters.
+// short truncates a text to a number of characters.
 const short = (text, n) => (text.length > n ? text.slice(0, n - 1) + '…' : text);
 
 // box draws a box whose lines are [class, text]; it returns its height.
@@ -247,7 +247,7 @@ function picture(p) {
   head(columns.policy[0], 'Policy');
   head(columns.group[0], 'Endpoints');
 
-  // The right column: groups in use, what becomes of packets that find none, groups not in use.
+  // The right column: groups in use, what happens to packets without an endpoint, groups not in use.
   const right = [
     ...p.groups.map((g, i) => ({ key: i, kind: g.used ? 'used' : 'unused', lines: groupLines(g) })),
     ...[...new Set(p.ways.map((w) => w.empty).filter(Boolean))].map((e) => ({ key: e, kind: 'empty', lines: [['bad', e]] })),
@@ -284,7 +284,7 @@ function picture(p) {
 
   const words = p.ways.map((w) => `${w.from} to ${w.to.join(', ')}: ${w.policy}, ${w.source}; ` +
     (w.empty || w.groups.map((g) => `${p.groups[g].endpoints.length + (p.groups[g].more ?? 0)} ${p.groups[g].title}`).join(', ')));
-  return drawing('svg', { viewBox: `0 0 1000 ${top + total + 4}`, role: 'img', 'aria-label': 'The ways of the traffic. ' + words.join('. ') },
+  return drawing('svg', { viewBox: `0 0 1000 ${top + total + 4}`, role: 'img', 'aria-label': 'The paths of the traffic. ' + words.join('. ') },
     paths, boxes);
 }
 
@@ -360,8 +360,8 @@ function showState(m) {
 
   const repairs = m.repairs?.last ?? [];
   $('repairs').replaceChildren(...(repairs.length === 0
-    ? [element('p', {}, m.repairs ? 'Nothing had to be repaired.' : 'This backend does not tell.')]
-    : [element('p', {}, `${m.repairs.total} in all`), element('ul', {}, ...repairs.map((r) =>
+    ? [element('p', {}, m.repairs ? 'Nothing had to be repaired.' : 'This backend does not report repairs.')]
+    : [element('p', {}, `${m.repairs.total} in total`), element('ul', {}, ...repairs.map((r) =>
       element('li', { class: r.error ? 'error' : '' }, time(r.at), element('span', {}, r.family + (r.error ? ' failed: ' + r.error : ' repaired')))))]));
 
   const last = events[0]?.number ?? 0;
@@ -372,14 +372,14 @@ function showState(m) {
     e.service ? element('a', { href: linkTo(e.service) }, fullName(e.service)) : '', (e.service ? ' ' : '') + e.text))));
 }
 
-// ---- what the proxy says, and where the reader is
+// ---- messages from the proxy, and navigation
 
 function follow() {
   const source = new EventSource('api/events');
   source.onopen = () => { $('offline').hidden = true; };
   source.onerror = () => {
     $('offline').hidden = false;
-    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 5000); // refused: the browser does not try again
+    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 5000); // refused: the browser does not retry
   };
   source.onmessage = (event) => {
     const m = JSON.parse(event.data);
@@ -414,7 +414,7 @@ function navigate() {
   let next = null;
   try {
     if (view === 'service') next = { namespace: decodeURIComponent(names[0] ?? ''), name: decodeURIComponent(names.slice(1).join('/')) };
-  } catch { /* a link that is none: nothing is chosen */ }
+  } catch { /* an invalid link selects nothing */ }
   const same = next && isChosen(next);
   chosen = next;
   $('services').classList.toggle('chosen', Boolean(chosen));
@@ -425,7 +425,7 @@ function navigate() {
   }
 }
 
-// keys: / goes to the search, the arrows go through the list.
+// keys: / focuses the search, the arrows move through the list.
 document.addEventListener('keydown', (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const inField = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);

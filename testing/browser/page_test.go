@@ -229,7 +229,7 @@ func TestTheMocksPage(t *testing.T) {
 		fill("#to", "nowhere"), text("#answer .warning", "no ADDRESS:PORT"))
 
 	b.do(open("#/activity"), text("#events", "5 services with"), text("#families", "last applied"),
-		text("#repairs", "This backend does not tell"))
+		text("#repairs", "This backend does not report repairs"))
 	b.behaved(url)
 }
 

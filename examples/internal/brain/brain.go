@@ -1,4 +1,4 @@
-// Package brain has the flags with which the examples choose a brain to get the node-local state from.
+// Package brain has the flags by which the examples choose a brain, which provides the node-local state.
 package brain
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// Flags say where brains are, and how to talk to them.
+// Flags say where brains are, and how to connect to them.
 type Flags struct {
 	targets                   string
 	certFile, keyFile, caFile string
@@ -22,7 +22,7 @@ func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.targets, "server", "",
 		"get the state from a brain: `targets` separated by commas, each unix:///PATH or ADDRESS:PORT")
 	set.StringVar(&f.certFile, "tls-cert-file", "",
-		"`path` of the client's certificate, for --server ADDRESS:PORT; a new one is noticed")
+		"`path` of the client's certificate, for --server ADDRESS:PORT; it is read again when it changes")
 	set.StringVar(&f.keyFile, "tls-private-key-file", "", "`path` of its key")
 	set.StringVar(&f.caFile, "ca-file", "", "`path` of the certificates that the server's is verified by")
 	set.BoolVar(&f.insecure, "insecure", false, "no TLS to --server ADDRESS:PORT")
@@ -31,7 +31,7 @@ func (f *Flags) Register(set *flag.FlagSet) {
 // Given tells whether the flags name a brain.
 func (f *Flags) Given() bool { return f.targets != "" }
 
-// Check returns an error for a flag that says how to talk to a brain where none is given.
+// Check returns an error if flags for the connection to a brain are given, but no brain.
 func (f *Flags) Check() error {
 	for _, flag := range []struct {
 		name string
@@ -47,7 +47,8 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// Options returns what the flags say. State and what is not about the connection are the caller's to add.
+// Options returns the options that follow from the flags. The caller adds State and everything else that is not about
+// the connection.
 func (f *Flags) Options() (remote.Options, error) {
 	opts := remote.Options{Insecure: f.insecure}
 	for target := range strings.SplitSeq(f.targets, ",") {

@@ -1,4 +1,4 @@
-// Package certificates reads the files of TLS.
+// Package certificates reads TLS certificates and keys.
 package certificates
 
 import (
@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// Pool reads a file of certificates to verify others by.
+// Pool reads a file of certificates that others are verified by.
 func Pool(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -26,7 +26,7 @@ func Pool(path string) (*x509.CertPool, error) {
 // certificate and key may be in one file. They are read for each connection, since they are renewed.
 func Client(certFile, keyFile, caFile string) (*tls.Config, error) {
 	if certFile == "" || keyFile == "" || caFile == "" {
-		return nil, errors.New("they go together")
+		return nil, errors.New("these have to be given together")
 	}
 	load := func() (*tls.Certificate, error) {
 		certificate, err := tls.LoadX509KeyPair(certFile, keyFile)

@@ -16,7 +16,7 @@ import (
 // Cluster are the flags that say where objects come from.
 type Cluster struct {
 	File, Kubeconfig string
-	// Details keeps what people know endpoints by, see localstate.Options.EndpointDetails. It is no flag.
+	// Details keeps the details of endpoints, see localstate.Options.EndpointDetails. It is not a flag.
 	Details bool
 }
 
@@ -28,7 +28,7 @@ func (f *Cluster) Register(set *flag.FlagSet) {
 	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "`path` of a kubeconfig file: watch the API server that it names")
 }
 
-// Flags are those of a program that takes the point of view of a node.
+// Flags are the flags of a program that computes the state of a node.
 type Flags struct {
 	Cluster
 	NodeName string
