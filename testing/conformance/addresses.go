@@ -8,10 +8,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// The places that traffic comes from and goes to. Each pod of the node under test has a network namespace of its own;
-// the pods of other nodes are addresses in their node's namespace, which from outside is the same. What remote-3 and
-// its node send comes back to them through the node under test, whoever answers: they are on a node of their own.
-// far-pod is behind a way from its node, other-node, that is narrower than all others: farMTU.
+// The places that traffic comes from and goes to. Each pod of the node under test has its own network namespace; the
+// pods of other nodes are addresses in their node's namespace, which makes no difference from outside. remote-3 is on a
+// separate node, so that replies to it and to its node always return through the node under test. far-pod is behind a
+// link from its node, other-node, with a smaller MTU than all others: farMTU.
 const (
 	localPod1  = "local-1"
 	localPod2  = "local-2"
@@ -61,7 +61,7 @@ func places() []place {
 	}
 }
 
-// placeNamed returns a place, or panics: names come from the tables of this package alone.
+// placeNamed returns a place, or panics: names come only from the tables of this package.
 func placeNamed(name string) place {
 	for _, p := range places() {
 		if p.name == name {
@@ -78,11 +78,11 @@ type plan struct {
 	localPods, allPods netip.Prefix
 	// gateway is the address of the bridge that the local pods are behind.
 	gateway netip.Addr
-	// clients is the range of the client outside; every address in it is its.
+	// clients is the range of the client outside, which has every address in it.
 	clients netip.Prefix
-	// services is the range of the cluster IPs; external IPs and VIPs come out of the other two.
+	// services is the range of the cluster IPs; the other two are those of external IPs and VIPs.
 	services, externalIPs, vips netip.Prefix
-	// links are the networks between the node and what is around it. The node has the first address.
+	// links are the networks between the node and its neighbours. The node has the first address.
 	toOtherNode, toThirdNode, toClient, toOutside netip.Prefix
 }
 
@@ -115,7 +115,7 @@ func (p plan) hostAddresses() []netip.Addr {
 		p.gateway}
 }
 
-// farMTU is the MTU of the way from other-node to far-pod. The way back is as wide as the others.
+// farMTU is the MTU of the link from other-node to far-pod, in this direction only.
 const farMTU = 1300
 
 // bridgeName is the interface on the node that the local pods are behind.

@@ -37,7 +37,7 @@ var fourEndpoints = at(localPod1, localPod2, remotePod1, remotePod2)
 // clientAddr is the n-th address of the client outside, for cases that need many clients.
 func clientAddr(f model.Family, n int) netip.Addr { return nth(planOf(f).clients, 20+n) }
 
-// visitor is a client of a service port, with the endpoint that it was sent to.
+// visitor is a client of a service port, with the endpoint that answered it.
 type visitor struct {
 	from   place
 	source netip.Addr
@@ -61,8 +61,8 @@ func (s *session) visitors(svc service, n int) []visitor {
 	return list
 }
 
-// visit makes one connection of each visitor, and returns who answered them. It fails if anyone is not answered as the
-// oracle says.
+// visit makes one connection of each visitor, and returns the endpoints that answered. It fails if an answer is not
+// what the oracle says.
 func (s *session) visit(ctx context.Context, svc service, visitors []visitor,
 	to destination) ([]netip.AddrPort, error) {
 	o, err := s.told.oracle(s.setup, s.env.Families)
@@ -93,7 +93,7 @@ func (s *session) visit(ctx context.Context, svc service, visitors []visitor,
 	return answered, failed.err()
 }
 
-// settle has each visitor make a first connection, which decides where it stays.
+// settle makes the first connection of each visitor, which determines its endpoint.
 func (s *session) settle(ctx context.Context, svc service, visitors []visitor) error {
 	return s.settleAt(ctx, svc, visitors, toClusterIP)
 }
@@ -106,7 +106,8 @@ func (s *session) settleAt(ctx context.Context, svc service, visitors []visitor,
 	return err
 }
 
-// revisit has each visitor come again, which must lead it home. All of one round come at the same time, and none twice.
+// revisit makes another connection of each visitor, which must reach the same endpoint. All connections of a round are
+// made at the same time, one per visitor.
 func (s *session) revisit(ctx context.Context, svc service, visitors []visitor, to destination) error {
 	answered, err := s.visit(ctx, svc, visitors, to)
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *session) revisit(ctx context.Context, svc service, visitors []visitor, 
 	return failed.err()
 }
 
-// clientsStay has clients come again to one address after the other.
+// clientsStay lets clients connect to one address after the other.
 func clientsStay(ctx context.Context, s *session) error {
 	svc := sticky(time.Hour, fourEndpoints)
 	if err := s.put(ctx, svc); err != nil {
@@ -223,7 +224,7 @@ func affinityEndsWithEndpoint(ctx context.Context, s *session) error {
 		if err := s.put(ctx, svc); err != nil {
 			return err
 		}
-		// Everyone is answered by an endpoint that is there, and whoever lost theirs stays with the new one.
+		// Existing endpoints answer all visitors, and those that lost theirs stay with the new one.
 		if err := s.settle(ctx, svc, visitors); err != nil {
 			return fmt.Errorf("after %s had become unusable: %w", gone.at, err)
 		}
@@ -268,7 +269,7 @@ func affinitySurvivesOthers(ctx context.Context, s *session) error {
 	return nil
 }
 
-// affinityExpires waits for as long as the service's own timeout says: nothing else tells that it has passed.
+// affinityExpires waits for the service's timeout: there is no other way to know that it has passed.
 func affinityExpires(ctx context.Context, s *session) error {
 	const timeout = 2 * time.Second
 	svc := sticky(timeout, fourEndpoints)

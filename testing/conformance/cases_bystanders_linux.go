@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// bystanderCases are about traffic that is none of the backend's business, and about processes of the node.
+// bystanderCases are about traffic that the backend has nothing to do with, and about processes of the node.
 func bystanderCases() []testCase {
 	return []testCase{
 		{name: "traffic that is for no service is left alone, before, during and after changes", rules: "S46",
@@ -29,7 +29,7 @@ const (
 	internetPort    = 443   // of a server outside the cluster
 )
 
-// internetAddr is where that server is.
+// internetAddr is the address of that server.
 func internetAddr(f model.Family) netip.Addr { return nth(planOf(f).clients, 250) }
 
 // wildcard is all addresses of a family.
@@ -40,10 +40,10 @@ func wildcard(f model.Family, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv4Unspecified(), port)
 }
 
-// bystander is traffic that no backend may touch, and who answers it.
+// bystander is traffic that no backend may touch, with the server that answers it.
 type bystander struct {
 	flow
-	// server is what the one who answers calls itself. The zero value: nobody answers, the traffic leaves the node.
+	// server is the server that answers. The zero value: nobody answers, the traffic leaves the node.
 	server netip.AddrPort
 }
 
@@ -59,7 +59,7 @@ func (b bystander) wrong(s seen) string {
 	return fmt.Sprintf("flow: %v\nseen: %v\nwant: %v: this is for no service", b.flow, s, want)
 }
 
-// startBystanders starts the servers that bystanders need beside those that are always there.
+// startBystanders starts the additional servers that bystanders need.
 func (s *session) startBystanders() (stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -88,8 +88,8 @@ func (s *session) startBystanders() (stop func(), err error) {
 	return stop, nil
 }
 
-// bystanders returns, by source, the traffic between pods, to and from the outside, and to the node's own processes. To
-// pods it comes from source ports of every part of the numbers.
+// bystanders returns, by source, the traffic between pods, to and from the outside, and to the node's own processes.
+// Traffic to pods has source ports from the whole range.
 func (s *session) bystanders() map[string][]bystander {
 	list := map[string][]bystander{}
 	bands := portBands()
@@ -147,7 +147,7 @@ func (s *session) tryBystanders(ctx context.Context, list []bystander) error {
 	return failed.err()
 }
 
-// standAside opens connections that no service has to do with.
+// standAside opens connections that have nothing to do with services.
 func (s *session) standAside() (*standing, error) {
 	st := &standing{}
 	for _, group := range s.bystanders() {
@@ -183,7 +183,7 @@ func (s *session) streamOfBystanders() *stream {
 	return s.stream(groups)
 }
 
-// bystandersAreLeftAlone has pods with all kinds of roles in services that come, change and go.
+// bystandersAreLeftAlone gives pods all kinds of roles in services that are created, changed and deleted.
 func bystandersAreLeftAlone(ctx context.Context, s *session) error {
 	stop, err := s.startBystanders()
 	if err != nil {
@@ -317,7 +317,7 @@ func (s *session) nodeProcessAnswers(ctx context.Context) error {
 	return s.tryBystanders(ctx, list)
 }
 
-// open adds a connection that is to stay.
+// open adds a connection that has to survive.
 func (st *standing) open(s *session, f flow) error {
 	c, err := s.n.open(f, time.Now().Add(s.patience.answer))
 	if err != nil {

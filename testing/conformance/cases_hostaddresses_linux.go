@@ -13,13 +13,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// hostAddressCases are about addresses that the node gets and loses while the backend runs.
+// hostAddressCases are about addresses that are added to the node and removed while the backend runs.
 func hostAddressCases() []testCase {
 	return []testCase{{name: "node ports follow the addresses of the host", rules: "S35",
 		setup: setup{nodePorts: onAllAddresses}, needs: []Feature{HostAddressChanges}, run: hostAddressesAreFollowed}}
 }
 
-// laterAddr is an address that the node gets later. While nobody has it, it leads outside.
+// laterAddr is an address that the node gets later. Until then it is routed to the outside.
 func laterAddr(f model.Family) netip.Addr { return nth(planOf(f).externalIPs, 230) }
 
 func hostAddressesAreFollowed(ctx context.Context, s *session) error {
@@ -55,7 +55,7 @@ func hostAddressesAreFollowed(ctx context.Context, s *session) error {
 	return nil
 }
 
-// laterAddressServesSoon does what a runner does every so often, a resync, and tries until it is so.
+// laterAddressServesSoon resyncs, as a Runner does periodically, and tries until the address serves, or does not.
 func (s *session) laterAddressServesSoon(ctx context.Context, serves bool) error {
 	if err := s.resync(); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *session) laterAddressServes(ctx context.Context, serves bool) error {
 	return s.verify(ctx, o, list)
 }
 
-// delAddr takes an address off a link, if it is there.
+// delAddr removes an address from a link, if it exists.
 func delAddr(link string, addr netip.Prefix) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {

@@ -17,7 +17,7 @@ func ownerCases() []testCase {
 		rules: "S59", needs: []Feature{LastingOwners}, inSimulation: true, run: ownersLast}}
 }
 
-// ownersLast goes through the ways to come by an address and to lose it.
+// ownersLast tries all ways to get an address and to lose it.
 func ownersLast(ctx context.Context, s *session) error {
 	made := func(name string, slot, year int, eps ...string) service {
 		return service{name: name, slot: slot, contestsExternalIP: true, ports: []servicePort{{protocol: model.TCP}},
@@ -65,7 +65,7 @@ func ownersLast(ctx context.Context, s *session) error {
 	return nil
 }
 
-// owns makes sure that the contested address leads to a service.
+// owns checks that a service has the contested address.
 func (s *session) owns(ctx context.Context, owner string) error {
 	o, err := s.told.oracle(s.setup, s.env.Families)
 	if err != nil {

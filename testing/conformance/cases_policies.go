@@ -193,8 +193,7 @@ func policyCases() []trafficCase {
 
 // detectorCases are about the ways to tell local pods from other sources (S30), and what depends on them.
 func detectorCases() []trafficCase {
-	// What pods of other nodes are taken for is the only difference between the detectors; without any, pods are
-	// strangers.
+	// The detectors only differ in whether they treat pods of other nodes as local; without any, no pod is local.
 	make := func(name string, d detector, remotePodsPass bool) trafficCase {
 		others := []string{theNode, thirdNode, client}
 		remote := masquerading(localPod1, remotePod1)

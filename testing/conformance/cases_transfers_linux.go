@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// transferCases are about what is too long for one packet, and about ways that are narrower than others.
+// transferCases are about data that is too long for one packet, and about links with a smaller MTU.
 func transferCases() []testCase {
 	return []testCase{
 		{name: "megabytes get through in both directions, whichever side ends first", rules: "S25",
@@ -29,13 +29,13 @@ func transferCases() []testCase {
 	}
 }
 
-// path is a way to a service that the cases try.
+// path is a path to a service that the cases try.
 type path struct {
 	from string
 	to   destination
 }
 
-// paths are one of each kind.
+// paths returns one path of each kind.
 func paths() []path {
 	return []path{{localPod3, toClusterIP}, {theNode, toClusterIP}, {remotePod3, toNodePort}, {client, toVIP}}
 }
@@ -96,7 +96,7 @@ func fromPort(c *connection) string {
 	return fmt.Sprintf(", from port %d", c.local.Port())
 }
 
-// megabytes is how much a transfer sends each way: more than any buffer on the way holds.
+// megabytes is the number of bytes that a transfer sends in each direction: more than any buffer holds.
 const megabytes = 2 << 20
 
 func megabytesGetThrough(ctx context.Context, s *session) error {
@@ -128,7 +128,7 @@ func (s *session) transferAll(ctx context.Context, flows []flow, endings ...endi
 	return nil
 }
 
-// datagramSizes are around the sizes at which something changes: what DNS had at first, the MTU, and fragments.
+// datagramSizes are around the sizes at which something changes: the original limit of DNS, the MTU, and fragments.
 func datagramSizes() []int { return []int{500, 513, 1200, 1400, 1472, 1473, 2900, 4096, 9000, 20000} }
 
 func datagramsGetThrough(ctx context.Context, s *session) error {
@@ -158,7 +158,7 @@ func datagramsGetThrough(ctx context.Context, s *session) error {
 	return nil
 }
 
-// narrowService has its only endpoint behind a way that is narrower than all others.
+// narrowService has its only endpoint behind the link with the smallest MTU.
 func narrowService() service { return external(service{slot: 40, endpoints: at(farPod)}) }
 
 func narrowWay(ctx context.Context, s *session) error {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cleanupLeavesNothing compares the node before the backend and after its clean-up. There are things of others on it
-// from the beginning, which have to be there to the end.
+// cleanupLeavesNothing compares the node before the start of the backend and after its clean-up. From the beginning
+// there are objects of others on it, which have to stay.
 func cleanupLeavesNothing(ctx context.Context, s *session) error {
 	if err := s.cleanup(ctx); err != nil {
 		return err
@@ -48,7 +48,7 @@ func cleanupLeavesNothing(ctx context.Context, s *session) error {
 	if diff := difference(before, after); diff != "" {
 		return fmt.Errorf("the node after clean-up is not the node before the backend:\n%s", diff)
 	}
-	// Cleaning up what is clean is no error.
+	// Cleaning up twice is not an error.
 	if err := s.cleanup(ctx); err != nil {
 		return fmt.Errorf("for the second time: %w", err)
 	}
@@ -60,7 +60,7 @@ const (
 	foreignTable = "kpl_foreign"
 )
 
-// addForeign puts a link, a route and a table on the node that are none of the backend's business.
+// addForeign adds a link, a route and a table of others to the node.
 func (s *session) addForeign() (remove func(), err error) {
 	var undo []func() error
 	remove = func() {
@@ -108,8 +108,8 @@ func (s *session) addForeign() (remove func(), err error) {
 	return remove, nil
 }
 
-// inventory lists what is on the node: links, addresses, routes, rules of routing, nftables, and what the factory's
-// Dump tells. Link-local addresses and their routes are left out: the kernel adds them when it gets round to it.
+// inventory lists what is on the node: links, addresses, routes, routing rules, nftables, and the output of the
+// factory's Dump. It leaves out link-local addresses and their routes, which the kernel adds asynchronously.
 func (s *session) inventory(ctx context.Context) ([]string, error) {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -166,7 +166,7 @@ func (s *session) inventory(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// nftInventory lists tables and chains, but for the empty ones that the iptables tools make and never remove.
+// nftInventory lists tables and chains, except the empty ones that the iptables tools create and never remove.
 func (s *session) nftInventory(add func(string, ...any)) error {
 	conn, err := nftables.New()
 	if err != nil {

@@ -25,7 +25,7 @@ type service struct {
 	externalLocal, internalLocal bool
 	ranges                       []sourceRange
 	affinity                     time.Duration
-	masqueradeAll                bool // of the node in truth; it is in the routes
+	masqueradeAll                bool // actually of the node; it affects the routes
 
 	created time.Time
 	// The contested address is one that several services may list, as an external IP or as a VIP.
@@ -52,7 +52,7 @@ type endpoint struct {
 	elsewhere bool
 }
 
-// phase is what an endpoint's conditions come to.
+// phase stands for the conditions of an endpoint.
 type phase int
 
 const (
@@ -61,12 +61,12 @@ const (
 	unready
 )
 
-// sourceRange is a load-balancer source range, given by whom it holds.
+// sourceRange is a load-balancer source range, given by the places in it.
 type sourceRange struct {
-	place string       // that place alone
+	place string       // only that place
 	vip   bool         // the service's VIP itself
 	pods  bool         // all local pods
-	only  model.Family // in this family alone, 0 in both
+	only  model.Family // only in this family; 0: in both
 }
 
 func at(places ...string) []endpoint {
@@ -85,7 +85,7 @@ func inPhase(ph phase, places ...string) []endpoint {
 	return eps
 }
 
-// Slots are handed out from here on.
+// The first slot.
 const firstSlot = 1
 
 func (s service) withDefaults(index int) service {
@@ -174,7 +174,7 @@ func (r sourceRange) resolve(s service, f model.Family) (netip.Prefix, bool) {
 	return hostPrefix(placeNamed(r.place).addr(f)), true
 }
 
-// state is all that a backend is told.
+// state is everything that a backend gets.
 type state struct {
 	node      *model.Node
 	services  map[model.ServiceName]*model.Service
@@ -196,8 +196,8 @@ func newState(node *model.Node) state {
 		endpoints: map[model.EndpointKey]*model.Endpoint{}}
 }
 
-// buildState makes the model values for services: what package localstate would make of the same cluster. It fails on
-// tables that contradict themselves.
+// buildState returns the model values for services, as package localstate would compute them for the same cluster. It
+// fails if a table contradicts itself.
 func buildState(set setup, families []model.Family, services []service) (state, error) {
 	st := newState(set.node(families))
 	slots := map[int]string{}
@@ -289,7 +289,7 @@ func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f m
 	anyReady := has(func(e endpoint) bool { return e.phase == ready })
 	localReady := has(func(e endpoint) bool { return e.phase == ready && isLocal(e) })
 	usable := has(func(e endpoint) bool { return e.phase != unready })
-	// Hints are in effect only where they leave this node something (S22).
+	// Hints are used only if they leave this node an endpoint (S22).
 	hinted := has(func(e endpoint) bool { return e.phase == ready && !e.elsewhere })
 
 	routes := model.NewRoutes(model.RoutePolicy{
@@ -315,7 +315,7 @@ func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f m
 			ep.Sets |= model.LocalSet
 		}
 		ep.Sets &= routes.Sets()
-		// What gets no traffic is told for UDP alone, for the sake of flows that it still has (S40).
+		// Endpoints without traffic are handed over only for UDP, because of their existing flows (S40).
 		if ep.Sets != 0 || ep.Serving && p.protocol == model.UDP {
 			st.endpoints[ep.Key()] = ep
 		}

@@ -17,15 +17,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// caseTimeout bounds each case. None comes near it.
+// caseTimeout bounds each case. All cases take much less.
 const caseTimeout = 10 * time.Minute
 
 // Test runs the suite against a backend, each case as a subtest. Cases that need what the backend lacks are skipped,
 // and named once more at the end, before the result in numbers; "go test -v" shows both.
 //
-// It needs Linux, and the right to make network namespaces: root, or "unshare -rn go test ...". Where that is missing
-// the test is skipped, or fails with KPL_REQUIRE=1 in the environment. Nothing outside the namespaces that it makes is
-// touched. Backends that keep to their node's namespace can be tested in parallel.
+// It needs Linux, and the right to create network namespaces: root, or "unshare -rn go test ...". Without that the test
+// is skipped or, with KPL_REQUIRE=1 in the environment, fails. It touches nothing outside of the namespaces that it
+// creates. Backends that keep to their node's namespace can be tested in parallel.
 func Test(t *testing.T, f Factory) {
 	t.Helper()
 	testSession(t, f, portSeed(t)).runCases(t, cases())
@@ -34,7 +34,7 @@ func Test(t *testing.T, f Factory) {
 // portSeedVariable names the environment variable with the seed of the source ports.
 const portSeedVariable = "KPL_CONFORMANCE_SEED"
 
-// portSeed returns the seed for the source ports of clients: another one each time, unless the environment says which.
+// portSeed returns the seed for the source ports of clients: the one in the environment, or a random one.
 func portSeed(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv(portSeedVariable)
@@ -75,7 +75,7 @@ func (s *session) runCases(t *testing.T, list []testCase) {
 	t.Log(resultText(len(list), chosen, failed, len(notRun)))
 }
 
-// resultText counts what became of the cases. Those that -test.run leaves out are not chosen.
+// resultText counts the results of the cases. Those that -test.run leaves out are not chosen.
 func resultText(all, chosen, failed, notRun int) string {
 	text := fmt.Sprintf("RESULT: %d passed, %d failed, %d not run", chosen-failed-notRun, failed, notRun)
 	if chosen < all {
@@ -84,7 +84,7 @@ func resultText(all, chosen, failed, notRun int) string {
 	return text
 }
 
-// seedText says how to give the clients the same source ports once more; "" in a simulation.
+// seedText says how to use the same source ports again; "" in a simulation.
 func (s *session) seedText() string {
 	if s.n.forward != nil {
 		return ""
@@ -92,7 +92,7 @@ func (s *session) seedText() string {
 	return fmt.Sprintf("\n\nThe source ports of clients are those of the seed %d: %s=%[1]d.", s.seed, portSeedVariable)
 }
 
-// logWaived says what passed only because the backend lacks something.
+// logWaived logs what passed only because the backend lacks a feature.
 func (s *session) logWaived(t *testing.T) {
 	t.Helper()
 	if text := s.waived.String(); text != "" {
@@ -100,7 +100,7 @@ func (s *session) logWaived(t *testing.T) {
 	}
 }
 
-// testSession makes a session for a test, or skips the test. The seed decides which source ports clients have.
+// testSession returns a session for a test, or skips the test. The seed determines the source ports of clients.
 func testSession(t *testing.T, f Factory, seed uint64) *session {
 	t.Helper()
 	if f.lacks(IPv4) && f.lacks(IPv6) {
@@ -114,7 +114,7 @@ func testSession(t *testing.T, f Factory, seed uint64) *session {
 		fmt.Sprintf("the right to make network namespaces, as root or under unshare -rn (%v)", err))
 	if !f.lacks(IPv6) && len(families) == 1 {
 		if os.Getenv("KPL_REQUIRE") == "1" {
-			t.Fatal("conformance: this machine has no IPv6, and KPL_REQUIRE=1 forbids to go without")
+			t.Fatal("conformance: this machine has no IPv6, and KPL_REQUIRE=1 requires it")
 		}
 		t.Log("NOT RUN: everything with IPv6, which this machine does not have")
 		f.Lacks = append(slices.Clone(f.Lacks), IPv6)
@@ -153,7 +153,7 @@ func machineFamilies() ([]model.Family, error) {
 	return families, err
 }
 
-// bySetup brings cases with the same setup together, and keeps their order else.
+// bySetup groups cases with the same setup, and otherwise keeps their order.
 func bySetup(list []testCase) []testCase {
 	var setups []setup
 	for _, c := range list {
@@ -172,7 +172,7 @@ func bySetup(list []testCase) []testCase {
 	return sorted
 }
 
-// runCase runs one case, on the backend that is there if its setup is right and the last case left it in order.
+// runCase runs one case, on the current backend if that has the right setup and the last case did not fail.
 func (s *session) runCase(ctx context.Context, c testCase) error {
 	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
 	defer cancel()
@@ -199,7 +199,7 @@ func (s *session) runCase(ctx context.Context, c testCase) error {
 	}
 	err = fmt.Errorf("%w\n\nThe backend had been told:\n%s\n\nIts ruleset:\n%s", err, indent(s.told.String()),
 		indent(s.dump(ctx)))
-	// What it has now is not to be relied on.
+	// The state of the backend is unknown now.
 	if cleanupErr := s.cleanup(context.WithoutCancel(ctx)); cleanupErr != nil {
 		err = fmt.Errorf("%w\n\nand then: %w", err, cleanupErr)
 	}

@@ -21,7 +21,7 @@ func Random(t *testing.T, f Factory, seed uint64, n int) {
 	need.That(t, false, "Linux, for network namespaces")
 }
 
-// Scale tells what a backend takes at several sizes. It needs Linux: here it skips.
+// Scale measures what a backend costs at several sizes. It needs Linux: here it skips.
 func Scale(b *testing.B, f Factory) {
 	b.Helper()
 	b.Skip("needs Linux, for network namespaces")

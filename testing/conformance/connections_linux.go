@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// connectionCases are about connections that last while endpoints come and go, and about new ones that come meanwhile.
+// connectionCases are about connections that last while endpoints change, and about new ones meanwhile.
 func connectionCases() []testCase {
 	return []testCase{
 		{name: "connections that stand survive changes to other endpoints", rules: "S25",
@@ -24,7 +24,7 @@ func connectionCases() []testCase {
 	}
 }
 
-// standing are connections that stay open.
+// standing has connections that stay open.
 type standing struct {
 	list []standingConnection
 }
@@ -62,7 +62,7 @@ func (s *session) stand(svc service) (*standing, error) {
 	return st, nil
 }
 
-// check asks on each connection who is there: it must be who was there first, and see the client as at first.
+// check asks on each connection who answers: it must be the same endpoint as at first, and see the same client address.
 func (st *standing) check(p patience) error {
 	var failed failures
 	for _, c := range st.list {
@@ -206,7 +206,7 @@ func (s *session) stream(groups [][]streamed) *stream {
 	n, patience := s.n, s.patience // The session itself changes meanwhile.
 	for i, group := range groups {
 		st.wg.Go(func() {
-			// Not faster: the machine has other things to do than to fill its connection tracking.
+			// The pace limits the number of entries in connection tracking.
 			pace := time.NewTicker(2 * time.Millisecond)
 			defer pace.Stop()
 			for count := 0; ; count++ {
@@ -229,7 +229,7 @@ func (s *session) stream(groups [][]streamed) *stream {
 	return st
 }
 
-// whyWrong returns what is wanted of a connection of a stream, "" if it is what was seen.
+// whyWrong returns what is expected of a connection of a stream, or "" if it was as expected.
 func whyWrong(s seen, f model.Family, allowed []string) string {
 	switch {
 	case s.Verdict != oracle.Deliver:
@@ -261,7 +261,7 @@ func (st *stream) await(ctx context.Context, n int64) error {
 	return nil
 }
 
-// end stops the stream, and tells what went wrong.
+// end stops the stream, and returns what went wrong.
 func (st *stream) end() error {
 	close(st.stop)
 	st.wg.Wait()

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
-// ServiceBuilder builds a [model.Service]. Methods that speak of a port concern the last one that was added.
+// ServiceBuilder builds a [model.Service]. Methods about a port concern the last one that was added.
 type ServiceBuilder struct {
 	svc    model.Service
 	policy model.RoutePolicy
 }
 
-// Service begins the service "namespace/name"; the namespace may be left out if it is "default". Without more it has a
-// cluster IP that is made from its name and the TCP port 80.
+// Service begins the service "namespace/name"; the namespace may be left out if it is "default". By default it has a
+// cluster IP that is derived from its name, and the TCP port 80.
 func Service(name string) *ServiceBuilder {
 	return &ServiceBuilder{svc: model.Service{Name: serviceName(name)}}
 }
@@ -115,7 +115,7 @@ func (b *ServiceBuilder) ExternalLocal() *ServiceBuilder {
 	return b
 }
 
-// Affinity turns session affinity on.
+// Affinity enables session affinity.
 func (b *ServiceBuilder) Affinity(timeout time.Duration) *ServiceBuilder {
 	b.svc.SessionAffinityTimeout = timeout
 	return b
@@ -134,7 +134,7 @@ func (b *ServiceBuilder) NoEndpoints() *ServiceBuilder {
 	return b
 }
 
-// DetectsLocalPods makes the routes those of a node that can tell its own pods' traffic from other traffic (S30).
+// DetectsLocalPods makes the routes those of a node that can detect traffic of its own pods (S30).
 func (b *ServiceBuilder) DetectsLocalPods() *ServiceBuilder {
 	b.policy.DetectsLocalPods = true
 	return b
@@ -146,8 +146,8 @@ func (b *ServiceBuilder) MasqueradeAll() *ServiceBuilder {
 	return b
 }
 
-// Build returns the service, with the routes that follow from what has been said of it. It panics, with all that is
-// wrong, if it cannot be: builders are for values that are written down in tests. Use [model.NewService] for input.
+// Build returns the service, with the routes that follow from its fields. It panics if the service is invalid, with
+// everything that is wrong: builders are for constant values in tests. Use [model.NewService] for input.
 func (b *ServiceBuilder) Build() *model.Service {
 	b.ensurePort()
 	svc := b.svc
@@ -188,7 +188,7 @@ func (b *ServiceBuilder) ensurePort() {
 type EndpointBuilder struct{ ep model.Endpoint }
 
 // Endpoint begins an endpoint of a port, for example "default/web:http/TCP", or "default/web/TCP" if the port has no
-// name. Without more it is on another node, ready, and in the Cluster set.
+// name. By default it is on another node, ready, and in the Cluster set.
 func Endpoint(port, target string) *EndpointBuilder {
 	addrPort, err := netip.ParseAddrPort(target)
 	if err != nil {
@@ -198,7 +198,7 @@ func Endpoint(port, target string) *EndpointBuilder {
 		Serving: true}}
 }
 
-// Local puts the endpoint on this node and, besides the sets that it is in, in the Local set.
+// Local puts the endpoint on this node, and adds it to the Local set.
 func (b *EndpointBuilder) Local() *EndpointBuilder {
 	b.ep.Local = true
 	b.ep.Sets |= model.LocalSet
@@ -217,13 +217,13 @@ func (b *EndpointBuilder) Sets(sets model.EndpointSets) *EndpointBuilder {
 	return b
 }
 
-// Terminating has the endpoint drain: it is not ready, serves still, and terminates. Its sets stay as they are.
+// Terminating makes the endpoint drain: it is terminating, not ready, and still serving. Its sets do not change.
 func (b *EndpointBuilder) Terminating() *EndpointBuilder {
 	b.ep.Ready, b.ep.Serving, b.ep.Terminating = false, true, true
 	return b
 }
 
-// Build returns the endpoint. It panics if it cannot be, see [ServiceBuilder.Build].
+// Build returns the endpoint. It panics if it is invalid, see [ServiceBuilder.Build].
 func (b *EndpointBuilder) Build() *model.Endpoint { return must(model.NewEndpoint(b.ep)) }
 
 // NodeBuilder builds a [model.Node].
@@ -262,7 +262,7 @@ func (b *NodeBuilder) LocalPods(detector model.LocalPods) *NodeBuilder {
 	return b
 }
 
-// Build returns the node. It panics if it cannot be, see [ServiceBuilder.Build].
+// Build returns the node. It panics if it is invalid, see [ServiceBuilder.Build].
 func (b *NodeBuilder) Build() *model.Node { return must(model.NewNode(b.node)) }
 
 func must[T any](v T, err error) T {

@@ -1,10 +1,10 @@
-// Package fakemodel tests what is built on this library offline: it feeds a sink as package kubeproxy's Run does, wave
-// by wave, without a cluster, a clock or another goroutine, and records what the sink was told.
+// Package fakemodel tests backends and other sinks offline: it feeds a sink wave by wave as package kubeproxy's Run
+// does, without a cluster, a clock or another goroutine, and records the calls.
 //
 // # Feeding a sink
 //
 // A [Driver] takes model values, cluster objects or YAML, and applies them with Sync. It retries after a failure, asks
-// for full resyncs, and restarts the backend on the dataplane as it is:
+// for full resyncs, and restarts the backend with the existing dataplane:
 //
 //	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return mybackend.New(dataplane) }})
 //	d.Set(fakemodel.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())
@@ -17,12 +17,12 @@
 // # Building values
 //
 // [Service], [Endpoint] and [Node] build model values, package kube builds cluster objects, both with good defaults.
-// Package churn makes a whole cluster that lives: pods roll, drain and move, services come and go.
+// Package churn simulates a whole cluster: pods roll, drain and move, services are created and deleted.
 //
 // # Expectations
 //
-// [Driver.Want] lists the calls; [Golden] compares a longer text with a file. FAKEMODEL_UPDATE=1 in the environment
-// writes what was got into the files. [Driver.State] is for package oracle, which says what must happen to packets.
+// [Driver.Want] lists the calls; [Golden] compares a longer text with a file; FAKEMODEL_UPDATE=1 in the environment
+// updates the files. [Driver.State] is for package oracle, which says what must happen to packets.
 //
 // # Faults
 //
@@ -30,6 +30,6 @@
 //
 // # What it never does
 //
-// It opens no connection and touches no dataplane of its own. That a backend's rules do what they should with packets
-// is the business of package conformance.
+// It opens no connections and touches no dataplane itself. Package conformance tests whether a backend's rules handle
+// packets correctly.
 package fakemodel

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Options configures a Driver. The zero value is usable: it records and feeds nobody.
+// Options configures a Driver. The zero value is usable: it only records.
 type Options struct {
-	// NewSink makes the sink to feed: the backend, on the dataplane that the function closes over. It is called when
-	// the driver is made and at every Restart. Default: none.
+	// NewSink creates the sink to feed: the backend, with a dataplane from outside of the function. It is called by
+	// NewDriver and at every Restart. Default: none.
 	NewSink func() sink.Sink
 	// EverySync: Sync and TrySync call the sink also when nothing is new, for tests of what a backend does then.
 	EverySync bool
@@ -27,11 +27,11 @@ type Options struct {
 	State localstate.Options
 }
 
-// Driver feeds a sink wave by wave and records what it was told. It does what package kubeproxy's Run does, in the
-// test's own goroutine: it hands over what changed, calls Sync if there is anything new, and after a Sync that failed
-// asks for a resync of what failed and calls Sync again.
+// Driver feeds a sink wave by wave and records the calls. It does what package kubeproxy's Run does, in the test's
+// goroutine: it hands over what changed, calls Sync if anything changed, and after a failed Sync asks for a resync of
+// what failed and calls Sync again.
 //
-// It is fed either with model values or with cluster objects, not with both. What goes wrong ends the test.
+// It takes either model values or cluster objects, not both. Errors end the test.
 type Driver struct {
 	tb   testing.TB
 	opts Options
@@ -45,7 +45,7 @@ type Driver struct {
 	failures []error
 }
 
-// NewDriver returns a driver that has not told its sink anything yet.
+// NewDriver returns a driver that has not made any call to its sink yet.
 func NewDriver(tb testing.TB, opts Options) *Driver {
 	d := &Driver{tb: tb, opts: opts}
 	d.opts.State.NodeName = cmp.Or(opts.State.NodeName, "n1")
@@ -62,7 +62,7 @@ func (d *Driver) start() {
 }
 
 // Set creates or replaces objects: a *model.Node, *model.Service or *model.Endpoint; or a Service, EndpointSlice, Node
-// or ServiceCIDR of the Kubernetes API. Nothing is told to the sink before Sync.
+// or ServiceCIDR of the Kubernetes API. The sink gets nothing before Sync.
 func (d *Driver) Set(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
@@ -71,7 +71,7 @@ func (d *Driver) Set(objects ...any) {
 }
 
 // Delete deletes objects. It takes what Set takes, except for a *model.Node, and also a model.ServiceName or a
-// model.EndpointKey. Of an object only the name counts. With a model service go its endpoints.
+// model.EndpointKey. Only the name of an object counts. Deleting a model service deletes its endpoints.
 func (d *Driver) Delete(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
@@ -123,7 +123,7 @@ func (d *Driver) Sync() {
 
 // TrySync is Sync for tests in which it may fail: it returns the sink's error. The next one tries again.
 //
-// Without anything new the sink is not called, except for the first time, and after a Sync that failed.
+// If nothing changed the sink is not called, except the first time, and after a failed Sync.
 func (d *Driver) TrySync() error {
 	d.tb.Helper()
 	switch changed := d.flush(); {
@@ -136,8 +136,8 @@ func (d *Driver) TrySync() error {
 	return d.sync(d.tb.Context())
 }
 
-// Wave hands over what was set and deleted, and calls Sync with ctx, whether or not anything is new. Unlike TrySync it
-// asks for no resync of what failed before: Run makes such waves while a retry is due.
+// Wave hands over what was set and deleted, and calls Sync with ctx, whether or not anything changed. Unlike TrySync it
+// does not ask for a resync of what failed before: Run makes such waves before a retry is due.
 func (d *Driver) Wave(ctx context.Context) error {
 	d.tb.Helper()
 	d.flush()
@@ -148,7 +148,7 @@ func (d *Driver) Wave(ctx context.Context) error {
 // let a fake dataplane fail, or to fail at random, see [Faults].
 func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs...) }
 
-// Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything is new.
+// Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything changed.
 func (d *Driver) Resync() {
 	d.tb.Helper()
 	d.flush()
@@ -189,8 +189,8 @@ func (d *Driver) sync(ctx context.Context) error {
 	return err
 }
 
-// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. It knows nothing of what FailNext
-// made.
+// resyncFailed asks the sink to resync what failed in the last Sync, as Run does. The sink does not know of failures by
+// FailNext.
 func (d *Driver) resyncFailed() {
 	failed4, failed6 := sink.FailedFamilies(d.failed)
 	failed, _ := d.sink.(sink.FailureResyncer)
@@ -203,8 +203,8 @@ func (d *Driver) resyncFailed() {
 	}
 }
 
-// Restart stands for a new process: a new sink from Options.NewSink and a new node-local state. What was set is still
-// there, and the next Sync tells the new sink everything; what the dataplane holds is up to NewSink.
+// Restart simulates a new process, with a new sink from Options.NewSink and a new node-local state. The driver keeps
+// what was set, and the next Sync hands everything to the new sink; the content of the dataplane is up to NewSink.
 func (d *Driver) Restart() {
 	d.tb.Helper()
 	if d.source != nil {
@@ -214,8 +214,8 @@ func (d *Driver) Restart() {
 	d.start()
 }
 
-// Transcript returns what the sink was told since the last Transcript or Want, a line for each call, as
-// [sink.Call.String] writes it, "Sync" with the error if there was one, and "Restart".
+// Transcript returns the calls to the sink since the last Transcript or Want, one line each: as [sink.Call.String]
+// writes them, "Sync" with its error if it failed, and "Restart".
 func (d *Driver) Transcript() []string {
 	lines := d.lines
 	d.lines = nil
@@ -223,7 +223,7 @@ func (d *Driver) Transcript() []string {
 }
 
 // Want ends the test unless the Transcript is these lines, in this order. A line may leave out its end, after a whole
-// word: "SetService default/web" stands for whatever the service looks like.
+// word: "SetService default/web" matches any version of the service.
 func (d *Driver) Want(lines ...string) {
 	d.tb.Helper()
 	got := d.Transcript()
@@ -242,7 +242,7 @@ func abbreviates(short, line string) bool {
 	return ok && (rest == "" || rest[0] == ' ' || rest[0] == ';')
 }
 
-// State returns all that the sink has been told, whether or not it has been applied, for package oracle.
+// State returns the state that the sink has been given, whether or not it has been applied, for package oracle.
 func (d *Driver) State() oracle.State {
 	services, endpoints := d.recorder.Services(), d.recorder.Endpoints()
 	return oracle.Collect(d.recorder.Node(), maps.Values(services), maps.Values(endpoints))

@@ -20,7 +20,7 @@ var ErrFault = errors.New("injected fault")
 //		}
 //		...
 //
-// It may be used by several goroutines, but only one goroutine at a time is reproducible.
+// It is safe for concurrent use, but only reproducible with one goroutine at a time.
 type Faults struct {
 	seed        uint64
 	mu          sync.Mutex
@@ -30,13 +30,13 @@ type Faults struct {
 	injected    int
 }
 
-// NewFaults returns Faults that let an operation fail with a probability from 0 to 1.
+// NewFaults returns a Faults that makes each operation fail with this probability, from 0 to 1.
 func NewFaults(seed uint64, probability float64) *Faults {
 	return &Faults{seed: seed, random: rand.New(rand.NewPCG(seed, 0)), probability: probability}
 }
 
-// Next returns nil, or the error with which the operation has to fail. The error names the seed and how many operations
-// were asked about.
+// Next returns nil, or the error with which the operation has to fail. The error has the seed and the number of the
+// operation.
 func (f *Faults) Next(operation string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

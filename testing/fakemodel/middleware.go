@@ -9,16 +9,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// LostAbilities puts middleware in front of a sink that has all abilities, makes every call, and returns those that do
-// not arrive: the names of methods, and "errors" if what Sync returns does not come back. Middleware that embeds a
-// [sink.Sink] instead of a [sink.Forward] loses SetNode, ForceResync and ResyncFailed without anybody noticing. A test
-// of middleware that passes everything on is
+// LostAbilities puts middleware in front of a sink that has all optional interfaces, makes every call, and returns
+// those that do not arrive: the names of methods, and "errors" if the error of Sync is not returned. Middleware that
+// embeds a [sink.Sink] instead of a [sink.Forward] loses SetNode, ForceResync and ResyncFailed without anybody
+// noticing. A test of middleware that passes everything on is
 //
 //	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return Wrap(next) }))
 func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []string {
 	recorder := &sink.Recorder{}
 	s := wrap(recorder)
-	// The calls are made as Run makes them: the optional ones if the sink has them.
+	// The calls are those of Run, the optional ones only if the sink has them.
 	caller := sink.NewForward(s)
 	failure := &sink.FamilyError{Family: model.IPv6, Err: errors.New("made to fail")}
 	service := Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build()

@@ -10,16 +10,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// values is a node-local state that a test writes by hand, in whatever order. Flush hands over what changed, in the
-// order that package sink lays down: it stands in for package localstate where no cluster objects are wanted. The zero
-// value is empty and ready to use.
+// values is a node-local state that a test sets, in any order. Flush hands over what changed, in the order that package
+// sink prescribes. It replaces package localstate in tests without cluster objects. The zero value is empty and ready
+// to use.
 type values struct {
 	node     pair[*model.Node]
 	services map[model.ServiceName]*modelService
 	changed  map[model.ServiceName]struct{}
 }
 
-// pair is a value as it is wanted and as it was last handed over.
+// pair is the wanted version of a value and the one that was last handed over.
 type pair[T any] struct{ wanted, told T }
 
 // modelService is one service with its endpoints.
@@ -44,7 +44,7 @@ func (m *values) DeleteService(name model.ServiceName) {
 	}
 }
 
-// SetEndpoint creates or replaces an endpoint. Its service may come later, but before Flush.
+// SetEndpoint creates or replaces an endpoint. Its service may be set later, but before Flush.
 func (m *values) SetEndpoint(ep *model.Endpoint) { m.touch(ep.Port.Service).set(ep.Key(), ep) }
 
 // DeleteEndpoint deletes an endpoint.
@@ -103,8 +103,8 @@ func (m *values) Flush(r localstate.Receiver) (changed bool, err error) {
 	return changed, nil
 }
 
-// orphans returns an error for each endpoint that belongs to no port of the service. If the service itself is the same
-// as before, only those that changed can be any.
+// orphans returns an error for each endpoint that belongs to no port of the service. If the service itself did not
+// change, only endpoints that changed are checked.
 func (s *modelService) orphans() []error {
 	svc := s.service.wanted
 	var orphans []model.EndpointKey
@@ -130,8 +130,8 @@ func (s *modelService) orphans() []error {
 	return errs
 }
 
-// flush hands over one service: endpoints that go, the service, endpoints that come or change. It tells whether there
-// were any.
+// flush hands over one service: endpoints to delete, the service, endpoints to set. It tells whether there was anything
+// to hand over.
 func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (changed bool) {
 	keys := slices.SortedFunc(maps.Keys(s.changed), model.EndpointKey.Compare)
 	for _, key := range keys {
@@ -165,7 +165,7 @@ func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (cha
 	return changed
 }
 
-// Forget makes the next Flush hand over everything, as after a restart. Nothing is deleted by it.
+// Forget makes the next Flush hand over everything, as after a restart. It does not delete anything.
 func (m *values) Forget() {
 	m.node.told = nil
 	for name, s := range m.services {

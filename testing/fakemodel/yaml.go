@@ -10,7 +10,7 @@ import (
 
 // ParseYAML reads the cluster objects of a YAML or JSON text of one or more documents: Services, EndpointSlices, Nodes
 // and ServiceCIDRs, alone or in Lists. A service or slice without a namespace is in "default". The error names the
-// document and what is wrong with it, an unknown field for example.
+// document and what is wrong with it, for example an unknown field.
 func ParseYAML(text []byte) ([]metav1.Object, error) {
 	var objects []metav1.Object
 	for document, err := range manifest.Documents(text) {

@@ -35,7 +35,7 @@ func TestThat(t *testing.T) {
 		{"what is there lets the test go on", "1", true, ""},
 		{"what is missing skips", "", false, "skipped: needs a unicorn"},
 		{"what is missing fails where everything is required", "1", false,
-			"failed: needs a unicorn, and KPL_REQUIRE=1 forbids to skip"},
+			"failed: needs a unicorn, and KPL_REQUIRE=1 does not allow skipping"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("KPL_REQUIRE", tc.require)

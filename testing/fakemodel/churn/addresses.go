@@ -30,7 +30,7 @@ func v6(first, second, third, node uint16, n int) netip.Addr {
 	return netip.AddrFrom16(addr)
 }
 
-// dual returns both addresses, or the first one in a cluster that is not dual-stack.
+// dual returns both addresses, or only the first one if the cluster is not dual-stack.
 func (o Options) dual(a, b netip.Addr) []netip.Addr {
 	if o.DualStack {
 		return []netip.Addr{a, b}

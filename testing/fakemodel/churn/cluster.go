@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Cluster is a cluster that lives. Its methods are not safe for concurrent use.
+// Cluster is a simulated cluster. Its methods are not safe for concurrent use.
 type Cluster struct {
 	opts     Options
 	random   *rand.Rand
 	nodes    []*node
 	services []*service
-	slots    []int  // those of services that are not there
+	slots    []int  // those of services that do not exist
 	unstable []*pod // that are not simply ready, or were so when they came here
 	zones    []string
 }
@@ -27,14 +27,14 @@ type node struct {
 	Node
 	index  int
 	places int
-	used   int   // places that were used ever
+	used   int   // places that were ever used
 	free   []int // places that are free again, the longest free first
 }
 
 // namespace is where all services are.
 const namespace = "churn"
 
-// New returns a cluster in which every service has its pods, all of them ready. The error joins what is wrong with the
+// New returns a cluster in which every service has its pods, all of them ready. The error joins all problems with the
 // options.
 func New(opts Options) (*Cluster, error) {
 	opts, err := opts.withDefaults()
@@ -64,11 +64,11 @@ func New(opts Options) (*Cluster, error) {
 	return c, nil
 }
 
-// margin is by how many the number of services may differ from Options.Services.
+// margin is how much the number of services may differ from Options.Services.
 func (c *Cluster) margin() int { return max(1, c.opts.Services/10) }
 
-// Objects returns everything that is in the cluster now, as what a watch begins with: service CIDRs, nodes, and
-// services, each followed by its slices.
+// Objects returns all objects of the cluster now, like the first list of a watch: service CIDRs, nodes, and services,
+// each followed by its slices.
 func (c *Cluster) Objects() []watch.Change {
 	objects := set(kube.ServiceCIDR("kubernetes", c.opts.serviceCIDRs()...))
 	for _, n := range c.nodes {
@@ -131,7 +131,7 @@ func (c *Cluster) podIPs(n *node, place int) []netip.Addr {
 	return c.opts.podIPs(n.index, place)
 }
 
-// text returns a random text as names of pods end with.
+// text returns a random suffix like those of pods' names.
 func (c *Cluster) text(length int) string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	b := make([]byte, length)

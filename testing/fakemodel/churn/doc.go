@@ -1,7 +1,6 @@
-// Package churn makes a cluster that lives, for benchmarks and for random tests: pods with names that start, become
-// ready, roll, drain and move to other nodes; services that come and go, scale, and change policies; nodes that change
-// zones; and updates that mean nothing. It is a model of the API objects that controllers write, not of the
-// controllers.
+// Package churn simulates a cluster, for benchmarks and for random tests: pods start, become ready, roll, drain and
+// move to other nodes; services are created and deleted, scale, and change policies; nodes change zones; and some
+// updates change nothing. It simulates the API objects that controllers write, not the controllers.
 //
 // Everything follows from the seed: the same Options give the same objects and the same steps, in the same order. A
 // step costs the same in a cluster of any size.
@@ -15,5 +14,5 @@
 //		driver.Sync()
 //	}
 //
-// For the model values that come of it, see Waves of package fakemodel.
+// For the model values that result, see Waves of package fakemodel.
 package churn

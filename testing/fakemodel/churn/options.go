@@ -8,23 +8,23 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Options is the size and shape of a cluster. The zero value is a small one.
+// Options has the size and shape of a cluster. The zero value is a small cluster.
 type Options struct {
-	// Seed decides everything that is left to chance.
+	// Seed determines all random choices.
 	Seed uint64
-	// Services is how many services there are, at the start exactly and later about. Default 10.
+	// Services is the number of services, exact at the start and approximate later. Default 10.
 	Services int
-	// Endpoints is how many ready pods a service has, at the start exactly and later from none to twice as many.
-	// Default 3.
+	// Endpoints is the number of ready pods of a service, exact at the start and from 0 to twice as many later. Default
+	// 3.
 	Endpoints int
-	// Nodes is how many nodes there are, called n1, n2 and so on. Default 3.
+	// Nodes is the number of nodes, called n1, n2 and so on. Default 3.
 	Nodes int
-	// Zones is how many zones the nodes are in, called z1, z2 and so on. Default 2; negative: the nodes are in none.
+	// Zones is the number of zones of the nodes, called z1, z2 and so on. Default 2; negative: the nodes have no zones.
 	Zones int
 	// DualStack gives every service, node and pod an IPv6 address as well.
 	DualStack bool
-	// Topology replaces Nodes and Zones by nodes of the caller's own, where pods must really be somewhere. If there are
-	// not enough places for pods, services have fewer.
+	// Topology replaces Nodes and Zones by the caller's nodes, for tests with real pods. If there are not enough places
+	// for pods, services have fewer.
 	Topology []Node
 }
 
@@ -35,14 +35,14 @@ type Node struct {
 	IPs      []netip.Addr
 	PodCIDRs []netip.Prefix
 	// Pods are the addresses of the pods that can be on the node: for each one an IPv4 address, and an IPv6 address
-	// after it if the cluster is dual-stack. They are used again when a pod has gone.
+	// after it if the cluster is dual-stack. They are reused when a pod is gone.
 	Pods [][]netip.Addr
 }
 
 // maxPods is how many addresses there are for pods of a default topology, in 10.128.0.0/9.
 const maxPods = 1 << 23
 
-// withDefaults fills in what is not said and tells what is wrong.
+// withDefaults fills in the defaults and returns all errors.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	number := func(name string, value *int, byItself, most int) {

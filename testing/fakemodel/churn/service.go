@@ -16,7 +16,7 @@ type service struct {
 	slot     int // decides its name and addresses
 	name     string
 	revision string // in the names of its pods; another one for each roll-out
-	replicas int    // how many pods are wanted
+	replicas int    // the wanted number of pods
 
 	clusterIPs, externalIPs, loadBalancerIPs []netip.Addr
 	sourceRanges                             []string
@@ -34,10 +34,10 @@ type service struct {
 type group struct {
 	number  int
 	pods    []*pod
-	touched int // how many updates said nothing new
+	touched int // the number of updates that changed nothing
 }
 
-// groupSize is how many endpoints Kubernetes puts in a slice.
+// groupSize is the maximum number of endpoints that Kubernetes puts in a slice.
 const groupSize = 100
 
 type hints uint8
@@ -68,8 +68,8 @@ type phase uint8
 const (
 	starting phase = iota // not ready yet, or not any more
 	ready
-	draining // terminating, and serves still
-	stopping // terminating, and serves no more
+	draining // terminating and still serving
+	stopping // terminating and no longer serving
 	gone
 )
 
@@ -103,7 +103,7 @@ func (s *service) addGroup() *group {
 	return g
 }
 
-// addPod adds a pod that starts, in a slice with room. It returns nil if no node has a place.
+// addPod adds a starting pod, in a slice with room. It returns nil if no node has a place.
 func (c *Cluster) addPod(s *service) *pod {
 	n, place, ok := c.takePlace()
 	if !ok {
@@ -128,7 +128,7 @@ func (c *Cluster) addPod(s *service) *pod {
 	return p
 }
 
-// setPhase puts a pod in a phase. Whatever is not simply ready is remembered: it will go on to another phase.
+// setPhase puts a pod in a phase. Pods that are not ready are remembered: they will go on to another phase.
 func (c *Cluster) setPhase(p *pod, to phase) {
 	p.phase = to
 	if to != ready && !p.unstable {
@@ -137,7 +137,7 @@ func (c *Cluster) setPhase(p *pod, to phase) {
 	}
 }
 
-// removePod takes a pod away, and its group if it was the last one in it.
+// removePod removes a pod, and its group if it was the last one in it.
 func (c *Cluster) removePod(p *pod) {
 	p.phase = gone
 	p.node.free = append(p.node.free, p.place)
@@ -145,7 +145,7 @@ func (c *Cluster) removePod(p *pod) {
 	p.service.dropIfEmpty(p.group)
 }
 
-// dropIfEmpty takes a group away in which nothing is left, unless it is the only one.
+// dropIfEmpty removes a group if it is empty, unless it is the only one.
 func (s *service) dropIfEmpty(g *group) {
 	if len(g.pods) == 0 && len(s.groups) > 1 {
 		i := slices.Index(s.groups, g)
@@ -158,7 +158,7 @@ func (g *group) remove(p *pod) {
 	g.pods = slices.Delete(g.pods, i, i+1)
 }
 
-// has tells whether the group is one of the service's: else its slices are to be deleted.
+// has tells whether the group belongs to the service; otherwise its slices have to be deleted.
 func (s *service) has(g *group) bool { return slices.Contains(s.groups, g) }
 
 // external tells whether the service has addresses to which the external traffic policy applies.

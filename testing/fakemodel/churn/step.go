@@ -12,19 +12,19 @@ import (
 
 // Step is one thing that happens in a cluster.
 type Step struct {
-	// What says it for people, for example "svc-3-bz8kfwvq2-x7c2m drains".
+	// What describes it for people, for example "svc-3-bz8kfwvq2-x7c2m drains".
 	What string
-	// Changes are the objects that it changes, one at least.
+	// Changes are the objects that it changes, at least one.
 	Changes []watch.Change
 }
 
-// action is a kind of thing that can happen. It returns no changes if it cannot happen just now.
+// action is a kind of event. It returns no changes if it cannot happen now.
 type action struct {
 	weight int
 	run    func(c *Cluster) Step
 }
 
-// actions are the kinds of things that happen, and how often.
+// actions returns the kinds of events, with their frequencies.
 func actions() []action {
 	return []action{
 		{40, (*Cluster).advance},
@@ -41,7 +41,7 @@ func actions() []action {
 	}
 }
 
-// Step lets one thing happen.
+// Step simulates one event.
 func (c *Cluster) Step() Step {
 	list := actions()
 	total := 0
@@ -61,7 +61,7 @@ func (c *Cluster) Step() Step {
 	}
 }
 
-// step makes a Step of objects that are there.
+// step returns a Step with objects that exist.
 func step(changes []watch.Change, what string, args ...any) Step {
 	return Step{What: fmt.Sprintf(what, args...), Changes: changes}
 }
@@ -114,7 +114,7 @@ func (c *Cluster) somePod(s *service, want phase) *pod {
 	return nil
 }
 
-// advance takes a pod on its way: from starting to ready, or from draining to stopping and away.
+// advance takes a pod to its next phase: from starting to ready, or from draining to stopping and then to its removal.
 func (c *Cluster) advance() Step {
 	if len(c.unstable) == 0 {
 		return Step{}
@@ -162,7 +162,7 @@ func (c *Cluster) replacePod() Step {
 		old.name, old.node.Name)
 }
 
-// scale changes the number of a service's pods: as a rule by one, now and then to nothing or to what it was at first.
+// scale changes the number of a service's pods: usually by one, sometimes to 0 or to the original number.
 func (c *Cluster) scale() Step {
 	s := c.someService()
 	if s == nil {
@@ -183,8 +183,8 @@ func (c *Cluster) scale() Step {
 	return step(c.groupChanges(s, changed...), "%s is scaled from %d to %d", s.name, before, s.replicas)
 }
 
-// reconcile starts pods or lets them drain until as many as are wanted are ready or on their way, and returns the
-// groups that changed.
+// reconcile starts pods or lets them drain until the wanted number are ready or starting, and returns the groups that
+// changed.
 func (c *Cluster) reconcile(s *service) []*group {
 	var changed []*group
 	alive := 0
@@ -210,7 +210,7 @@ func (c *Cluster) reconcile(s *service) []*group {
 	return changed
 }
 
-// policy changes what a service wants.
+// policy changes a policy of a service.
 func (c *Cluster) policy() Step {
 	s := c.someService()
 	if s == nil {
@@ -273,7 +273,7 @@ func toggled(value, other int32) int32 {
 	return other
 }
 
-// ports adds the UDP port to a service, or takes it away.
+// ports adds the UDP port to a service, or removes it.
 func (c *Cluster) ports() Step {
 	s := c.someService()
 	if s == nil {
@@ -293,7 +293,7 @@ func (c *Cluster) unready() Step {
 	return step(c.groupChanges(p.service, p.group), "%s is not ready", p.name)
 }
 
-// touch changes an annotation of a slice: nothing that means anything to a service proxy.
+// touch changes an annotation of a slice, which does not matter to a service proxy.
 func (c *Cluster) touch() Step {
 	s := c.someService()
 	if s == nil {
