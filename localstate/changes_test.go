@@ -1,6 +1,7 @@
 package localstate
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -403,4 +404,18 @@ func TestTriggerTimes(t *testing.T) {
 			require.Empty(t, changes.TriggersIPv6, "each time is reported once")
 		})
 	}
+}
+
+// While nothing is flushed, because a Sync hangs for example, the oldest times are kept and the others are not.
+func TestTriggerTimesAreBounded(t *testing.T) {
+	w := newWorld(t, aService("web"), aSlice("web-1", ep("10.1.0.1")))
+	first := time.Now().Add(time.Hour)
+	for i := range 2 * maxTriggers {
+		at := first.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano)
+		w.set(aSlice("web-1", ep(fmt.Sprintf("10.1.0.%d", 2+i%2)),
+			annotated(corev1.EndpointsLastChangeTriggerTime, at)))
+	}
+	times := w.flush().TriggersIPv4
+	require.Len(t, times, maxTriggers)
+	require.WithinDuration(t, first, times[0], 0)
 }

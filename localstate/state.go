@@ -68,6 +68,9 @@ type trigger struct {
 	at     time.Time
 }
 
+// maxTriggers bounds the trigger times that are kept of a service while nothing is flushed.
+const maxTriggers = 1000
+
 // New returns an empty State. It keeps the logger of ctx.
 func New(ctx context.Context, opts Options) (*State, error) {
 	if err := opts.validate(); err != nil {
@@ -227,7 +230,7 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	}
 	s.slices[key] = in
 	s.addSlice(in)
-	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) {
+	if t := triggerTime(obj); !t.IsZero() && !t.Before(s.started) && len(s.triggers[svc]) < maxTriggers {
 		s.triggers[svc] = append(s.triggers[svc], trigger{in.family, t})
 	}
 	s.markEndpoints(svc, in.family)
