@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -28,10 +30,35 @@ func (d *toDeliver) announce(c *session) {
 	}
 }
 
-// deliver is called with no lock held.
+// heldUp is how long a delivery may take before the others go on without it.
+const heldUp = 100 * time.Millisecond
+
+// deliver delivers to one session after the other, and is called with no lock held. A client that acknowledges what it
+// has not read can hold up whoever sends to it; then another goroutine takes the rest.
 func (d toDeliver) deliver() {
-	for _, c := range d {
-		c.deliver()
+	var taken atomic.Int64
+	end := make(chan struct{})
+	var once sync.Once
+	work := func() {
+		for i := taken.Add(1); i <= int64(len(d)); i = taken.Add(1) {
+			d[i-1].deliver()
+		}
+		once.Do(func() { close(end) })
+	}
+	go work()
+	watch := time.NewTicker(heldUp)
+	defer watch.Stop()
+	for before := int64(0); ; {
+		select {
+		case <-end:
+			return
+		case <-watch.C:
+			now := taken.Load()
+			if now == before {
+				go work()
+			}
+			before = now
+		}
 	}
 }
 

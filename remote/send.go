@@ -95,8 +95,9 @@ func (c *session) sendNews() error {
 }
 
 // deliver sends what is new. It does not take long, so that one goroutine can do it for all clients: what is more than
-// one message that other clients of the class get as well is left to another goroutine. The message cannot be held up
-// in the stream, because the client has acknowledged everything before it but heartbeats.
+// one message that other clients of the class get as well is left to another goroutine. The message is not held up in
+// the stream, because the client has acknowledged everything before it but heartbeats; one that has not read it
+// nevertheless is what toDeliver looks out for.
 func (c *session) deliver() {
 	if !c.begin() {
 		return

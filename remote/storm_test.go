@@ -89,6 +89,48 @@ func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
 	assert.True(t, s.begin())
 }
 
+// stuck is a stream on which nothing can be sent.
+type stuck struct {
+	stream
+	sending chan struct{}
+	ctx     context.Context
+}
+
+func (s stuck) SendMsg(any) error {
+	s.sending <- struct{}{}
+	<-s.ctx.Done()
+	return s.ctx.Err()
+}
+
+// A client that acknowledges what it has not read is stuck before long: nothing more fits into its stream.
+func TestStuckClientsHoldUpNobody(t *testing.T) {
+	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
+	rec := &sink.Recorder{}
+	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
+	awaitState(t, c, stateN1, rec)
+	ctx, release := context.WithCancel(t.Context())
+	sending := make(chan struct{}, 10)
+	var sessions []*session
+	for range 3 {
+		s := server.idle(t, "n1")
+		s.stream, s.introduced, s.sends = stuck{sending: sending, ctx: ctx}, true, false
+		sessions = append(sessions, s)
+	}
+	for _, address := range []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"} {
+		c.set(web("a", address)...)
+		awaitState(t, c, stateN1, rec)
+	}
+	for range sessions {
+		<-sending
+	}
+	assert.Empty(t, sending, "each is sent one message")
+	release()
+	for _, s := range sessions {
+		s.senders.Wait()
+	}
+}
+
 // While the first state of a class is worked out, clients of other classes are sent what changes; and who waits for
 // the class is sent its first state and what changed meanwhile.
 func TestANewClassHoldsUpNobody(t *testing.T) {
