@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// chunkSize is how many bytes of a message, before compression, are enough. gRPC keeps a buffer for each
-	// connection, for good, of the size of the largest message: those of a full state are about 2 KB.
+	// chunkSize is the size in bytes, before compression, at which a message is sent and the next one begun. For each
+	// connection gRPC permanently keeps a buffer of the size of its largest message: those of a full state are about 2
+	// KB.
 	chunkSize     = 1 << 14
 	compressAbove = 1 << 11
 )
 
-// batches are the encoded differences to the current version of a class: each is encoded once, by the first session
-// that needs it, while the others wait for it and not for each other.
+// batches are the encoded differences that lead to the current version of a class. Each is encoded once, by the first
+// session that needs it; other sessions that need the same one wait for that.
 type batches struct {
 	buckets *buckets // of the version
 
@@ -38,8 +39,8 @@ type batches struct {
 type batch struct {
 	once   sync.Once
 	chunks []*frame
-	// whole is the one message of a client that has the older version, and whose own state is the same in both; nil
-	// if it takes more than one.
+	// whole is the complete message for a client that has the older version and whose own state is the same in both;
+	// nil if one message is not enough.
 	whole *frame
 }
 
@@ -107,7 +108,7 @@ type chunkWriter struct {
 	update remotev1.Update
 	size   int
 	chunks []*frame
-	zip    *gzip.Writer // made when it is needed, and used again: it is large
+	zip    *gzip.Writer // made when it is first needed, and reused, because it is large
 }
 
 func (w *chunkWriter) service(c *remotev1.ServiceChange) {

@@ -111,7 +111,8 @@ func (o Options) withDefaults() (Options, error) {
 	if s := o.State; s.ServiceProxyName != "" || s.NoExternalIPs || len(s.DropAnnotations) > 0 || s.EndpointDetails ||
 		s.HeadlessServices || s.ExternalNameServices {
 		errs = append(errs, errors.New(
-			"state: ServiceProxyName, NoExternalIPs, DropAnnotations, EndpointDetails, HeadlessServices and ExternalNameServices are options of the server"))
+			"state: ServiceProxyName, NoExternalIPs, DropAnnotations, EndpointDetails, HeadlessServices and "+
+				"ExternalNameServices are options of the server"))
 	}
 	if o.MaxBackoff < 0 {
 		errs = append(errs, fmt.Errorf("MaxBackoff %v is negative", o.MaxBackoff))

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A class keeps nothing of nodes of other zones but their names. When such a node comes, because its zone has changed or
-// because its Node came after its endpoints, what it has of its own is worked out for all services it is in.
+// A class keeps nothing of nodes of other zones but their names. When such a node comes, because its zone has changed
+// or because its Node came after its endpoints, what it has of its own is worked out for all services it is in.
 
 // isForeign tells whether nothing is kept of a node.
 func (c *class) isForeign(node string) bool {
@@ -42,8 +42,8 @@ func (s *Server) adoptNow(ctx context.Context, c *class, node string) (concerned
 		return is
 	}
 	revision := s.revision + 1
-	own := c.ownOf(c.cluster.ServicesOn(isAdopted), func(node string) bool { return isAdopted(node) || c.own[node] != nil },
-		revision)
+	keep := func(node string) bool { return isAdopted(node) || c.own[node] != nil }
+	own := c.ownOf(c.cluster.ServicesOn(isAdopted), keep, revision)
 	for node := range adopted {
 		if own[node] == nil {
 			own[node] = &ownParts{revision: revision}

@@ -21,8 +21,8 @@ import (
 //	it has another digest                         COMPARE, then DIFF with the services that differ
 //	it has nothing                                RESET
 //
-// The last two are work that does not share well, so only some clients are served at a time. Clients that resume never
-// wait for those.
+// The last two cost work for each client, so only some clients are served at a time. Clients that resume never wait for
+// them.
 func (c *session) introduce(view nodeView, b *batches, resume *remotev1.Resume) error {
 	d := resume.GetDigest()
 	shared, ok := parseDigest(d.GetShared())
@@ -71,11 +71,11 @@ func (c *session) sendResumed(view nodeView) error {
 	return c.stream.SendMsg(u)
 }
 
-// maxTurn is how long a client keeps others from their turn, should it be slow to take what it is sent.
+// maxTurn is how long a slow client can keep its turn while it is sent a full state.
 const maxTurn = 10 * time.Second
 
-// turn waits until the client may be sent a full state. First come, first served: channels are so. If that takes too
-// long the client is told to come again, and release is nil.
+// turn waits until the client may be sent a full state, first come, first served, as channels are. If that takes too
+// long, the client is told to come again later, and release is nil.
 func (c *session) turn(view nodeView) (release func(), err error) {
 	timer := time.NewTimer(c.server.opts.MaxWait)
 	defer timer.Stop()
@@ -101,7 +101,7 @@ func (c *session) turn(view nodeView) (release func(), err error) {
 	}, nil
 }
 
-// compare finds out which services differ, and sends those whole.
+// compare finds out which services differ, and sends them whole.
 func (c *session) compare(view nodeView, b *batches) error {
 	answer, err := c.ask(view, &remotev1.Compare{})
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 			differ = append(differ, uint32(i))
 		}
 	}
-	if len(differ) > numBuckets*3/4 { // more digests than what all clients share is worth
+	if len(differ) > numBuckets*3/4 { // comparing digests costs more than the full state, which is encoded once for all
 		return c.sendBatch(remotev1.Kind_RESET, c.server.difference(b, nil, view.version), nodeView{}, view, true)
 	}
 	var w chunkWriter

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 )
 
-// publish makes a revision of what is pending, and sends it to those whom it concerns.
+// publish makes a revision of what is pending, and sends it to the clients that it concerns.
 func (s *Server) publish(ctx context.Context) {
 	s.work.Lock()
 	concerned := s.publishPending(ctx)
@@ -23,7 +23,7 @@ func (s *Server) publish(ctx context.Context) {
 // toDeliver are sessions that have something to deliver.
 type toDeliver []*session
 
-// announce announces something new to a session. The Server's mu is held.
+// announce tells a session that there is something new. The caller holds the Server's mu.
 func (d *toDeliver) announce(c *session) {
 	if c.announce() {
 		*d = append(*d, c)
@@ -62,7 +62,7 @@ func (d toDeliver) deliver() {
 	}
 }
 
-// publishPending makes a revision of what is pending, and returns those whom it concerns. The caller holds work.
+// publishPending makes a revision of what is pending, and returns the sessions that it concerns. The caller holds work.
 func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	now := time.Now()
 	classes, ok := s.classesInUse(now)
@@ -101,8 +101,8 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	return concerned
 }
 
-// classesInUse are the classes that are made, without those that nobody has used for long. It returns false before
-// everything has been listed.
+// classesInUse returns the classes that have a state, and deletes those that nobody has used for ServerOptions.Keep. It
+// returns false before everything has been listed.
 func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,9 +118,9 @@ func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
 	return classes, s.synced
 }
 
-// makeClass makes a class, unless it is there or another session makes it. Sessions that have joined it are served
-// when it is made. Its first state is worked out with neither lock held: that takes time, and what changes meanwhile
-// waits in the class.
+// makeClass makes a class, unless it exists or another session is making it. Sessions that have joined it are served
+// when it is ready. Its first state is worked out without holding either lock, because that takes time; changes that
+// come meanwhile wait in the class.
 func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
 	c, err := s.beginClass(key)
 	if c == nil {
@@ -130,7 +130,7 @@ func (s *Server) makeClass(ctx context.Context, key localstate.Class) error {
 	return nil
 }
 
-// beginClass returns a class whose first state is to be worked out, or nil if there is the class already.
+// beginClass returns a new class, whose first state the caller works out; or nil if the class exists already.
 func (s *Server) beginClass(key localstate.Class) (*class, error) {
 	s.work.Lock()
 	defer s.work.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) finishClass(c *class, first classUpdate) {
 	waiting.deliver()
 }
 
-// addClass enters a class that is to be made. It returns nil if there is one already. The caller holds work.
+// addClass adds a class without a state. It returns nil if the class exists already. The caller holds work.
 func (s *Server) addClass(key localstate.Class) (*class, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

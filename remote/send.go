@@ -6,7 +6,7 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// start has the client introduced, and heartbeats sent to it, until stop.
+// start begins to send the client its state, and heartbeats, until stop.
 func (c *session) start() {
 	c.mu.Lock()
 	c.spoke = time.Now()
@@ -17,7 +17,7 @@ func (c *session) start() {
 	}
 }
 
-// stop returns when nobody sends any more. The stream has ended, so nobody can be held up in it.
+// stop waits until no goroutine sends any more. It is called after the end of the stream, so no send can block.
 func (c *session) stop() {
 	c.mu.Lock()
 	c.closed = true
@@ -26,8 +26,8 @@ func (c *session) stop() {
 	c.senders.Wait()
 }
 
-// announce says that there is something new, and tells whether it can be delivered. It cannot while the client has a
-// batch in flight: who takes the acknowledgement looks for news.
+// announce notes that there is something new, and tells whether it can be delivered now. It cannot while the client has
+// a batch in flight; it is sent after the acknowledgement.
 func (c *session) announce() (deliverable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,8 +35,8 @@ func (c *session) announce() (deliverable bool) {
 	return !c.busy && !c.sends
 }
 
-// begin makes the caller the one who sends, if there is news, the client has nothing in flight, and nobody else sends.
-// It is to call finish when it has sent.
+// begin makes the caller the sender if there is news, the client has nothing in flight, and nobody else is sending. The
+// caller then calls finish when it has sent.
 func (c *session) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,8 +48,8 @@ func (c *session) begin() bool {
 	return true
 }
 
-// finish ends what begin began, unless there is more to send by now: then it returns true. The error, if any, is that
-// nothing more can be sent, which ends the stream.
+// finish ends what begin began, unless there is more to send by now: then it returns true, and the caller goes on
+// sending. err is the error of sending, which ends the stream.
 func (c *session) finish(err error) (again bool) {
 	if err != nil {
 		c.end(err)
@@ -64,7 +64,7 @@ func (c *session) finish(err error) (again bool) {
 	return false
 }
 
-// takeNews tells whether to look for something to send, and counts it as seen. The session's mu is held.
+// takeNews tells whether there is news to send now, and marks it as seen. The caller holds the session's mu.
 func (c *session) takeNews() bool {
 	look := c.news && !c.busy
 	if look {
@@ -73,8 +73,8 @@ func (c *session) takeNews() bool {
 	return look
 }
 
-// send brings the client up to date. It is called after begin, and may take its time: the client may be slow to take
-// what is sent, and its class may have to be made.
+// send brings the client up to date. It is called after begin, and may take long: the client may be slow, and its class
+// may have to be made first.
 func (c *session) send() {
 	for again := true; again; {
 		again = c.finish(c.sendNews())
@@ -84,7 +84,7 @@ func (c *session) send() {
 func (c *session) sendNews() error {
 	view, batches, ok, err := c.newest()
 	switch {
-	case err != nil || !ok: // heartbeats tell the client that somebody is there
+	case err != nil || !ok: // until there is a state, heartbeats show the client that the server is alive
 		return err
 	case !c.introduced:
 		err = c.introduce(view, batches, c.resume)
@@ -94,10 +94,10 @@ func (c *session) sendNews() error {
 	return c.advance(view, batches)
 }
 
-// deliver sends what is new. It does not take long, so that one goroutine can do it for all clients: what is more than
-// one message that other clients of the class get as well is left to another goroutine. The message is not held up in
-// the stream, because the client has acknowledged everything before it but heartbeats; one that has not read it
-// nevertheless is what toDeliver looks out for.
+// deliver sends what is new. It is quick, so that one goroutine can do it for all clients: it sends one message that
+// the clients of a class share, and leaves anything else to another goroutine. Normally that message does not block,
+// because the client has acknowledged everything before it but heartbeats. toDeliver deals with clients that have
+// acknowledged what they have not read.
 func (c *session) deliver() {
 	if !c.begin() {
 		return
@@ -107,8 +107,8 @@ func (c *session) deliver() {
 	}
 }
 
-// sharedNews returns the message that brings the client up to date, and notes that it is sent; or nil if it takes
-// another one than other clients get, or more than one.
+// sharedNews returns the message that brings the client up to date, and notes it as sent. It returns nil if the client
+// needs more than that, or something else than the other clients of its class.
 func (c *session) sharedNews() *frame {
 	view, b, ok := c.sharedView()
 	if !ok || !c.introduced {

@@ -35,16 +35,18 @@ type ServeOptions struct {
 	TLS *tls.Config
 	// Insecure serves without TLS on a listener that is not a Unix socket. Then Node is needed.
 	Insecure bool
-	// Node says which node a client is. The default goes by the certificate, whose common name is system:node:NAME as
-	// that of a kubelet; and on a Unix socket, which only those can open whom its mode lets, by what the client says.
+	// Node returns the name of a client's node. Default: CertificateNode, which takes it from the client's certificate,
+	// with the common name system:node:NAME as kubelets have it; on a Unix socket ClaimedNode, because the mode of the
+	// socket says who may open it.
 	Node NodeFunc
 }
 
-// ClaimedNode is the [NodeFunc] that believes what clients say: for Unix sockets, tests, and networks where something
-// else lets in only those who may ask.
+// ClaimedNode is the [NodeFunc] that believes what clients say: for Unix sockets, tests, and networks in which
+// something else keeps out those who may not ask.
 func ClaimedNode(_ context.Context, claimed string) (string, error) { return claimed, nil }
 
-// CertificateNode is the [NodeFunc] that goes by the client's certificate: its common name is system:node:NAME.
+// CertificateNode is the [NodeFunc] that takes the name from the client's certificate, whose common name is
+// system:node:NAME.
 func CertificateNode(ctx context.Context, claimed string) (string, error) {
 	p, _ := peer.FromContext(ctx)
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
@@ -62,8 +64,9 @@ func CertificateNode(ctx context.Context, claimed string) (string, error) {
 	return name, nil
 }
 
-// Listen opens a listener for a target: unix:///PATH, or host:port. A socket gets the mode, 0600 by default, before
-// anybody can open it; one that an earlier process left is replaced, one that is in use is not.
+// Listen opens a listener for a target: unix:///PATH, or host:port. A Unix socket has the mode, 0600 by default, from
+// the moment at which it can be opened. A socket that an earlier process left is replaced; one that is in use is an
+// error.
 func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(target, "unix://")
 	var config net.ListenConfig
@@ -119,11 +122,11 @@ const (
 	maxStreams = 8        // of a connection
 	window     = 64 << 10 // bytes under way to a client; a fixed one, because to measure for it doubles the CPU time
 
-	// Most messages are small, and connections many. TLS has a buffer of what was read, and another one is worth
-	// nothing.
+	// There are many connections, and most messages are small. TLS buffers what it reads, so that a second buffer is of
+	// no use.
 	readBuffer  = 0
 	writeBuffer = 4 << 10 // bytes, of connections that are being written to
-	// A connection has one stream: there is no use in remembering its headers for the next.
+	// A connection has one stream: there is no next one for which to remember its headers.
 	headerTable = 0
 )
 
@@ -150,7 +153,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) 
 	return fmt.Errorf("serving %v: %w", ln.Addr(), err)
 }
 
-// newGRPCServer returns a server that takes little for each connection.
+// newGRPCServer returns a gRPC server that needs little memory for each connection.
 func newGRPCServer(creds credentials.TransportCredentials, codec codec) *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(creds), grpc.ForceServerCodecV2(codec),
@@ -175,9 +178,9 @@ func endable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	return context.WithValue(ctx, cancelKey{}, cancel), nil
 }
 
-// endStream ends a stream that endable has made, by its context. The client is told why before gRPC notices, which
-// would tell it that the stream was canceled. That gRPC's streams can be asked to is not among what gRPC promises: if
-// they no longer can, streams end all the same.
+// endStream ends a stream that endable has made, by its context. It tells the client why before gRPC tells it that the
+// stream was canceled. gRPC does not promise that its streams have WriteStatus: if a version does not, streams still
+// end, but clients see "canceled" in place of the reason.
 func endStream(ctx context.Context, why *status.Status) {
 	if s, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ WriteStatus(*status.Status) error }); ok {
 		_ = s.WriteStatus(why) // the connection has gone: nobody to tell

@@ -29,12 +29,12 @@ type Server struct {
 	changed  chan struct{} // there is something to publish
 	slots    chan struct{} // one for each client that is sent a full state
 
-	// work guards what is worked out of the cluster: base, and of each class what its comment says. It may be held for
-	// long, so no stream waits for it, but to have a new class made. It is taken before mu.
+	// work guards what is worked out from the cluster: base, and the fields of each class that say so. It may be held
+	// for long, so no stream waits for it except to have a new class made. It is locked before mu.
 	work sync.Mutex
 	base *localstate.State
 
-	// mu guards what follows, and is never held for long. What a class has is written with both locks held.
+	// mu guards what follows, and is never held for long. The state of a class is written with both locks held.
 	mu       sync.Mutex
 	nodes    map[string]*corev1.Node
 	renewed  map[string]struct{} // nodes that changed since the last revision
@@ -119,7 +119,7 @@ loop:
 		<-ended
 	}
 	s.mu.Lock()
-	s.synced = false // who comes now goes to another replica
+	s.synced = false // clients that come now are sent to another replica
 	for _, sessions := range s.sessions {
 		for session := range sessions {
 			session.end(errServerEnds)
@@ -158,7 +158,7 @@ func (s serverHandler) Update(changes ...watch.Change) {
 	}
 }
 
-// setNode keeps what counts of a Node. It returns whether that is new.
+// setNode keeps the parts of a Node that localstate reads. It returns whether a client's node changed.
 func (s *Server) setNode(node *corev1.Node, deleted bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,8 +52,9 @@ func (v *nodeView) sameNode(o nodeView) bool { return v.node == o.node || v.node
 // session is one client. It holds pointers to what it has been sent, and no queue: what it is sent next is the
 // difference from there to whatever is the newest by then.
 //
-// It has one goroutine, gRPC's own, which waits for what the client says. Others send: the one that publishes, or that
-// of the acknowledgement before which nothing could be sent, or one that ends when it has. See begin.
+// It has one goroutine, gRPC's own, which receives what the client says. Updates are sent by whichever goroutine finds
+// that there is something to send: the publisher, the receiving goroutine after an acknowledgement, or a temporary one.
+// Only one sends at a time, see begin.
 type session struct {
 	server *Server
 	node   string
@@ -74,17 +75,17 @@ type session struct {
 	senders sync.WaitGroup // the goroutine that sends
 
 	mu        sync.Mutex               // guards what follows; taken after the server's locks
-	cause     error                    // why the stream ends, nil as long as it does not
-	closed    bool                     // nobody is to begin to send
-	sends     bool                     // a goroutine sends, or finds out what to send
+	cause     error                    // why the stream ends; nil while it does not
+	closed    bool                     // no new sender may begin
+	sends     bool                     // a goroutine is sending, or finding out what to send
 	news      bool                     // there is something newer than what was sent last
-	busy      bool                     // what was sent last is not acknowledged
+	busy      bool                     // what was sent last has not been acknowledged
 	sent      nodeView                 // what was sent last
-	has       nodeView                 // acknowledged
-	answer    chan<- *remotev1.Digests // where those go that the client was asked for; nil if it was not
+	has       nodeView                 // what was acknowledged last
+	answer    chan<- *remotev1.Digests // where the digests go that the client was asked for; nil: none were
 	spoke     time.Time                // when something was last sent
 	heartbeat *time.Timer
-	behind    time.Time // since when the client has not got the newest; zero if it has
+	behind    time.Time // since when the client lacks the newest state; zero: it has it
 	applyErr  string
 }
 
@@ -95,7 +96,7 @@ type stream interface {
 	SendMsg(any) error
 }
 
-// renew takes a new Node object, or nil if it is gone. The server's lock is held.
+// renew takes the new Node object, or nil if it has been deleted. The caller holds the server's mu.
 func (c *session) renew(node *corev1.Node, revision uint64) {
 	if node == nil {
 		c.tracker.Delete()
@@ -134,7 +135,7 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
 	return statusOf(c.cause).Err()
 }
 
-// end ends the stream, whatever its goroutines wait for. The first cause is what the client is told.
+// end ends the stream, whatever its goroutines are waiting for. The client is told the first cause.
 func (c *session) end(cause error) {
 	c.mu.Lock()
 	first := c.cause == nil
@@ -147,7 +148,7 @@ func (c *session) end(cause error) {
 	}
 }
 
-// statusOf is what a client is told whose stream ends for a cause.
+// statusOf returns what a client is told when its stream ends.
 func statusOf(cause error) *status.Status {
 	switch known, isStatus := status.FromError(cause); {
 	case isStatus:
@@ -228,8 +229,8 @@ func (c *session) leaveClass() {
 	c.class = nil
 }
 
-// newest returns what the node should have now, and the batches to it; or false while that cannot be told, and there
-// will be news when it can. It moves the session to the class that its node is in.
+// newest returns what the node should have now, and the batches that lead to it. It returns false while that is not
+// known; the session is woken when it is. It moves the session to the class of its node.
 func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	s := c.server
 	s.mu.Lock()
@@ -258,7 +259,7 @@ func (c *session) newest() (view nodeView, b *batches, ok bool, err error) {
 	return view, c.class.batches, ok, nil
 }
 
-// classNow returns the class that the node is in, nil if it has not been made. The server's mu is held.
+// classNow returns the class of the node, or nil if it does not exist yet. The caller holds the server's mu.
 func (c *session) classNow() (*class, localstate.Class) {
 	key := c.tracker.Class()
 	if c.class != nil && c.class.key == key {
@@ -267,8 +268,8 @@ func (c *session) classNow() (*class, localstate.Class) {
 	return c.server.classes[key], key
 }
 
-// classView returns what the node should have as one of the class that the session is in, or false if that is not made
-// yet. The server's mu is held.
+// classView returns what the node should have according to the session's class, or false while the class has no state
+// yet. The caller holds the server's mu.
 func (c *session) classView() (view nodeView, ok bool) {
 	current := c.class.current
 	if current == nil {
@@ -285,7 +286,7 @@ func (c *session) classView() (view nodeView, ok bool) {
 	return view, true
 }
 
-// sharedView is newest for a client whose class is as before; ok is false for others.
+// sharedView is newest for a client whose class has not changed. For any other, ok is false.
 func (c *session) sharedView() (view nodeView, b *batches, ok bool) {
 	s := c.server
 	s.mu.Lock()
