@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// version is what the nodes of a class have in common, at one revision. It is immutable.
+// version is the state that the nodes of a class share, at one revision. It is immutable.
 type version struct {
 	class    *class
 	revision uint64
@@ -35,7 +35,7 @@ type ownParts struct {
 	sum      digest // of parts
 }
 
-// change returns the parts with some replaced; nil is one that is gone. There may be none before.
+// change returns a copy with some parts replaced, or deleted where the new part is nil. o may be nil.
 func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, revision uint64) *ownParts {
 	next := &ownParts{revision: revision, parts: map[model.ServiceName]*localstate.NodePart{}}
 	if o != nil {
@@ -55,8 +55,8 @@ func (o *ownParts) change(changes map[model.ServiceName]*localstate.NodePart, re
 	return next
 }
 
-// class is the nodes that have a state in common. What nodes have of their own it keeps for those of its zone: there
-// may be as many as endpoints in the cluster.
+// class is a group of nodes that share a state. It keeps the own parts only of nodes in its zone, because there may be
+// as many parts as endpoints in the cluster.
 type class struct {
 	key    localstate.Class
 	id     string                   // of key, the same on all replicas
@@ -64,7 +64,7 @@ type class struct {
 
 	// Guarded by the Server's work.
 	cluster  *localstate.State
-	backlog  []watch.Change // what has come while the first state is worked out
+	backlog  []watch.Change // changes that came while the first state was being worked out
 	full     *sink.FullState
 	snapshot *sink.Snapshot // of full
 	cidrs    []netip.Prefix
@@ -73,15 +73,15 @@ type class struct {
 	// Written with the Server's work and mu held.
 	current *version // nil while the first state is worked out
 	own     map[string]*ownParts
-	empty   int                 // how often one of own was left without parts
-	foreign map[string]struct{} // nodes of other zones, of which nothing is kept: see Server.adopt
+	empty   int                 // the number of times that one of own was left without parts
+	foreign map[string]struct{} // nodes of other zones, whose parts are not kept: see Server.adopt
 
-	foreignLimit int // how many foreign may have before those that are gone are forgotten
+	foreignLimit int // the size of foreign at which nodes that are gone are dropped from it
 
-	// Guarded by the Server's mu, but for what is in batches.
-	recent   []*version // the older ones that a client may come back from, oldest first
+	// Guarded by the Server's mu, except what is in batches.
+	recent   []*version // older versions that a client may still have, oldest first
 	sessions map[*session]struct{}
-	idle     time.Time // since when there are none
+	idle     time.Time // since when there are no sessions
 	batches  *batches  // to current
 }
 
@@ -99,7 +99,7 @@ func newClass(key localstate.Class, zoneOf func(node string) string) *class {
 	return c
 }
 
-// apply takes a change of the cluster that has been found to be one. Its error, if any, has been logged.
+// apply takes a change that the Server has already applied to base, where its error, if any, has been logged.
 func (c *class) apply(change watch.Change) {
 	if c.current == nil {
 		c.backlog = append(c.backlog, change)
@@ -108,7 +108,7 @@ func (c *class) apply(change watch.Change) {
 	_, _ = c.cluster.Apply(change.Object, change.Deleted)
 }
 
-// catchUp applies what has come while the first state was worked out.
+// catchUp applies the changes that came while the first state was being worked out.
 func (c *class) catchUp() {
 	for _, change := range c.backlog {
 		_, _ = c.cluster.Apply(change.Object, change.Deleted)
@@ -116,17 +116,17 @@ func (c *class) catchUp() {
 	c.backlog = nil
 }
 
-// classUpdate is what a revision is to a class.
+// classUpdate is what changes for a class with a revision.
 type classUpdate struct {
-	version *version             // nil: what the nodes have in common is the same
+	version *version             // nil: the shared state is the same
 	buckets *buckets             // of version
-	own     map[string]*ownParts // of the nodes for which that changed
-	foreign []string             // nodes that have turned out to be so
+	own     map[string]*ownParts // of the nodes whose own parts changed
+	foreign []string             // nodes that turned out to be foreign
 }
 
 func (u classUpdate) any() bool { return u.version != nil || len(u.own) > 0 || len(u.foreign) > 0 }
 
-// workOut works out what is pending. install is to follow.
+// workOut works out what is pending. The caller then calls install.
 func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (update classUpdate) {
 	if c.current != nil && !c.cluster.Pending().Any() {
 		return classUpdate{}
@@ -157,7 +157,7 @@ func (c *class) workOut(ctx context.Context, revision uint64, now time.Time) (up
 	return update
 }
 
-// install makes what has been worked out the newest.
+// install makes the result of workOut the current state.
 func (c *class) install(update classUpdate) {
 	for node, own := range update.own {
 		c.own[node] = own
@@ -178,8 +178,8 @@ func (c *class) install(update classUpdate) {
 	c.current, c.batches = update.version, newBatches(update.buckets)
 }
 
-// concerned are the sessions of the class that have to look for something to send: all, or those of the nodes for which
-// what they have of their own changed, or has to be worked out. all are the Server's sessions, by node.
+// concerned returns the sessions of the class that an update concerns: all of them if the shared state changed, else
+// those of nodes whose own parts changed or have yet to be worked out. all are the Server's sessions, by node.
 func (c *class) concerned(all map[string]map[*session]struct{}, update classUpdate) iter.Seq[*session] {
 	if update.version != nil {
 		return maps.Keys(c.sessions)
@@ -195,7 +195,7 @@ func (c *class) concerned(all map[string]map[*session]struct{}, update classUpda
 	}
 }
 
-// updateOwn works out again what nodes have of their own in some services. It returns that of the nodes for which it
+// updateOwn works out again the nodes' own parts of some services. It returns those of the nodes for which they
 // changed, and nodes that are foreign.
 func (c *class) updateOwn(names []model.ServiceName, revision uint64) (own map[string]*ownParts, foreign []string) {
 	kept := map[string]bool{} // a node's zone may change meanwhile
@@ -214,7 +214,7 @@ func (c *class) updateOwn(names []model.ServiceName, revision uint64) (own map[s
 	return c.ownOf(names, keep, revision), foreign
 }
 
-// ownOf works out what nodes have of their own in some services, those that are kept.
+// ownOf works out the own parts of some services, for the nodes that keep returns true for.
 func (c *class) ownOf(names []model.ServiceName, keep func(node string) bool, revision uint64) map[string]*ownParts {
 	news := map[string]map[model.ServiceName]*localstate.NodePart{} // nil: gone
 	for _, name := range names {
@@ -250,8 +250,8 @@ func note(news map[string]map[model.ServiceName]*localstate.NodePart, node strin
 	news[node][name] = part
 }
 
-// forget lets go of versions that are too old to come back from. However many there are, what is kept of each is what
-// changed; and a client that comes from before has its digests compared.
+// forget drops versions that are too old. The number of those that stay does not matter, because each takes the memory
+// of its changes only; a client that comes back with an older version has its digests compared.
 func (c *class) forget(before time.Time) {
 	n := 0
 	for n < len(c.recent) && c.recent[n].at.Before(before) {
@@ -262,8 +262,7 @@ func (c *class) forget(before time.Time) {
 	}
 }
 
-// find returns the version that a client says it has: by its digest or, for a client without one, by its revision,
-// which has to be of this server.
+// find returns the newest version for which has returns true, or nil.
 func (c *class) find(has func(*version) bool) *version {
 	if has(c.current) {
 		return c.current
@@ -276,7 +275,8 @@ func (c *class) find(has func(*version) bool) *version {
 	return nil
 }
 
-// triggersBetween are those of all changes after a version until another one, if the class remembers both.
+// triggersBetween returns the trigger times of the changes after one version up to another one, if the class still has
+// both.
 func (c *class) triggersBetween(from, to *version) [2][]time.Time {
 	known := append(slices.Clip(c.recent), c.current)
 	after, last := slices.Index(known, from), slices.Index(known, to)
@@ -295,10 +295,10 @@ func (c *class) triggersBetween(from, to *version) [2][]time.Time {
 	return all
 }
 
-// maxTriggers bounds the times in a batch: of more, the first are as good a sample.
+// maxTriggers bounds the trigger times in a batch. The first ones are a good enough sample.
 const maxTriggers = 100
 
-// classReceiver takes the ServiceCIDRs out of the class's node, which is none.
+// classReceiver takes the ServiceCIDRs from the node that a class's State hands over. It is no real node.
 type classReceiver struct {
 	*sink.FullState
 	class *class

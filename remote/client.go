@@ -23,28 +23,28 @@ import (
 
 // Options say what [Run] connects. Targets and Sink are needed; everything else has a default.
 type Options struct {
-	// Targets are the servers, all of which have the same: unix:///PATH, or ADDRESS:PORT. They are addresses, not
-	// names: what resolves names may be behind the Services that this node programs. They are tried in random order.
+	// Targets are the servers, which are equivalent: unix:///PATH, or ADDRESS:PORT. They are addresses, not names,
+	// because the resolver may be behind the Services that this node programs. They are tried in random order.
 	Targets []string
-	// TLS is for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or what else
-	// verifies the server's.
+	// TLS is for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way to
+	// verify the server's.
 	TLS *tls.Config
-	// Insecure goes to targets that are not Unix sockets without TLS.
+	// Insecure connects without TLS to targets that are not Unix sockets.
 	Insecure bool
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
 	// State has the options of this node: NodeName, Families, NodeIPs, MasqueradeAll, DrainingEndpoints and
-	// DetectLocal. The others are those of the server, and an error here. NodeName may be empty if the certificate has
-	// it.
+	// DetectLocal. The other options belong to the server and are an error here. NodeName may be empty if the
+	// certificate has it.
 	State localstate.Options
 
-	// MaxBackoff is the most time between two attempts to connect. The first one after a connection was lost comes
-	// within a second, at another target if there is one; then the pauses double, and are spread. Default 15 s.
+	// MaxBackoff is the longest time between two attempts to connect. The first attempt after a lost connection comes
+	// within a second, to another target if there is one; then the pauses double, with jitter. Default 15 s.
 	MaxBackoff time.Duration
 
-	// Resume, if given, is what another client of the same node has already: the server sends what changed since, if it
-	// still knows, and otherwise everything. It is for programs that look at changes; a Feed that is cut off resumes by
-	// itself.
+	// Resume, if given, is a state that another client of the same node has: the server sends what changed since, if it
+	// still knows, and everything otherwise. It is for programs that show changes. A Feed that loses its connection
+	// resumes without it.
 	Resume *Resume
 
 	// The rest is as in kubeproxy.Options.
@@ -160,17 +160,16 @@ func NewFeed(opts Options) (*Feed, error) {
 	return &Feed{opts: opts, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
 }
 
-// Position returns what the newest state is called that has come: by it another client of the same node can go on, see
-// Options.Resume.
+// Position returns the position of the newest state that has been received. Another client of the same node can go on
+// from there, see Options.Resume.
 func (c *Feed) Position() Resume {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Resume{InstanceID: c.instance, Revision: c.revision}
 }
 
-// Node asks for the node, and returns it as a server knows it: for programs that need its addresses to make their sink.
-// It waits until a server has sent the whole state. That is kept, and Run, which is to be called after Node, goes on
-// from it. The error is that ctx has ended.
+// Node returns the node as a server knows it, for programs that need its addresses to make their sink. It waits until a
+// server has sent the whole state. Call it before Run, which goes on from that state. The only error is that of ctx.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
 	defer end()

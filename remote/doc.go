@@ -35,21 +35,20 @@
 // besides. A change that alters nothing for a class wakes none of its nodes. A node that moves to another zone is sent
 // the difference between the two classes.
 //
-// The server's memory is that of one state for each class, and for each client pointers into it. Of versions since
-// replaced, what changed is kept for ServerOptions.Keep.
+// The server's memory is one state for each class, and for each client pointers into it. Of older versions it keeps the
+// changes, for ServerOptions.Keep.
 //
 // # Replicas
 //
-// Replicas have nothing in common but the cluster. Their revisions are never compared: a client that comes from another
-// replica says by a digest what it has, over the meaning of the state, and is sent what differs. Where nothing does,
-// its sink is not called.
+// Replicas share nothing but the cluster. Their revisions are never compared: a client that comes from another replica
+// sends a digest of the meaning of its state, and is sent what differs. If nothing differs, its sink is not called.
 //
 // # Who may ask
 //
-// On a Unix socket, whoever its mode lets open it. Over TCP, clients with a certificate, whose common name
-// system:node:NAME is the name of the node, as kubelets have; [ServeOptions] takes another function. Without TLS
-// only where the caller says so by name. Targets are addresses, not names: to resolve a name may take the very Services
-// that the node programs. A malformed message ends its stream, with an error that says what was wrong.
+// On a Unix socket, everybody who may open it, by its mode. Over TCP, clients with a certificate, whose common name
+// system:node:NAME names the node, as kubelets have; [ServeOptions] takes another function. There is no TCP without TLS
+// unless the caller asks for it (Insecure). Targets are addresses, not names, because resolving a name may need the very
+// Services that this node programs. A malformed message ends its stream, with an error that says what was wrong.
 //
 // # Metrics
 //
@@ -62,13 +61,12 @@
 //	kubeproxy_remote_apply_errors_total
 //
 // and [Server.StatusHandler] has the worst clients. A client has the metrics of kubeproxy.Run. The network programming
-// latency counts changes that are the class's; those of local endpoints alone have no trigger times here.
+// latency covers the changes that all nodes of a class share; changes of local endpoints have no trigger times here.
 //
 // # Why it is in the library's module
 //
-// A module of its own would keep google.golang.org/grpc out of the library's go.mod, at the price of a second version
-// to keep in step and of programs that cannot be built from one module. What adopters would notice is versions that are
-// lifted, so the version required is one whose own requirements are not above those that are here anyway: it lifts
-// nothing. A program that does not import remote links none of it, which a test holds. A program may require a newer
-// gRPC.
+// A separate module would keep google.golang.org/grpc out of the library's go.mod, at the price of a second version to
+// keep in step. Adopters would notice gRPC in go.mod only if it raised the versions of other modules. It does not: the
+// required version of gRPC needs nothing newer than what the library requires anyway. A program that does not import
+// remote links none of it, which a test checks; a program may require a newer gRPC.
 package remote

@@ -14,8 +14,8 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// Of a full state nearly everything is endpoints. They are decoded from the wire into the model's values: to make a
-// message of each first takes several times as long. Everything else goes through messages.
+// Nearly everything in a full state is endpoints. They are decoded from the wire into the model's values, because
+// making a message of each first takes several times as long. Everything else goes through messages.
 
 // Numbers of the fields that hold the changes, parts and endpoints. They are those of remote.proto.
 const (
@@ -88,7 +88,7 @@ type endpointFields struct {
 	local            bool
 }
 
-// endpointFields decodes an endpoint. In what is unknown, or there twice, it is like [proto.Unmarshal].
+// endpointFields decodes an endpoint. It treats unknown and repeated fields as [proto.Unmarshal] does.
 func (d *decoder) endpointFields(b []byte) (e endpointFields, err error) {
 	for len(b) > 0 {
 		field, wire, n := protowire.ConsumeTag(b)
@@ -210,8 +210,8 @@ func (d *decoder) endpoints(service model.ServiceName, encoded [][]byte) []*mode
 	return out
 }
 
-// maxRoom is how many endpoints are allocated at a time. They are those of one service, which as a rule live as long:
-// one of them that stays keeps the others.
+// maxRoom is how many endpoints are allocated at a time. They are of one service and usually live equally long; as long
+// as one of them is used, none is freed.
 const maxRoom = 8
 
 func (d *decoder) newEndpoint(needed int) *model.Endpoint {
