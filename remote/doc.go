@@ -47,8 +47,8 @@
 //
 // On a Unix socket, everybody who may open it, by its mode. Over TCP, clients with a certificate, whose common name
 // system:node:NAME names the node, as kubelets have; [ServeOptions] takes another function. There is no TCP without TLS
-// unless the caller asks for it (Insecure). Targets are addresses, not names, because resolving a name may need the very
-// Services that this node programs. A malformed message ends its stream, with an error that says what was wrong.
+// unless the caller asks for it (Insecure). Targets are addresses, not names, because resolving a name may need the
+// very Services that this node programs. A malformed message ends its stream, with an error that says what was wrong.
 //
 // # Metrics
 //
