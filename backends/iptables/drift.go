@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -15,8 +16,13 @@ import (
 // so that looking takes 1% of a processor at most.
 const restAfterReading = 100
 
+// maxRepair is how long a repair may take. A program that hangs must not hold up Syncs, which wait for it, for ever.
+const maxRepair = time.Minute
+
 // look looks once whether somebody else has changed our rules, and repairs them. It is [frontend.RepairOptions.Look].
 func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair takes longer than %v", maxRepair))
+	defer cancel()
 	f := b.family(c.Family())
 	began, before := time.Now(), f.state
 	if before == unknown {

@@ -277,14 +277,14 @@ func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 // was changed.
 type meddled struct {
 	*dataplane.Fake
-	read       func() error
+	read       func(context.Context) error
 	generation func()
 	restored   func()
 }
 
 func (m *meddled) Read(ctx context.Context, table dataplane.Table, prefix string) (*dataplane.State, error) {
 	if m.read != nil {
-		if err := m.read(); err != nil {
+		if err := m.read(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -324,7 +324,7 @@ func TestARepairThatCannotReadIsTriedAgain(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		failures := 0
-		m.read = func() error {
+		m.read = func(context.Context) error {
 			if failures++; failures <= 3 {
 				return errors.New("made to fail")
 			}
@@ -337,11 +337,31 @@ func TestARepairThatCannotReadIsTriedAgain(t *testing.T) {
 	})
 }
 
+func TestARepairThatHangsIsGivenUpAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, m := newMeddledRig(t)
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
+		before, hangs := r.dump(model.IPv4), 1
+		m.read = func(ctx context.Context) error {
+			if hangs--; hangs >= 0 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
+		}
+		require.NoError(t, m.Load("*nat\nCOMMIT\n*filter\nCOMMIT\n"))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		assert.Equal(t, before, r.dump(model.IPv4))
+	})
+}
+
 // With nft somebody may put into a table what iptables cannot print, but it can still change it.
 func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, m := newMeddledRig(t)
-		m.read = func() error { return dataplane.ErrIncompatible }
+		m.read = func(context.Context) error { return dataplane.ErrIncompatible }
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		before := r.dump(model.IPv4)
@@ -489,7 +509,7 @@ func TestOnlyWhatOthersChangeInVainMakesDriftWait(t *testing.T) {
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		synctest.Wait()
-		m.read = func() error { // two tables, 2 s: 200 s of rest
+		m.read = func(context.Context) error { // two tables, 2 s: 200 s of rest
 			time.Sleep(time.Second)
 			return nil
 		}

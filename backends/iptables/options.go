@@ -42,7 +42,8 @@ type Options struct {
 	DriftInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine can.
 	Families []model.Family
-	// Variant is that of the programs: iptables-nft or iptables-legacy. Default: the one that the node uses already.
+	// Variant is that of the programs: iptables-nft or iptables-legacy. Default: the one that the node uses already. If
+	// it changes between two runs, the chains of the earlier one stay until [CleanUp] is called.
 	Variant dataplane.Variant
 	// Sysctls is where kernel parameters are: nf_conntrack_tcp_be_liberal, which New reads (S34), and route_localnet.
 	// Default: the machine's, in the network namespace of the calling thread.
