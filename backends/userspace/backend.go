@@ -31,6 +31,7 @@ type Backend struct {
 	wg          sync.WaitGroup // goroutines that run until Close
 	traffic     sync.WaitGroup // connections, and the goroutines that accept them
 	connections chan struct{}  // holds one element for each
+	held        chan struct{}  // one for each of them that is to be dropped
 	buffers     sync.Pool
 	lastLogged  atomic.Int64 // when it was last logged that connections cannot be accepted, in Unix nanoseconds
 
@@ -65,6 +66,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	}
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
 	b.connections = make(chan struct{}, b.options.MaxConnections)
+	b.held = make(chan struct{}, b.options.MaxConnections/8)
 	for _, f := range b.options.Families {
 		b.families[f] = newFamily(b, f)
 	}

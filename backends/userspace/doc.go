@@ -23,7 +23,8 @@
 //   - It follows traffic policies, session affinity across all addresses of a port (S32), source ranges (S26) and node
 //     ports (S35, S36).
 //   - A frontend without endpoints has no listener, so the kernel refuses connections (S25). Connections that are to be
-//     dropped are accepted and never answered: a user-space proxy cannot do better.
+//     dropped are accepted and not answered, for a minute and for an eighth of [Options.MaxConnections] at most; others
+//     are reset. A user-space proxy cannot do better.
 //   - Established connections continue when their endpoint or their service is deleted.
 //   - Resources are bounded by [Options.MaxConnections] and [Options.MaxFlows]. Beyond the first limit new connections
 //     wait in the listener's queue; beyond the second a new flow replaces one that has been idle for long.

@@ -48,8 +48,7 @@ type Options struct {
 	Listen func(open func() error) error
 	// DialTimeout bounds each attempt to connect to an endpoint. Default 5 s.
 	DialTimeout time.Duration
-	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors. Default
-	// 16384.
+	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors. Default 16384.
 	MaxConnections int
 	// MaxFlows limits the UDP flows at a time. Each takes a file descriptor. At the limit, a new flow replaces one that
 	// has been idle for long. Default 4096.

@@ -90,7 +90,7 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 		switch {
 		case d.endpoint.IsValid():
 		case d.verdict == model.Drop:
-			hold(client)
+			b.hold(client)
 			return
 		default:
 			reset(client)
@@ -115,10 +115,16 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 // holdTime is how long a connection that is to be dropped stays open without an answer.
 const holdTime = time.Minute
 
-// hold does not answer until the client gives up or holdTime has passed.
-func hold(client *net.TCPConn) {
-	_ = client.SetDeadline(time.Now().Add(holdTime))
-	_, _ = io.Copy(io.Discard, client)
+// hold does not answer until the client gives up or holdTime has passed. When an eighth of all connections is held,
+// others are reset at once: clients that are not let in must not use up the connections of those that are.
+func (b *Backend) hold(client *net.TCPConn) {
+	select {
+	case b.held <- struct{}{}:
+		_ = client.SetDeadline(time.Now().Add(holdTime))
+		_, _ = io.Copy(io.Discard, client)
+		<-b.held
+	default:
+	}
 	reset(client)
 }
 

@@ -237,3 +237,31 @@ func TestARestartWithSocketsLosesNothing(t *testing.T) {
 	}
 	require.NoError(t, <-drained)
 }
+
+// Clients whose connections are dropped leave room for others.
+func TestDroppedConnectionsDoNotUseUpTheOthers(t *testing.T) {
+	const most = 16
+	l := newLaptop(t, userspace.Options{MaxConnections: most})
+	l.Set(web().Build(), tcpEndpoint(named(t, "a")),
+		fakemodel.Service("default/elsewhere").ClusterIP("10.96.0.12").Port("far", 80).InternalLocal().Build(),
+		fakemodel.Endpoint("default/elsewhere:far/TCP", "192.0.2.9:80").Build())
+	l.Sync()
+	far, ended := l.addr(t, "far").String(), make(chan error, 2*most)
+	for range 2 * most {
+		c, err := net.Dial("tcp", far)
+		if err != nil { // a reset may be that fast
+			ended <- err
+			continue
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		go func() {
+			_, err := c.Read(make([]byte, 1))
+			ended <- err
+		}()
+	}
+	for range 2*most - most/8 {
+		require.Error(t, <-ended)
+	}
+	assert.Equal(t, "a", l.who(t))
+	assert.Empty(t, ended, "the others are still held")
+}
