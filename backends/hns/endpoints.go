@@ -135,7 +135,7 @@ func (f *family) lookup(ctx context.Context, t target) (string, error) {
 	x := dp.Endpoint{Name: namePrefix + t.addr.String(), IPs: []netip.Addr{t.addr}, MAC: remoteMAC(t.addr),
 		Remote: true}
 	if f.isOverlay() {
-		if x.Provider = f.provider(t.addr); !x.Provider.IsValid() {
+		if x.Provider = f.providers.of(t.addr); !x.Provider.IsValid() {
 			// No node has it: an address outside of the cluster, which this node reaches.
 			nodeIP, err := f.nodeIP()
 			if err != nil {
@@ -208,16 +208,6 @@ func (f *family) ensureSourceVIP(ctx context.Context) error {
 	return err
 }
 
-// provider returns the node that has an address, the zero Addr if none has.
-func (f *family) provider(addr netip.Addr) netip.Addr {
-	for _, s := range f.network.RemoteSubnets {
-		if s.Prefix.Contains(addr) || s.Provider == addr {
-			return s.Provider
-		}
-	}
-	return netip.Addr{}
-}
-
 // sourceVIP returns what endpoints see as the source, in overlay networks: the node's address if one of them is a node
 // or not in the cluster, and so cannot answer to an address that only pods know.
 func (f *family) sourceVIP(targets []target) (netip.Addr, error) {
@@ -225,7 +215,7 @@ func (f *family) sourceVIP(targets []target) (netip.Addr, error) {
 		return netip.Addr{}, nil
 	}
 	for _, t := range targets {
-		if p := f.provider(t.addr); !t.local && (!p.IsValid() || p == t.addr) {
+		if p := f.providers.of(t.addr); !t.local && (!p.IsValid() || p == t.addr) {
 			return f.nodeIP()
 		}
 	}

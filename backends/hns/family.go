@@ -27,6 +27,7 @@ type family struct {
 	unsupported *unsupported
 
 	network   dp.Network
+	providers providers // of network
 	nodeIPs   []netip.Addr
 	endpoints *endpoints
 	balancers map[dp.Key]*balancer
@@ -129,6 +130,7 @@ func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 		klog.FromContext(ctx).Info("The HNS network has been made anew", "network", n.Name, "family", f.key)
 	}
 	if renewed || !slices.Equal(before.RemoteSubnets, n.RemoteSubnets) {
+		f.providers = newProviders(n.RemoteSubnets)
 		for _, b := range f.balancers { // endpoints may be on other nodes than was known
 			f.touch(b)
 		}
