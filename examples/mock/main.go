@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprintf(screen.out, "The page is at http://%v/\n\n", listener.Addr())
 		opts.Health = health.New(health.Options{})
 		p := page.New(page.Options{Health: opts.Health})
-		opts.Sink = p.Sink(&described{screen: screen})
+		opts.Sink = p.Sink(&described{screen})
 		opts.State.EndpointDetails = true // the names of pods
 		runner, err := kubeproxy.New(ctx, opts)
 		if err != nil {

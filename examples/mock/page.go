@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -17,20 +16,9 @@ import (
 )
 
 // described makes the backend a sink.Describer, which the page looks for: it returns the rows of a service at any time.
-// Only Sync changes the table, so only Sync needs the lock.
-type described struct {
-	*screen
-	mu sync.Mutex
-}
+type described struct{ *screen }
 
 var _ sink.Describer = (*described)(nil)
-
-// Sync implements sink.Sink.
-func (d *described) Sync(ctx context.Context) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.screen.Sync(ctx)
-}
 
 // DescribeService implements sink.Describer: it returns the rows of the routing table.
 func (d *described) DescribeService(_ context.Context, name model.ServiceName) (string, error) {

@@ -14,10 +14,13 @@ type screen struct {
 	out    io.Writer
 	listed chan struct{} // closed when the first table has been shown
 	syncs  atomic.Int64
+	mu     sync.Mutex // guards the backend's table, which Sync changes
 }
 
 // Sync passes the call on. At the first one it shows only the table, not the changes that led to it.
 func (s *screen) Sync(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	defer s.syncs.Add(1)
 	if err := s.backend.Sync(ctx); err != nil || s.syncs.Load() > 0 {
 		return err
@@ -26,6 +29,13 @@ func (s *screen) Sync(ctx context.Context) error {
 	s.backend.out = s.out
 	defer close(s.listed)
 	return s.backend.printTable(s.out)
+}
+
+// printTable shows the table while no Sync changes it.
+func (s *screen) printTable(w io.Writer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backend.printTable(w)
 }
 
 // lockedWriter lets several goroutines write, one line at a time.
