@@ -95,6 +95,9 @@ func (d *decoder) endpointFields(b []byte) (e endpointFields, err error) {
 		if n < 0 {
 			return e, protowire.ParseError(n)
 		}
+		if field > protowire.MaxValidNumber { // ConsumeTag lets it pass
+			return e, fmt.Errorf("field number %d is too large", field)
+		}
 		b = b[n:]
 		switch wire {
 		case protowire.VarintType:

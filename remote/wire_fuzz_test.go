@@ -24,6 +24,7 @@ func FuzzEndpoints(f *testing.F) {
 	f.Add([]byte{0x08, 1, 0xf8, 0x3e, 7, 0x4d, 1, 2, 3, 4})       // of another type, or unknown
 	f.Add([]byte{0x4a, 2, 0x12, 9})                               // malformed details
 	f.Add([]byte{0x10, 0x86, 0x80, 0x80, 0x80, 0x10, 0x38, 0x02}) // numbers that are too large
+	f.Add([]byte{0x08, 1, 0xf8, 0x90, 0x90, 0x90, 0x1e, 2})       // a field number that is too large
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var message remotev1.Endpoint
 		refused := proto.Unmarshal(b, &message)
