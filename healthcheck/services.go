@@ -78,9 +78,9 @@ type ServicesOptions struct {
 //
 // When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is
 // closed and the new one opened. Where only one family is applied, only that one is updated. A port that cannot be
-// opened causes an Event with the reason FailedToStartServiceHealthcheck, once until the error is another one, and is
-// tried again at the next Sync (S39), which ServicesOptions.RequestSync brings; every address counts for itself, so that
-// one which is taken does not keep the others closed.
+// opened is tried again at the next Sync (S39), which ServicesOptions.RequestSync brings. Each failure causes an Event
+// with the reason FailedToStartServiceHealthcheck, of which recorders make a series; it is logged once until the error is
+// another one. Every address counts for itself, so that one which is taken does not keep the others closed.
 //
 // # Goroutines
 //
@@ -107,7 +107,7 @@ type instance struct {
 	localEndpoints [2]atomic.Int64 // by the family of the request
 	counted        map[model.Family]model.Family
 	listeners      map[listenKey]*listener
-	problem        string // that has been reported, of opening a port
+	problem        string // that has been logged, of opening a port
 }
 
 // counted returns the family whose endpoints count for requests in a family: the same one if the service has it,
@@ -344,12 +344,11 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	s.again.add(name)
 	s.retryLater()
 	err, port := errors.Join(errs...), service.HealthCheck.NodePort
-	if err.Error() == i.problem {
-		return
+	if err.Error() != i.problem {
+		i.problem = err.Error()
+		klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync",
+			"service", name, "port", port)
 	}
-	i.problem = err.Error()
-	klog.FromContext(ctx).Error(err, "A health check cannot be started; it will be tried again at the next Sync",
-		"service", name, "port", port)
 	if s.opts.Events != nil {
 		s.opts.Events.ServiceWarning(name, "FailedToStartServiceHealthcheck",
 			"Listen", fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %s",
