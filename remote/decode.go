@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -173,13 +171,7 @@ func decodeRoutes(r *remotev1.Routes) (model.Routes, bool) {
 func (d *decoder) part(b []byte) receivedPart {
 	var p remotev1.NodePart
 	var endpoints [][]byte
-	err := split(b, &p, func(field protowire.Number, value []byte) bool {
-		if field != nodePartEndpoints {
-			return false
-		}
-		endpoints = append(endpoints, value)
-		return true
-	})
+	err := split(b, &p, part{nodePartEndpoints, &endpoints})
 	name := d.name(p.GetNamespace(), p.GetName())
 	if err != nil {
 		d.bad("own", "%v", err)

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
@@ -81,17 +79,7 @@ func (d *decoder) add(u *remotev1.Update, services, own [][]byte, to *receivedBa
 // splitUpdate decodes a message, but for the changes and parts in it, which it returns as they are on the wire.
 func splitUpdate(b []byte) (u *remotev1.Update, services, own [][]byte, err error) {
 	u = &remotev1.Update{}
-	err = split(b, u, func(field protowire.Number, value []byte) bool {
-		switch field {
-		case updateServices:
-			services = append(services, value)
-		case updateOwn:
-			own = append(own, value)
-		default:
-			return false
-		}
-		return true
-	})
+	err = split(b, u, part{updateServices, &services}, part{updateOwn, &own})
 	return u, services, own, err
 }
 
@@ -99,17 +87,7 @@ func splitUpdate(b []byte) (u *remotev1.Update, services, own [][]byte, err erro
 func (d *decoder) change(b []byte) receivedChange {
 	var c remotev1.ServiceChange
 	endpoints, removed := d.lists[0][:0], d.lists[1][:0]
-	err := split(b, &c, func(field protowire.Number, value []byte) bool {
-		switch field {
-		case changeEndpoints:
-			endpoints = append(endpoints, value)
-		case changeRemoved:
-			removed = append(removed, value)
-		default:
-			return false
-		}
-		return true
-	})
+	err := split(b, &c, part{changeEndpoints, &endpoints}, part{changeRemoved, &removed})
 	d.lists = [2][][]byte{endpoints, removed}
 	out := receivedChange{name: d.name(c.Namespace, c.Name), deleted: c.Deleted, whole: c.Whole}
 	if err != nil {

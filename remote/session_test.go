@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -191,50 +192,59 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 	assert.Equal(t, 0, server.sent("resumed"), "the good client was never cut off")
 }
 
-// A stream that waits for its client ends with the server, and the client is told why.
-func TestClientsAreToldThatTheServerEnds(t *testing.T) {
+// open is a server with a listener, neither of which runs yet.
+type open struct {
+	*Server
+	ln     net.Listener
+	target string
+}
+
+func openServer(t *testing.T) open {
 	server, err := NewServer(quiet(t), ServerOptions{Source: newCluster(baseObjects()...)})
 	require.NoError(t, err)
 	target := socket(t)
 	ln, err := Listen(t.Context(), target, 0)
 	require.NoError(t, err)
-	running, end := context.WithCancel(quiet(t))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(running) }()
-	serving, stop := context.WithCancel(quiet(t))
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(serving, ln, ServeOptions{}) }()
-	require.Eventually(t, server.Synced, patience, time.Millisecond)
-	stream := rawStream(t, target, &remotev1.Hello{Node: "n1"})
+	return open{server, ln, target}
+}
+
+// background runs f until end is called, and then sends what it returns.
+func background(t *testing.T, f func(context.Context) error) (end func(), ended <-chan error) {
+	ctx, end := context.WithCancel(quiet(t))
+	result := make(chan error, 1)
+	go func() { result <- f(ctx) }()
+	return end, result
+}
+
+// A stream that waits for its client ends with the server, and the client is told why.
+func TestClientsAreToldThatTheServerEnds(t *testing.T) {
+	b := openServer(t)
+	end, ended := background(t, b.Run)
+	stop, served := background(t, func(ctx context.Context) error { return b.Serve(ctx, b.ln, ServeOptions{}) })
+	require.Eventually(t, b.Synced, patience, time.Millisecond)
+	stream := rawStream(t, b.target, &remotev1.Hello{Node: "n1"})
 	receiveBatch(t, stream)
 	end()
 	require.NoError(t, <-ended)
-	_, err = stream.Recv()
+	_, err := stream.Recv()
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.ErrorContains(t, err, "the server ends")
-	require.Eventually(t, func() bool { return len(server.Clients()) == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.Clients()) == 0 }, patience, time.Millisecond)
 	stop()
 	require.NoError(t, <-served)
 }
 
 // When Serve returns nobody is served any more, were it because the listener failed.
 func TestServeLeavesNoStreamsBehind(t *testing.T) {
-	server, err := NewServer(quiet(t), ServerOptions{Source: newCluster(baseObjects()...)})
-	require.NoError(t, err)
-	target := socket(t)
-	ln, err := Listen(t.Context(), target, 0)
-	require.NoError(t, err)
-	running, end := context.WithCancel(quiet(t))
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(running) }()
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(running, ln, ServeOptions{}) }()
-	require.Eventually(t, server.Synced, patience, time.Millisecond)
-	receiveBatch(t, rawStream(t, target, &remotev1.Hello{Node: "n1"}))
-	require.Len(t, server.Clients(), 1)
-	ln.Close()
+	b := openServer(t)
+	end, ended := background(t, b.Run)
+	_, served := background(t, func(ctx context.Context) error { return b.Serve(ctx, b.ln, ServeOptions{}) })
+	require.Eventually(t, b.Synced, patience, time.Millisecond)
+	receiveBatch(t, rawStream(t, b.target, &remotev1.Hello{Node: "n1"}))
+	require.Len(t, b.Clients(), 1)
+	b.ln.Close()
 	require.ErrorContains(t, <-served, "serving")
-	assert.Empty(t, server.Clients())
+	assert.Empty(t, b.Clients())
 	end()
 	require.NoError(t, <-ended)
 }

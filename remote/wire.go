@@ -49,9 +49,14 @@ func (c clientCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.codec.Unmarshal(data, v)
 }
 
-// split takes some fields out of an encoded message: part returns whether it takes a field. The rest of the message
-// goes into m.
-func split(b []byte, m proto.Message, part func(field protowire.Number, value []byte) bool) error {
+// part is a field of bytes that split takes out of a message, and where its values go.
+type part struct {
+	field  protowire.Number
+	values *[][]byte
+}
+
+// split takes some fields out of an encoded message, as they are on the wire. The rest of the message goes into m.
+func split(b []byte, m proto.Message, parts ...part) error {
 	rest, from, all := []byte(nil), 0, b // from: what has not been taken goes from there to b
 	for len(b) > 0 {
 		field, wire, tag := protowire.ConsumeTag(b)
@@ -64,8 +69,9 @@ func split(b []byte, m proto.Message, part func(field protowire.Number, value []
 		}
 		at := len(all) - len(b)
 		if wire == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(b[tag:])
-			if part(field, value) {
+			if i := slices.IndexFunc(parts, func(p part) bool { return p.field == field }); i >= 0 {
+				value, _ := protowire.ConsumeBytes(b[tag:])
+				*parts[i].values = append(*parts[i].values, value)
 				rest = append(rest, all[from:at]...)
 				from = at + tag + n
 			}

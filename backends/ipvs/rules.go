@@ -1,7 +1,6 @@
 package ipvs
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -199,22 +198,14 @@ func addrKey(a netip.Addr) string { return string(nft.AppendAddr(nil, a)) }
 
 // sourceKeys are the keys of source ranges of a VIP. Ranges within others are left out: they must not overlap.
 func sourceKeys(vip string, ranges []netip.Prefix) []string {
-	sorted := slices.Clone(ranges)
-	for i, r := range sorted {
-		sorted[i] = r.Masked()
-	}
-	// A range comes right before those that are within it.
-	slices.SortFunc(sorted, func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-	})
 	var last netip.Prefix
-	keys := make([]string, 0, len(sorted))
-	for _, r := range sorted {
+	keys := make([]string, 0, len(ranges))
+	for _, r := range slices.SortedFunc(slices.Values(ranges), model.ComparePrefixes) {
 		if last.Contains(r.Addr()) {
 			continue
 		}
 		last = r
-		keys = append(keys, vip+addrKey(r.Addr())+vip+addrKey(lastAddr(r)))
+		keys = append(keys, vip+addrKey(r.Masked().Addr())+vip+addrKey(lastAddr(r)))
 	}
 	return keys
 }
