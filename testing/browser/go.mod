@@ -1,4 +1,4 @@
-// The test of package page in a real browser. It is a module of its own so that the library does not require chromedp.
+// The tests with a real browser. They are a module of their own so that the library does not require chromedp.
 module sigs.k8s.io/kube-proxy-lib/testing/browser
 
 go 1.26
