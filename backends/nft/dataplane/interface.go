@@ -33,8 +33,10 @@ var ErrStale = errors.New("the table was changed by somebody else")
 
 // TableKey identifies a table.
 type TableKey struct {
+	// Family is one of the two: tables of nft's family inet are not supported.
 	Family model.Family
-	Name   string
+	// Name is unique in the family.
+	Name string
 }
 
 // String returns for example "ip kube-proxy-lib", as nft writes it.
@@ -42,12 +44,13 @@ func (k TableKey) String() string { return familyText(k.Family) + " " + k.Name }
 
 // OpError is why an operation of a transaction failed.
 type OpError struct {
-	Table TableKey
-	Op    string // what failed, for example "add chain services"
-	Err   error  // from the kernel a syscall.Errno
-	Hint  string // what the kernel had to say about it, often nothing
+	Table TableKey // of the transaction
+	Op    string   // what failed, for example "add chain services"
+	Err   error    // from the kernel a syscall.Errno
+	Hint  string   // what the kernel had to say about it, often nothing
 }
 
+// Error returns the table, the operation, the error and the hint.
 func (e *OpError) Error() string {
 	s := fmt.Sprintf("table %v: %s: %v", e.Table, e.Op, e.Err)
 	if e.Hint != "" {

@@ -9,7 +9,9 @@ import (
 )
 
 // Netlink is the kernel's nftables. This operating system has none, so that nobody gets one.
-type Netlink struct{ Interface }
+type Netlink struct {
+	Interface // nil: there is nothing to implement it with
+}
 
 // NewNetlink returns an error that wraps [errors.ErrUnsupported]: nftables is a part of Linux.
 func NewNetlink() (*Netlink, error) {

@@ -17,32 +17,47 @@ type Statement interface {
 	append(b []byte, f model.Family) []byte
 }
 
-// InSet matches packets whose key is in a set. ID is the number of the key's Constant field.
+// InSet matches packets whose key is in a set.
 type InSet struct {
+	// Set is the set as it was added to the table. It must not be a map.
 	Set *Set
+	// Not matches packets whose key is not in the set.
 	Not bool
-	ID  uint32
+	// ID is the number of the key's Constant field; without such a field it has no effect.
+	ID uint32
 }
 
 // InPrefix matches packets whose source or destination address is in a prefix.
 type InPrefix struct {
-	Field  Field
+	// Field is SourceAddr or DestinationAddr.
+	Field Field
+	// Prefix is of the table's family. Bits after its length do not count.
 	Prefix netip.Prefix
-	Not    bool
+	// Not matches packets whose address is outside of the prefix.
+	Not bool
 }
 
 // IsLocal matches packets whose source or destination address is one of the host's own.
-type IsLocal struct{ Field Field }
+type IsLocal struct {
+	// Field is SourceAddr or DestinationAddr.
+	Field Field
+}
 
-// FromInterface matches packets that come in through an interface, or, with Prefix, through one whose name starts so.
+// FromInterface matches packets that come in through an interface.
 type FromInterface struct {
-	Name   string
+	// Name is the name of the interface, which need not exist, or what it starts with.
+	Name string
+	// Prefix: all interfaces count whose names start with Name.
 	Prefix bool
-	Not    bool
+	// Not matches packets that come in through any other interface.
+	Not bool
 }
 
 // IsProtocol matches packets of a protocol.
-type IsProtocol struct{ Protocol model.Protocol }
+type IsProtocol struct {
+	// Protocol is compared with the packet's transport protocol, after any IPv6 extension headers.
+	Protocol model.Protocol
+}
 
 // IsDNATed matches packets of connections whose destination was translated.
 type IsDNATed struct{}
@@ -51,48 +66,77 @@ type IsDNATed struct{}
 type IsNew struct{}
 
 // OneIn matches one packet in N, at random.
-type OneIn struct{ N uint32 }
+type OneIn struct {
+	// N is at least 1, which matches every packet.
+	N uint32
+}
 
 // HasMark matches packets that have a bit of the packet mark set.
-type HasMark struct{ Bit uint32 }
+type HasMark struct {
+	// Bit is the bit's value, such as 0x4000, and not its position. Of several bits, all have to be set.
+	Bit uint32
+}
 
-// SetMark sets a bit of the packet mark; FlipMark inverts it.
-type SetMark struct{ Bit uint32 }
+// SetMark sets a bit of the packet mark, and leaves the other bits as they are.
+type SetMark struct {
+	// Bit is as in [HasMark].
+	Bit uint32
+}
 
-// FlipMark inverts a bit of the packet mark.
-type FlipMark struct{ Bit uint32 }
+// FlipMark inverts a bit of the packet mark, and leaves the other bits as they are.
+type FlipMark struct {
+	// Bit is as in [HasMark].
+	Bit uint32
+}
 
-// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. ID is the number of the key's
-// Constant field. If the set is full the rule goes no further.
+// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. If the set is full the rule goes no
+// further.
 type Refresh struct {
-	Set     *Set
-	ID      uint32
+	// Set is dynamic.
+	Set *Set
+	// ID is the number of the key's Constant field.
+	ID uint32
+	// Timeout is how long the key stays unless it is refreshed again. It has to be positive; nft prints milliseconds.
 	Timeout time.Duration
 }
 
 // GotoMap goes to the chain that a verdict map has for the packet's key, if it has one.
-type GotoMap struct{ Map *Set }
-
-// DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. ID is the
-// number of the key's Constant field, N the modulus of its Random field. The rule needs an IsProtocol before it if
-// there is no DestinationPort in the key.
-type DNATMap struct {
+type GotoMap struct {
+	// Map is a verdict map.
 	Map *Set
-	ID  uint32
-	N   uint32
+}
+
+// DNATMap sends the connection to the address and port that a map has for the packet's key, if it has one. The rule
+// needs an IsProtocol before it if there is no DestinationPort in the key.
+type DNATMap struct {
+	// Map gives a DestinationAddr and a DestinationPort. Its key has a Random field.
+	Map *Set
+	// ID is the number of the key's Constant field.
+	ID uint32
+	// N is the modulus of the Random field, at least 1: the key's random number is below it.
+	N uint32
 }
 
 // DNAT sends the connection to a destination. The rule needs an IsProtocol before it.
-type DNAT struct{ To netip.AddrPort }
+type DNAT struct {
+	// To is of the table's family.
+	To netip.AddrPort
+}
 
 // Masquerade makes the connection come from an address of the outgoing interface, from a random port.
 type Masquerade struct{}
 
 // Goto continues in another chain, and does not return.
-type Goto struct{ Chain string }
+type Goto struct {
+	// Chain is the name of a chain of the same table without a hook.
+	Chain string
+}
 
 // Jump continues in another chain, and returns.
-type Jump struct{ Chain string }
+type Jump struct {
+	// Chain is the name of a chain of the same table without a hook.
+	Chain string
+}
 
 // Drop ends the packet.
 type Drop struct{}

@@ -29,10 +29,11 @@ func (h Hook) String() string {
 
 // Chain is a chain without its rules. One with a hook is a base chain, with policy accept.
 type Chain struct {
+	// Name is what nft can read: a letter, then letters, digits, "/", "-", "_" and ".", 127 bytes at most.
 	Name     string
 	Comment  string // kernel 5.10 and later keep it
-	Hook     Hook
-	Priority int32 // of base chains, for example -100 for dstnat
+	Hook     Hook   // NoHook: a chain that others jump to
+	Priority int32  // of base chains, for example -100 for dstnat
 	// Filter: a base chain of type filter, which sees all packets. Others are of type nat and see the first of a
 	// connection.
 	Filter bool
@@ -48,13 +49,17 @@ func (c *Chain) kind() string {
 
 // Rule is what nft writes on a line.
 type Rule struct {
+	// Statements are evaluated in order, up to the first match that fails. There is at least one; a verdict is the last.
 	Statements []Statement
-	Comment    string
+	// Comment is for people. Escape makes one of any text.
+	Comment string
 }
 
 // Set is a set, map or verdict map, without its elements.
 type Set struct {
-	Name    string
+	// Name is what nft can read, as that of a [Chain].
+	Name string
+	// Comment is for people. Escape makes one of any text.
 	Comment string
 	// Key is what elements are looked up by.
 	Key []Field
@@ -87,17 +92,21 @@ type Element struct {
 	Comment string
 }
 
-// Table is what a table holds.
+// Table is what a table holds. It belongs to the caller of ReadTable.
 type Table struct {
 	Key     TableKey
 	Comment string
-	Chains  map[string]*TableChain
-	Sets    map[string]*TableSet
+	// Chains has the chains by name.
+	Chains map[string]*TableChain
+	// Sets has the sets, maps and verdict maps by name.
+	Sets map[string]*TableSet
 }
 
 // TableChain is a chain with its rules.
 type TableChain struct {
+	// Chain is as in the kernel. A base chain with a policy other than accept has a Hook that is none of the constants.
 	Chain
+	// Rules are in the order in which they are evaluated.
 	Rules []RuleID
 }
 
@@ -107,10 +116,13 @@ type RuleID uint64
 
 // TableSet is a set with its elements.
 type TableSet struct {
+	// Name, Comment, Size and Dynamic are as in [Set].
 	Name, Comment string
 	Size          uint32
 	Dynamic       bool
-	Elements      []Element
+	// Elements are in no particular order. The kernel's dynamic sets, and sets whose elements were not asked for, have
+	// none here.
+	Elements []Element
 
 	definition definition
 	foreign    bool // it has elements that this package cannot delete

@@ -9,6 +9,7 @@ import (
 // Transaction is a list of operations on one table that are applied together, in order. Objects have to be added before
 // something refers to them, and deleted when nothing does any more.
 type Transaction struct {
+	// Table is the table that all operations are on.
 	Table TableKey
 	// Unconditional: whatever others have made of the table, Apply does not fail with ErrStale.
 	Unconditional bool
