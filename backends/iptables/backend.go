@@ -23,7 +23,9 @@ import (
 // for each service port whose rules iptables or the kernel refuses, because a match is missing, say. Such a service
 // port is left out. It is tried again when it changes, and at the next retry or resync.
 type Backend struct {
+	// Table has the methods of the sink, and keeps what Sync is to apply.
 	*frontend.Table
+
 	options  Options
 	families []*family // guarded by the table
 	stop     context.CancelFunc

@@ -46,20 +46,22 @@ const (
 
 // Features are what an iptables can do.
 type Features struct {
-	Family      model.Family
-	Variant     Variant
-	Version     string // for example "1.8.9"
-	RandomFully bool   // MASQUERADE --random-fully (1.6.2)
+	Family      model.Family // the one that it is for
+	Variant     Variant      // never ""
+	Version     string       // for example "1.8.9"
+	RandomFully bool         // MASQUERADE --random-fully (1.6.2)
 }
 
 // Batch is what iptables-restore gets, table by table. The zero Batch is empty.
 type Batch struct {
+	// Tables are applied in this order, each all of it or nothing. Those with nothing to do are left out of the input.
 	Tables []TableBatch
 }
 
 // TableBatch is what happens to one table, all at once: Chains first, then in built-in chains Delete and Insert, then
 // Remove. It must not be changed once it was handed over.
 type TableBatch struct {
+	// Table is the one to change.
 	Table Table
 	// Chains are made if need be, emptied, and filled. All of them are there before the first rule is.
 	Chains []Chain
@@ -73,6 +75,7 @@ type TableBatch struct {
 
 // Chain is a chain of our own and its rules in order.
 type Chain struct {
+	// Name is at most 28 bytes: iptables refuses longer ones.
 	Name string
 	// Rules are what follows "-A NAME " in iptables-save, in the form in which iptables-save prints it: see Quote,
 	// Address, Masked and Probability.
@@ -83,8 +86,10 @@ type Chain struct {
 
 // BuiltinRule is a rule in a built-in chain, PREROUTING say.
 type BuiltinRule struct {
+	// Chain is the name of the built-in chain.
 	Chain string
-	Rule  string
+	// Rule is what follows the name of the chain, in the form of [Chain.Rules].
+	Rule string
 }
 
 // State is what Read returns of a table.
@@ -95,14 +100,15 @@ type State struct {
 
 // RestoreError is why a batch was refused.
 type RestoreError struct {
-	Family model.Family
-	Table  Table  // "" if unknown
-	Line   int    // in the input, from 1; 0 if unknown
-	Text   string // that line
-	Origin string // Chain.Origin of the chain that the line belongs to
-	Err    error  // with what iptables-restore said
+	Family model.Family // whose iptables refused it
+	Table  Table        // "" if unknown
+	Line   int          // in the input, from 1; 0 if unknown
+	Text   string       // that line
+	Origin string       // Chain.Origin of the chain that the line belongs to
+	Err    error        // with what iptables-restore said
 }
 
+// Error returns the family and what iptables-restore said, and the line and its origin where they are known.
 func (e *RestoreError) Error() string {
 	s := fmt.Sprintf("%v: %v", e.Family, e.Err)
 	if e.Line > 0 {

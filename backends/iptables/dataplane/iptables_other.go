@@ -12,7 +12,9 @@ import (
 )
 
 // IPTables is the kernel's iptables. There is none on this operating system.
-type IPTables struct{ Interface }
+type IPTables struct {
+	Interface // nil: there is nothing to implement it with
+}
 
 // New returns an error that wraps [errors.ErrUnsupported]: iptables is a part of Linux.
 func New(context.Context, Options) (*IPTables, error) {
