@@ -154,7 +154,10 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 
 // FrontendChange is a frontend that a port gained (Before is nil), lost (After is nil), or has with another kind or
 // restriction. A key that moves from one port to another is among the changes of both.
-type FrontendChange struct{ Before, After *Frontend } //nolint:revive // a Change of what? Ports change, too
+type FrontendChange struct { //nolint:revive // a Change of what? Ports change, too
+	// Before and After have the same key. They are read-only.
+	Before, After *Frontend
+}
 
 // Key is that of the frontend.
 func (c FrontendChange) Key() Key {

@@ -64,8 +64,11 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	return d
 }
 
-// Diff is what came and went, sorted.
-type Diff[T any] struct{ Added, Removed []T }
+// Diff is what came and went.
+type Diff[T any] struct {
+	// Added and Removed have no element in common and are sorted. They belong to the caller.
+	Added, Removed []T
+}
 
 // IsEmpty tells whether nothing came or went.
 func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
@@ -73,8 +76,10 @@ func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
 // HealthCheck is a port on which a service answers health checks of load balancers (S38). It is the same in both
 // families: the node answers on its addresses of both.
 type HealthCheck struct {
+	// NodePort is the TCP port: the service's healthCheckNodePort.
 	NodePort uint16
-	Service  model.ServiceName
+	// Service is whose local endpoints the answers count.
+	Service model.ServiceName
 }
 
 func (h HealthCheck) compare(o HealthCheck) int {

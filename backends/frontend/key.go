@@ -13,8 +13,8 @@ type Key struct {
 	// Addr is the zero Addr for a node port. Which addresses of the node serve node ports is the backend's to know
 	// (S35).
 	Addr     netip.Addr
-	Port     uint16
-	Protocol model.Protocol
+	Port     uint16         // 1 to 65535
+	Protocol model.Protocol // never 0
 }
 
 // IsNodePort tells whether the key is a node port.
@@ -43,10 +43,10 @@ func (k Key) String() string {
 type Kind uint8
 
 const (
-	ClusterIP Kind = iota
-	LoadBalancerIP
-	ExternalIP
-	NodePort
+	ClusterIP      Kind = iota // reached by the routes of cluster IPs, whatever the source; never restricted
+	LoadBalancerIP             // a VIP that this node answers itself (S7); the only kind that may be restricted (S26)
+	ExternalIP                 // one of the service's external IPs
+	NodePort                   // a port of the node's addresses, without an address of its own
 )
 
 // String returns the kind as messages name it.
@@ -66,7 +66,9 @@ func (k Kind) String() string {
 
 // Frontend is one way to reach a service port.
 type Frontend struct {
+	// Key is owned by one service port at most, in each family.
 	Key
+	// Kind decides, with the source, which of the port's routes applies: see [Port.RoutesOf].
 	Kind Kind
 	// Restricted: only sources in [Port.SourceRanges] may use it (S26).
 	Restricted bool

@@ -10,7 +10,9 @@ import (
 
 // Port is a service port in one family: all that is the same for each of its frontends.
 type Port struct {
-	Name   model.PortName
+	// Name is the same in both families.
+	Name model.PortName
+	// Routes are those of this family.
 	Routes model.Routes
 	// AffinityTimeout is that of session affinity by client IP, at least a second; 0 means none (S32).
 	AffinityTimeout time.Duration

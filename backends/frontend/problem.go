@@ -8,8 +8,11 @@ import (
 
 // Problem is a part of a service port that is not served, with the reason. Problems are comparable.
 type Problem struct {
+	// Family is the one in which it is not served. The other may be.
 	Family model.Family
-	Port   model.PortName
+	// Port is the service port that it is a part of.
+	Port model.PortName
+	// Reason is why, for programs and as the reason of an Event.
 	Reason Reason
 	// Owner has the address, for AddressInUse.
 	Owner model.PortName

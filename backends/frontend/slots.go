@@ -102,7 +102,10 @@ func (s *slots) accept(tracked bool) { s.accepted, s.tracked = nil, tracked }
 // EndpointChange is a slot of a backend set that differs. Before is nil if there was no such slot, After if there is
 // none any more. Both may have the same target, and differ in what else is known of the endpoint.
 type EndpointChange struct {
-	Slot          int
+	// Slot is the endpoint's place in the backend set, from 0. Where endpoints go and none come, those with the highest
+	// slots move into the free ones: the slots in use are always 0 to the set's size less one.
+	Slot int
+	// Before is what the slot had when changes were last accepted, After what it has now. They are read-only.
 	Before, After *model.Endpoint
 }
 
