@@ -47,18 +47,25 @@ type Options struct {
 	// resumes without it.
 	Resume *Resume
 
-	// The rest is as in kubeproxy.Options.
+	// The rest has the meaning and the defaults of the fields of kubeproxy.Options with these names.
 
+	// MinInterval is the minimum time between two Syncs, default 1 s; RetryInterval the maximum time until a retry,
+	// default 30 s; ResyncInterval the time between full resyncs, default 1 h.
 	MinInterval, RetryInterval, ResyncInterval time.Duration
-	OnPortError                                func(*sink.PortError)
-	Metrics                                    prometheus.Registerer
-	Health                                     *health.Proxy
+	// OnPortError, if given, is called with the error of a service port that a Sync could not apply.
+	OnPortError func(*sink.PortError)
+	// Metrics, if given, has the metrics registered with it while Run runs.
+	Metrics prometheus.Registerer
+	// Health, if given, is kept up to date while Run runs.
+	Health *health.Proxy
 }
 
 // Resume names a state of one server.
 type Resume struct {
+	// InstanceID is that of the server which numbered the revision, as [Feed.Position] returns it.
 	InstanceID string
-	Revision   uint64
+	// Revision is the newest one that the client has completely.
+	Revision uint64
 }
 
 // Run keeps the sink in step with what a server says about this node until ctx ends, and then returns nil. To the sink

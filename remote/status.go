@@ -15,6 +15,8 @@ import (
 
 // ClientStatus is how a client of a [Server] is doing.
 type ClientStatus struct {
+	// Node is the name of the client's node, and Zone its topology zone, "" if it has none or the Node object is not
+	// known.
 	Node string `json:"node"`
 	Zone string `json:"zone,omitempty"`
 	// Since is when it connected.
