@@ -33,7 +33,7 @@
 //
 // # JSON
 //
-// Below the path at which it is mounted:
+// The answers have what the web page needs, and may change with it. Below the path at which it is mounted:
 //
 //	api/state                                 the node, the health of each family, the last changes
 //	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those with problems only

@@ -145,7 +145,7 @@ func TestJSONIsEscaped(t *testing.T) {
 	for _, path := range []string{"/api/services", "/api/state"} {
 		assert.NotContains(t, r.request(path).Body.String(), "<b>", path)
 	}
-	assert.Equal(t, s.Name, get[Services](r, "/api/services", "q", "</script>").Services[0].Name)
+	assert.Equal(t, s.Name, get[serviceList](r, "/api/services", "q", "</script>").Services[0].Name)
 }
 
 // browser follows the events of a page.
@@ -169,7 +169,7 @@ func follow(t *testing.T, url string) *browser {
 	return &browser{t, bufio.NewReader(response.Body), cancel}
 }
 
-func (b *browser) next() *State {
+func (b *browser) next() *pageState {
 	b.t.Helper()
 	line, err := b.body.ReadBytes('\n')
 	require.NoError(b.t, err)
@@ -177,7 +177,7 @@ func (b *browser) next() *State {
 	require.True(b.t, ok, "%s", line)
 	_, err = b.body.ReadBytes('\n')
 	require.NoError(b.t, err)
-	s := &State{}
+	s := &pageState{}
 	require.NoError(b.t, json.Unmarshal(data, s))
 	return s
 }
@@ -236,7 +236,7 @@ func TestASlowBrowserHoldsNothingUp(t *testing.T) {
 	cancel()
 	<-ended
 	messages := strings.Split(strings.TrimSpace(w.Body.String()), "\n\n")
-	var second State
+	var second pageState
 	require.NoError(t, json.Unmarshal([]byte(strings.TrimPrefix(messages[1], "data: ")), &second))
 	assert.Equal(t, 1000, second.Services, "one message for all that was missed")
 	assert.Len(t, second.Changed, maxChangedNamed)

@@ -9,32 +9,32 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Event is something that happened.
-type Event struct {
+// event is something that happened.
+type event struct {
 	// Number counts the events, from 1.
 	Number  uint64            `json:"number"`
 	At      time.Time         `json:"at"`
-	Kind    EventKind         `json:"kind"`
+	Kind    eventKind         `json:"kind"`
 	Service model.ServiceName `json:"service,omitzero"`
 	Text    string            `json:"text"`
 }
 
-// EventKind is what sort of event it is.
-type EventKind string
+// eventKind is what sort of event it is.
+type eventKind string
 
 const (
-	KindListed EventKind = "listed" // the first Sync
-	KindCame   EventKind = "came"   // a service
-	KindWent   EventKind = "went"   // a service
-	KindChange EventKind = "change" // of a service, or of its endpoints
-	KindNode   EventKind = "node"   // the node changed
-	KindError  EventKind = "error"  // a Sync failed
+	kindListed eventKind = "listed" // the first Sync
+	kindCame   eventKind = "came"   // a service
+	kindWent   eventKind = "went"   // a service
+	kindChange eventKind = "change" // of a service, or of its endpoints
+	kindNode   eventKind = "node"   // the node changed
+	kindError  eventKind = "error"  // a Sync failed
 )
 
 // log holds the last events.
 type log struct {
 	number uint64
-	ring   []Event
+	ring   []event
 }
 
 const (
@@ -44,7 +44,7 @@ const (
 	maxErrorBytes = 2000
 )
 
-func (l *log) add(e Event) {
+func (l *log) add(e event) {
 	l.number++
 	e.Number = l.number
 	if len(l.ring) < maxEvents {
@@ -55,8 +55,8 @@ func (l *log) add(e Event) {
 }
 
 // events returns them, the latest first.
-func (l *log) events() []Event {
-	list := make([]Event, 0, len(l.ring))
+func (l *log) events() []event {
+	list := make([]event, 0, len(l.ring))
 	for i := range uint64(len(l.ring)) {
 		list = append(list, l.ring[(l.number-1-i)%maxEvents])
 	}
@@ -64,7 +64,7 @@ func (l *log) events() []Event {
 }
 
 func (l *log) listed(at time.Time, s *sink.Snapshot) {
-	l.add(Event{At: at.UTC(), Kind: KindListed,
+	l.add(event{At: at.UTC(), Kind: kindListed,
 		Text: fmt.Sprintf("%s with %s listed", count(s.NumServices(), "service"),
 			count(s.NumEndpoints(), "endpoint"))})
 }
@@ -73,26 +73,26 @@ func (l *log) listed(at time.Time, s *sink.Snapshot) {
 func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
 	at = at.UTC()
 	if !after.Node().Equal(before.Node()) && after.Node() != nil {
-		l.add(Event{At: at, Kind: KindNode, Text: after.Node().String()})
+		l.add(event{At: at, Kind: kindNode, Text: after.Node().String()})
 	}
 	n := 0
 	for c := range after.ChangesSince(before) {
 		if n++; n > maxPerSync {
 			continue
 		}
-		e := Event{At: at, Service: c.Name, Kind: KindChange}
+		e := event{At: at, Service: c.Name, Kind: kindChange}
 		switch {
 		case c.Old == nil:
-			e.Kind, e.Text = KindCame, fmt.Sprintf("came, with %s", count(len(c.New.Endpoints), "endpoint"))
+			e.Kind, e.Text = kindCame, fmt.Sprintf("came, with %s", count(len(c.New.Endpoints), "endpoint"))
 		case c.New == nil:
-			e.Kind, e.Text = KindWent, "went"
+			e.Kind, e.Text = kindWent, "went"
 		default:
 			e.Text = changeText(&c)
 		}
 		l.add(e)
 	}
 	if n > maxPerSync {
-		l.add(Event{At: at, Kind: KindChange, Text: fmt.Sprintf("and %d more services", n-maxPerSync)})
+		l.add(event{At: at, Kind: kindChange, Text: fmt.Sprintf("and %d more services", n-maxPerSync)})
 	}
 }
 

@@ -94,7 +94,7 @@ type view struct {
 	backend   sink.Sink
 	sync      *syncResult
 	failing   map[model.ServiceName][]string // never written to
-	events    []Event                        // never written to
+	events    []event                        // never written to
 	updated   <-chan struct{}
 }
 

@@ -59,7 +59,7 @@ func TestServicesAreFound(t *testing.T) {
 		"shop system": "",
 		"<script>":    "",
 	} {
-		got := get[Services](r, "/api/services", "q", query)
+		got := get[serviceList](r, "/api/services", "q", query)
 		var names []string
 		for _, s := range got.Services {
 			names = append(names, s.Name.String())
@@ -68,14 +68,14 @@ func TestServicesAreFound(t *testing.T) {
 		assert.Equal(t, len(names), got.Total, query)
 	}
 
-	got := get[Services](r, "/api/services", "offset", "1", "limit", "1")
+	got := get[serviceList](r, "/api/services", "offset", "1", "limit", "1")
 	assert.Equal(t, 3, got.Total)
 	require.Len(t, got.Services, 1)
-	assert.Equal(t, Summary{Name: web.Name, Type: model.ServiceTypeNodePort, ClusterIPs: web.ClusterIPs,
+	assert.Equal(t, summary{Name: web.Name, Type: model.ServiceTypeNodePort, ClusterIPs: web.ClusterIPs,
 		Ports:     []string{"80/TCP"},
-		Endpoints: 2, Status: StatusOK}, got.Services[0])
-	assert.Empty(t, get[Services](r, "/api/services", "offset", "5").Services)
-	assert.Len(t, get[Services](r, "/api/services", "offset", "-5", "limit", "x").Services, 3)
+		Endpoints: 2, Status: statusOK}, got.Services[0])
+	assert.Empty(t, get[serviceList](r, "/api/services", "offset", "5").Services)
+	assert.Len(t, get[serviceList](r, "/api/services", "offset", "-5", "limit", "x").Services, 3)
 }
 
 func TestProblemsAreFound(t *testing.T) {
@@ -92,7 +92,7 @@ func TestProblemsAreFound(t *testing.T) {
 	r.sink.SetEndpoint(endpoint(nobodyHere, "10.244.2.5:8080", cluster))
 	b.err = &sink.PortError{Port: failing.PortName(failing.Ports[0]), Family: model.IPv4, Err: errors.New("no room")}
 	require.Error(t, r.sink.Sync(t.Context()))
-	got := get[Services](r, "/api/services", "problems", "true")
+	got := get[serviceList](r, "/api/services", "problems", "true")
 	problems := map[string]string{}
 	for _, s := range got.Services {
 		problems[s.Name.Name] = string(s.Status) + ": " + s.Problem
@@ -103,11 +103,11 @@ func TestProblemsAreFound(t *testing.T) {
 		"wrong":  "failing: service port shop/wrong:http/TCP (IPv4): no room",
 	}, problems)
 	assert.Equal(t, 3, got.Total)
-	assert.Equal(t, 1, get[State](r, "/api/state").Failing)
+	assert.Equal(t, 1, get[pageState](r, "/api/state").Failing)
 
 	b.err = nil
 	r.apply()
-	assert.Equal(t, 2, get[Services](r, "/api/services", "problems", "true").Total)
+	assert.Equal(t, 2, get[serviceList](r, "/api/services", "problems", "true").Total)
 }
 
 // explainer says the same of every service.
@@ -138,7 +138,7 @@ func TestAServiceIsDrawn(t *testing.T) {
 			},
 		}}}})
 
-	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	got := get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "web")
 	assert.Equal(t, "add rule", got.Rules)
 	assert.Equal(t, []string{`port "x" 1/TCP in slice s matches no port of the service`}, got.Notes)
 	require.Len(t, got.Pictures, 1, "the service has no IPv6")
@@ -170,7 +170,7 @@ func TestAServiceIsDrawn(t *testing.T) {
 	b.rules = ""
 	r.sink.DeleteEndpoint(here.Key())
 	r.apply()
-	got = get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	got = get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "web")
 	assert.Equal(t, "dropped", got.Pictures[0].Ways[1].Empty)
 	assert.Equal(t, "no rules of shop/web", got.RulesError)
 }
@@ -186,7 +186,7 @@ func TestAddressesAreGatheredWhereTheyAreTreatedAlike(t *testing.T) {
 	ways := func() (list []string) {
 		r.sink.SetService(s)
 		r.apply()
-		for _, w := range get[Service](r, "/api/service", "namespace", "shop", "name", "web").Pictures[0].Ways {
+		for _, w := range get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "web").Pictures[0].Ways {
 			list = append(list, fmt.Sprintf("%s: %s %d+%d", w.From, w.Kind, len(w.To), w.MoreTo))
 		}
 		return list
@@ -205,7 +205,7 @@ func TestServicesThatAreNot(t *testing.T) {
 	r.apply()
 	assert.Equal(t, http.StatusNotFound, r.request("/api/service?namespace=shop&name=web").Code)
 	r.SetExplainer(explainer{&localstate.Explanation{Skipped: "type ExternalName"}})
-	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	got := get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "web")
 	assert.Nil(t, got.Service)
 	assert.Equal(t, []string{"skipped: type ExternalName"}, got.Notes)
 }
@@ -220,13 +220,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		r.sink.SetEndpoint(endpoint(s, fmt.Sprintf("10.%d.%d.1:80", i>>8, i&255), cluster))
 	}
 	require.Error(t, r.sink.Sync(t.Context()))
-	got := get[Service](r, "/api/service", "namespace", "shop", "name", "web")
+	got := get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "web")
 	require.Len(t, got.Pictures[0].Groups, 1)
 	assert.Len(t, got.Pictures[0].Groups[0].Endpoints, maxEndpointsShown)
 	assert.Equal(t, 10_000-maxEndpointsShown, got.Pictures[0].Groups[0].More)
 	assert.Less(t, len(got.Rules), maxRulesBytes+100)
 	assert.Less(t, r.request("/api/service?namespace=shop&name=web").Body.Len(), maxRulesBytes+100_000)
-	assert.Less(t, len(get[State](r, "/api/state").Events[0].Text), 3000)
+	assert.Less(t, len(get[pageState](r, "/api/state").Events[0].Text), 3000)
 }
 
 // However much a backend has to say about what failed, a message to a browser stays small.
@@ -242,13 +242,13 @@ func TestErrorsAreShortened(t *testing.T) {
 	}
 	b.err = errors.Join(errs...)
 	require.Error(t, r.sink.Sync(t.Context()))
-	state := get[State](r, "/api/state")
+	state := get[pageState](r, "/api/state")
 	assert.Equal(t, 10_000, state.Failing)
 	assert.True(t, strings.HasPrefix(state.Sync.Error, errs[0].Error()))
 	assert.Less(t, len(state.Sync.Error), 2*maxErrorBytes)
 
 	b.described = errors.New(strings.Repeat("x", 1<<20))
-	answer := get[Service](r, "/api/service", "namespace", "shop", "name", "s1")
+	answer := get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "s1")
 	assert.Less(t, len(answer.RulesError), 2*maxErrorBytes)
 }
 
@@ -263,7 +263,7 @@ func TestTheFirstPortsAreDrawn(t *testing.T) {
 	}
 	r.sink.SetService(s)
 	r.apply()
-	got := get[Service](r, "/api/service", "namespace", "shop", "name", "rtp")
+	got := get[serviceDetails](r, "/api/service", "namespace", "shop", "name", "rtp")
 	assert.Len(t, got.Pictures, maxPictures)
 	assert.Equal(t, 8001-maxPictures, got.MorePictures)
 	assert.Equal(t, "http", got.Pictures[0].Port.Port)
@@ -291,7 +291,7 @@ func TestStateSaysHowTheProxyDoes(t *testing.T) {
 	h := health.New(health.Options{})
 	b := &backend{}
 	r := newRig(t, b, Options{Health: h})
-	assert.Equal(t, "listing", get[State](r, "/api/state").Phase)
+	assert.Equal(t, "listing", get[pageState](r, "/api/state").Phase)
 	h.SetPhase(health.Serving)
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.FixedZone("", 3600))
 	h.Queued(model.IPv4, at)
@@ -312,12 +312,12 @@ func TestStateSaysHowTheProxyDoes(t *testing.T) {
 	r.sink.DeleteService(web.Name)
 	r.apply()
 
-	s := get[State](r, "/api/state")
+	s := get[pageState](r, "/api/state")
 	assert.Equal(t, "serving", s.Phase)
-	assert.Equal(t, []Family{{Family: "IPv4", LastQueued: at.UTC(), OldestPending: at.UTC(), Healthy: true}},
+	assert.Equal(t, []familyState{{Family: "IPv4", LastQueued: at.UTC(), OldestPending: at.UTC(), Healthy: true}},
 		s.Families)
-	assert.Equal(t, &Repairs{Total: 7,
-		Last: []Repair{{At: at.UTC(), Family: "IPv6", Error: "busy"}, {At: at.UTC(), Family: "IPv4"}}}, s.Repairs)
+	assert.Equal(t, &repairs{Total: 7,
+		Last: []repair{{At: at.UTC(), Family: "IPv6", Error: "busy"}, {At: at.UTC(), Family: "IPv4"}}}, s.Repairs)
 	assert.Equal(t, "n1", s.Node.Name)
 	assert.Equal(t, 1, s.Services)
 	assert.Empty(t, s.Sync.Error)
@@ -346,7 +346,7 @@ func TestTheLogIsBounded(t *testing.T) {
 		}
 		r.apply()
 	}
-	s := get[State](r, "/api/state")
+	s := get[pageState](r, "/api/state")
 	assert.Len(t, s.Events, maxEventsSent)
 	assert.Equal(t, "and 50 more services", s.Events[0].Text)
 	v := r.view()

@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Service is what api/service returns.
-type Service struct {
+// serviceDetails is what api/service returns.
+type serviceDetails struct {
 	Revision uint64            `json:"revision"`
 	Name     model.ServiceName `json:"name"`
 	// Service is the service that the backend got, nil if it got none with this name.
 	Service *model.Service `json:"service"`
-	Summary *Summary       `json:"summary,omitempty"`
+	Summary *summary       `json:"summary,omitempty"`
 	// Pictures show the paths of its traffic, for each port and family: the first ones, and MorePictures is the number
 	// of others.
-	Pictures     []Picture `json:"pictures"`
+	Pictures     []picture `json:"pictures"`
 	MorePictures int       `json:"morePictures,omitempty"`
 	// Notes have further information: why it is skipped, ports that do not match, invalid addresses.
 	Notes []string `json:"notes,omitempty"`
@@ -31,18 +31,18 @@ type Service struct {
 	RulesError string `json:"rulesError,omitempty"`
 }
 
-// Picture shows the paths of the traffic to one port in one family.
-type Picture struct {
+// picture shows the paths of the traffic to one port in one family.
+type picture struct {
 	Port     model.PortName `json:"port"`
 	Family   string         `json:"family"`
 	Topology string         `json:"topology,omitempty"`
-	Ways     []Way          `json:"ways"`
+	Ways     []way          `json:"ways"`
 	// Groups are the endpoints, by the sets that they are in. Those that get no traffic come last.
-	Groups []Group `json:"groups"`
+	Groups []group `json:"groups"`
 }
 
-// Way is a kind of traffic.
-type Way struct {
+// way is a kind of traffic.
+type way struct {
 	From string `json:"from"`
 	// To are the first addresses, like "10.96.0.10:53/UDP", and MoreTo is the number of others. Kind is their kind.
 	To     []string `json:"to"`
@@ -57,19 +57,19 @@ type Way struct {
 	Empty  string `json:"empty,omitempty"`
 }
 
-// Group has the endpoints that are in the same sets.
-type Group struct {
+// group has the endpoints that are in the same sets.
+type group struct {
 	Title string `json:"title"`
 	Used  bool   `json:"used"`
 	// Endpoints are the first ones, and More is the number of others.
-	Endpoints []Endpoint `json:"endpoints"`
-	More      int        `json:"more,omitempty"`
+	Endpoints []shownEndpoint `json:"endpoints"`
+	More      int             `json:"more,omitempty"`
 
 	sets model.EndpointSets
 }
 
-// Endpoint is an endpoint in a picture.
-type Endpoint struct {
+// shownEndpoint is an endpoint in a picture.
+type shownEndpoint struct {
 	Target netip.AddrPort `json:"target"`
 	Pod    string         `json:"pod,omitempty"`
 	Node   string         `json:"node,omitempty"`
@@ -87,8 +87,8 @@ const (
 )
 
 // service returns what is known of a service, or nil if it is unknown.
-func (v *view) service(ctx context.Context, name model.ServiceName) *Service {
-	out := &Service{Revision: v.snapshot.Revision(), Name: name, Pictures: []Picture{}}
+func (v *view) service(ctx context.Context, name model.ServiceName) *serviceDetails {
+	out := &serviceDetails{Revision: v.snapshot.Revision(), Name: name, Pictures: []picture{}}
 	var explanation *localstate.Explanation
 	if v.explainer != nil {
 		explanation, _ = v.explainer.Explain(name)
@@ -163,8 +163,8 @@ func byPort(x *localstate.Explanation) map[portFamily]*localstate.PortExplanatio
 
 // picture draws one port in one family.
 func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Family,
-	explained map[portFamily]*localstate.PortExplanation) Picture {
-	p := Picture{Port: e.Service.PortName(port), Family: f.String(), Ways: []Way{}}
+	explained map[portFamily]*localstate.PortExplanation) picture {
+	p := picture{Port: e.Service.PortName(port), Family: f.String(), Ways: []way{}}
 	why := map[netip.AddrPort]string{}
 	var known []localstate.EndpointExplanation
 	if x := explained[portFamily{p.Port, p.Family}]; x != nil {
@@ -189,7 +189,7 @@ func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Fam
 		// Endpoints that the backend did not get, because no traffic goes there.
 		if text, ok := why[known[i].Target]; ok && known[i].Sets == 0 {
 			k := &known[i]
-			groups.add(0, Endpoint{Target: k.Target, Node: k.Node, Pod: podName(k.TargetRef), Why: text,
+			groups.add(0, shownEndpoint{Target: k.Target, Node: k.Node, Pod: podName(k.TargetRef), Why: text,
 				Local: v.snapshot.Node() != nil && k.Node != "" && k.Node == v.snapshot.Node().Name})
 			delete(why, k.Target)
 		}
@@ -199,7 +199,7 @@ func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Fam
 	return p
 }
 
-func endpointOf(ep *model.Endpoint, why string) Endpoint {
+func endpointOf(ep *model.Endpoint, why string) shownEndpoint {
 	switch {
 	case why != "":
 	case ep.Draining():
@@ -209,7 +209,7 @@ func endpointOf(ep *model.Endpoint, why string) Endpoint {
 	case ep.Ready:
 		why = "ready"
 	}
-	return Endpoint{Target: ep.Target, Pod: podName(ep.Details.Get().TargetRef), Node: ep.Node, Local: ep.Local,
+	return shownEndpoint{Target: ep.Target, Pod: podName(ep.Details.Get().TargetRef), Node: ep.Node, Local: ep.Local,
 		Why: why}
 }
 
@@ -221,7 +221,7 @@ func podName(ref model.TargetRef) string {
 }
 
 // groups collects endpoints by their sets.
-type groups map[model.EndpointSets]*Group
+type groups map[model.EndpointSets]*group
 
 // newGroups returns the possible groups of a port whose routes use these sets.
 func newGroups(used model.EndpointSets) groups {
@@ -236,12 +236,12 @@ func newGroups(used model.EndpointSets) groups {
 		model.LocalSet:                    "on this node: for traffic that must stay here",
 		0:                                 "not used",
 	} {
-		g[sets] = &Group{Title: title, Used: sets != 0, sets: sets, Endpoints: []Endpoint{}}
+		g[sets] = &group{Title: title, Used: sets != 0, sets: sets, Endpoints: []shownEndpoint{}}
 	}
 	return g
 }
 
-func (g groups) add(sets model.EndpointSets, e Endpoint) {
+func (g groups) add(sets model.EndpointSets, e shownEndpoint) {
 	group := g[sets]
 	if len(group.Endpoints) < maxEndpointsShown {
 		group.Endpoints = append(group.Endpoints, e)
@@ -250,8 +250,8 @@ func (g groups) add(sets model.EndpointSets, e Endpoint) {
 	}
 }
 
-func (g groups) list() []Group {
-	list := []Group{}
+func (g groups) list() []group {
+	list := []group{}
 	for _, sets := range []model.EndpointSets{model.ClusterSet | model.LocalSet, model.LocalSet, model.ClusterSet, 0} {
 		if len(g[sets].Endpoints) > 0 {
 			list = append(list, *g[sets])
@@ -261,7 +261,7 @@ func (g groups) list() []Group {
 }
 
 // addWays adds the kinds of traffic that reach the port.
-func (p *Picture) addWays(s *model.Service, port model.ServicePort, f model.Family, node *model.Node) {
+func (p *picture) addWays(s *model.Service, port model.ServicePort, f model.Family, node *model.Node) {
 	routes := port.Routes(f)
 	at := func(list []netip.Addr, number uint16) (texts []string) {
 		for _, a := range list {
@@ -309,8 +309,8 @@ func (p *Picture) addWays(s *model.Service, port model.ServicePort, f model.Fami
 	external(to, strings.Join(kinds, ", "), nil)
 }
 
-func (p *Picture) add(from string, to []string, kind string, r model.Route, rule string) {
-	w := Way{From: from, To: to, Kind: kind, Rule: rule, Groups: []int{}, Policy: "any endpoint"}
+func (p *picture) add(from string, to []string, kind string, r model.Route, rule string) {
+	w := way{From: from, To: to, Kind: kind, Rule: rule, Groups: []int{}, Policy: "any endpoint"}
 	if r.Endpoints == model.LocalSet {
 		w.Policy = "endpoints on this node only"
 	}

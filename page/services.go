@@ -9,17 +9,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Services is what api/services returns: some of the matching services.
-type Services struct {
+// serviceList is what api/services returns: some of the matching services.
+type serviceList struct {
 	Revision uint64 `json:"revision"`
 	// Total is the number of matches; Offset is the number of matches before the first one in Services.
 	Total    int       `json:"total"`
 	Offset   int       `json:"offset"`
-	Services []Summary `json:"services"`
+	Services []summary `json:"services"`
 }
 
-// Summary is a service in a list.
-type Summary struct {
+// summary is a service in a list.
+type summary struct {
 	Name       model.ServiceName `json:"name"`
 	Type       model.ServiceType `json:"type,omitempty"`
 	ClusterIPs []netip.Addr      `json:"clusterIPs"`
@@ -28,18 +28,18 @@ type Summary struct {
 	MorePorts int      `json:"morePorts,omitempty"`
 	// Endpoints is the number of endpoints that get traffic, of the port and family with the most.
 	Endpoints int    `json:"endpoints"`
-	Status    Status `json:"status"`
+	Status    status `json:"status"`
 	// Problem says what is wrong, if anything is.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Status is the status of a service.
-type Status string
+// status is the status of a service.
+type status string
 
 const (
-	StatusOK      Status = "ok"
-	StatusEmpty   Status = "empty"   // traffic of some kind is rejected or dropped, because it has no endpoint
-	StatusFailing Status = "failing" // the backend could not apply it
+	statusOK      status = "ok"
+	statusEmpty   status = "empty"   // traffic of some kind is rejected or dropped, because it has no endpoint
+	statusFailing status = "failing" // the backend could not apply it
 )
 
 const (
@@ -62,14 +62,14 @@ func newQuery(text string, problems bool, offset, limit int) query {
 }
 
 // services returns the services that match a query.
-func (v *view) services(q query) *Services {
-	out := &Services{Revision: v.snapshot.Revision(), Offset: q.offset, Services: []Summary{}}
+func (v *view) services(q query) *serviceList {
+	out := &serviceList{Revision: v.snapshot.Revision(), Offset: q.offset, Services: []summary{}}
 	if len(q.words) == 0 && !q.problems {
 		out.Total = v.snapshot.NumServices()
 	}
 	n := 0
 	for e := range v.snapshot.Services() {
-		if !q.matches(e) || q.problems && v.summary(e).Status == StatusOK {
+		if !q.matches(e) || q.problems && v.summary(e).Status == statusOK {
 			continue
 		}
 		if n++; n > q.offset && len(out.Services) < q.limit {
@@ -127,9 +127,9 @@ func matches(e *sink.ServiceEntry, word string) bool {
 }
 
 // summary returns a service as it is listed.
-func (v *view) summary(e *sink.ServiceEntry) Summary {
+func (v *view) summary(e *sink.ServiceEntry) summary {
 	s := e.Service
-	out := Summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: StatusOK}
+	out := summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: statusOK}
 	if out.ClusterIPs == nil {
 		out.ClusterIPs = []netip.Addr{}
 	}
@@ -147,10 +147,10 @@ func (v *view) summary(e *sink.ServiceEntry) Summary {
 	}
 	out.MorePorts = max(len(s.Ports)-maxPortsListed, 0)
 	if out.Problem != "" {
-		out.Status = StatusEmpty
+		out.Status = statusEmpty
 	}
 	if failing := v.failing[s.Name]; len(failing) > 0 {
-		out.Status, out.Problem = StatusFailing, shorten(strings.Join(failing, "; "))
+		out.Status, out.Problem = statusFailing, shorten(strings.Join(failing, "; "))
 	}
 	return out
 }

@@ -78,7 +78,7 @@ func (p *Page) synced(next *sink.Snapshot, start, end time.Time, err error) {
 		p.snapshot = next
 	}
 	if err != nil && !failedBefore && !errors.Is(err, context.Canceled) {
-		p.log.add(Event{At: end.UTC(), Kind: KindError, Text: result.Error})
+		p.log.add(event{At: end.UTC(), Kind: kindError, Text: result.Error})
 	}
 	close(p.updated)
 	p.updated = make(chan struct{})

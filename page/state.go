@@ -8,22 +8,22 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// State is what api/state returns, and what each message of api/events has.
-type State struct {
+// pageState is what api/state returns, and what each message of api/events has.
+type pageState struct {
 	Revision  uint64      `json:"revision"`
 	Node      *model.Node `json:"node"`
 	Services  int         `json:"services"`
 	Endpoints int         `json:"endpoints"`
 	// Phase is the phase of the proxy; see [health.Phase]. It is "" without Options.Health.
-	Phase    string   `json:"phase,omitempty"`
-	Families []Family `json:"families"`
+	Phase    string        `json:"phase,omitempty"`
+	Families []familyState `json:"families"`
 	// Sync is the result of the last Sync, nil before the first one.
 	Sync *syncResult `json:"sync"`
 	// Failing is the number of services that the backend could not apply.
 	Failing int      `json:"failing"`
-	Repairs *Repairs `json:"repairs,omitempty"`
+	Repairs *repairs `json:"repairs,omitempty"`
 	// Events are the last ones, the latest first; in a message only the new ones.
-	Events []Event `json:"events"`
+	Events []event `json:"events"`
 
 	// The rest is only in messages. Changed are the services that differ from the previous message; All means that
 	// there are too many to name, or that this is the first message. Listed means that services were added or removed.
@@ -32,8 +32,8 @@ type State struct {
 	Listed  bool                `json:"listed,omitempty"`
 }
 
-// Family is the state of the proxy in one IP family.
-type Family struct {
+// familyState is the state of the proxy in one IP family.
+type familyState struct {
 	Family string `json:"family"`
 	// The times when the latest change arrived, when the oldest change arrived that is not applied yet, and when
 	// changes were last applied; absent if there is none.
@@ -43,15 +43,15 @@ type Family struct {
 	Healthy       bool      `json:"healthy"`
 }
 
-// Repairs has the repairs of changes by others.
-type Repairs struct {
+// repairs has the repairs of changes by others.
+type repairs struct {
 	Total int `json:"total"`
 	// Last are the last ones, the latest first.
-	Last []Repair `json:"last"`
+	Last []repair `json:"last"`
 }
 
-// Repair is a repair or a failed attempt.
-type Repair struct {
+// repair is a repair or a failed attempt.
+type repair struct {
 	At     time.Time `json:"at"`
 	Family string    `json:"family"`
 	Error  string    `json:"error,omitempty"`
@@ -63,18 +63,18 @@ const (
 )
 
 // state returns the state with the events after a number.
-func (p *Page) state(v *view, after uint64) *State {
-	s := &State{
+func (p *Page) state(v *view, after uint64) *pageState {
+	s := &pageState{
 		Revision: v.snapshot.Revision(), Node: v.snapshot.Node(), Services: v.snapshot.NumServices(),
-		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: len(v.failing), Families: []Family{},
-		Events: []Event{},
+		Endpoints: v.snapshot.NumEndpoints(), Sync: v.sync, Failing: len(v.failing), Families: []familyState{},
+		Events: []event{},
 	}
 	if h := p.opts.Health; h != nil {
 		s.Phase = h.Phase().String()
 		for _, f := range model.Families() {
 			if d := h.Family(f); d != (health.Family{Healthy: true}) {
 				s.Families = append(s.Families,
-					Family{f.String(), d.LastQueued.UTC(), d.OldestPending.UTC(), d.LastApplied.UTC(), d.Healthy})
+					familyState{f.String(), d.LastQueued.UTC(), d.OldestPending.UTC(), d.LastApplied.UTC(), d.Healthy})
 			}
 		}
 	}
@@ -85,9 +85,9 @@ func (p *Page) state(v *view, after uint64) *State {
 	}
 	if r, ok := v.backend.(sink.Repairer); ok {
 		last, total := r.Repairs()
-		s.Repairs = &Repairs{Total: total, Last: []Repair{}}
+		s.Repairs = &repairs{Total: total, Last: []repair{}}
 		for _, one := range last {
-			out := Repair{At: one.At.UTC(), Family: one.Family.String()}
+			out := repair{At: one.At.UTC(), Family: one.Family.String()}
 			if one.Err != nil {
 				out.Error = shorten(one.Err.Error())
 			}
@@ -98,7 +98,7 @@ func (p *Page) state(v *view, after uint64) *State {
 }
 
 // message returns what is new since an earlier view, nil if there was none.
-func (p *Page) message(before, now *view) *State {
+func (p *Page) message(before, now *view) *pageState {
 	if before == nil {
 		s := p.state(now, 0)
 		s.All, s.Listed = true, true

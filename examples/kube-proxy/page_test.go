@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
-	"sigs.k8s.io/kube-proxy-lib/page"
 )
 
 // The page is there on request, and shows what the backend made of a Service and why endpoints are used.
@@ -23,7 +23,13 @@ func TestThePageIsServedOnRequest(t *testing.T) {
 			stop := r.start(t, "--proxy-mode="+mode, "--page", "--cluster-cidr=10.244.0.0/16",
 				"--iptables-min-sync-period=0")
 			at := r.url(t, "127.0.0.1:10249") + "/page/"
-			var shown page.Service
+			var shown struct {
+				Service  *model.Service
+				Rules    string
+				Pictures []struct {
+					Groups []struct{ Endpoints []struct{ Why string } }
+				}
+			}
 			require.Eventually(t, func() bool {
 				code, body := get(t, at+"api/service?namespace=default&name=web")
 				return code == 200 && json.Unmarshal([]byte(body), &shown) == nil && shown.Service != nil

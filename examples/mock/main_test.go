@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"sigs.k8s.io/kube-proxy-lib/page"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
@@ -88,7 +87,12 @@ func TestThePage(t *testing.T) {
 	response, err := client.Get(url + "api/service?namespace=kube-system&name=kube-dns")
 	require.NoError(t, err)
 	defer response.Body.Close()
-	var shown page.Service
+	var shown struct {
+		Rules    string
+		Pictures []struct {
+			Groups []struct{ Endpoints []struct{ Pod string } }
+		}
+	}
 	require.NoError(t, json.NewDecoder(response.Body).Decode(&shown))
 	assert.Contains(t, shown.Rules, "10.96.0.10:53/UDP")
 	assert.Contains(t, shown.Pictures[0].Groups[0].Endpoints[0].Pod, "kube-system/coredns-", "the pods have names")
