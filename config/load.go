@@ -21,6 +21,7 @@ type Warning struct {
 	Message string
 }
 
+// String returns the field, if there is one, and the message.
 func (w Warning) String() string {
 	if w.Field == "" {
 		return w.Message

@@ -30,6 +30,7 @@ type Options struct {
 
 // Reconciler is a sink that cleans up stale UDP flows after the sink that it wraps. See [Wrap].
 type Reconciler struct {
+	// Forward passes calls on to the sink that it wraps, with that sink's optional abilities.
 	*sink.Forward
 	opts    Options
 	host    nodeaddr.Host // for Options.Addresses

@@ -9,10 +9,10 @@ import (
 type Change uint8
 
 const (
-	Unchanged Change = iota
-	Created          // to be created: it is wanted and does not exist
-	Updated          // to be updated: it exists with another value
-	Deleted          // to be deleted: it exists and is not wanted
+	Unchanged Change = iota // nothing: it exists with the wanted value, or neither exists nor is wanted
+	Created                 // to be created: it is wanted and does not exist
+	Updated                 // to be updated: it exists with another value
+	Deleted                 // to be deleted: it exists and is not wanted
 )
 
 // String returns "unchanged", "created", "updated" or "deleted".

@@ -27,6 +27,7 @@ import (
 //	recorder.Eventf(&v1.ObjectReference{Kind: "Service", Namespace: service.Namespace, Name: service.Name},
 //		nil, v1.EventTypeWarning, reason, action, note)
 type EventRecorder interface {
+	// ServiceWarning records one event. It is called during Sync and should not wait for the API server.
 	ServiceWarning(service model.ServiceName, reason, action, note string)
 }
 
@@ -86,6 +87,7 @@ type ServicesOptions struct {
 //
 // Every listener has one. All end when the context of the Sync that opened them ends, or with [Services.Close].
 type Services struct {
+	// Forward passes calls on to the sink that it wraps, with that sink's optional abilities.
 	*sink.Forward
 	opts ServicesOptions
 	// Only the goroutine that calls Sink's methods uses these two.

@@ -12,6 +12,7 @@ import (
 // Explanation says what is known of a service, and why each endpoint is or is not used on this node. It reflects the
 // objects that are known now, and so what the next Flush hands over.
 type Explanation struct {
+	// Service is the name that was asked for. There may be slices of that name alone, and no Service.
 	Service model.ServiceName `json:"service"`
 	// Skipped says why the service is not served; it is empty if it is.
 	Skipped string `json:"skipped,omitempty"`
@@ -26,9 +27,11 @@ type Explanation struct {
 
 // PortExplanation is about one port of a service in one family.
 type PortExplanation struct {
+	// Port is the name of the port, and Family is "IPv4" or "IPv6".
 	Port   model.PortName `json:"port"`
-	Family string         `json:"family"` // "IPv4" or "IPv6"
-	Routes model.Routes   `json:"routes"`
+	Family string         `json:"family"`
+	// Routes say what happens to traffic to the port, as sinks are told.
+	Routes model.Routes `json:"routes"`
 	// Topology says which hints select the endpoints, or why no hints do.
 	Topology string `json:"topology"`
 	// Endpoints are all known endpoints of the port, used or not, in order of target.
@@ -37,15 +40,20 @@ type PortExplanation struct {
 
 // EndpointExplanation is about one endpoint of one port: an entry of a slice.
 type EndpointExplanation struct {
-	Target        netip.AddrPort `json:"target"`
-	EndpointSlice string         `json:"endpointSlice"`
-	Node          string         `json:"node,omitempty"`
+	// Target is the address, and the port that the slice has for this service port.
+	Target netip.AddrPort `json:"target"`
+	// EndpointSlice is the name of the slice, in the namespace of the service.
+	EndpointSlice string `json:"endpointSlice"`
+	// Node is the node that the slice names, "" if it names none.
+	Node string `json:"node,omitempty"`
 	// TargetRef is the object behind the endpoint, with Options.EndpointDetails.
-	TargetRef   model.TargetRef    `json:"targetRef,omitzero"`
-	Ready       bool               `json:"ready"`
-	Serving     bool               `json:"serving"`
-	Terminating bool               `json:"terminating"`
-	Sets        model.EndpointSets `json:"sets"`
+	TargetRef model.TargetRef `json:"targetRef,omitzero"`
+	// Ready, Serving and Terminating are the conditions, with Kubernetes' defaults for those that the slice leaves out.
+	Ready       bool `json:"ready"`
+	Serving     bool `json:"serving"`
+	Terminating bool `json:"terminating"`
+	// Sets are the endpoint sets that the endpoint is in. An entry that is in none gets no new traffic.
+	Sets model.EndpointSets `json:"sets"`
 	// Reason is why it is in exactly these sets.
 	Reason Reason `json:"reason"`
 	// Text is the reason in words.

@@ -9,6 +9,7 @@ import (
 
 // Receiver is told what changed. Every sink.Sink is one.
 type Receiver interface {
+	// Values are immutable and never nil. The order of the calls of a Flush is that of sink.Sink.
 	SetService(*model.Service)
 	DeleteService(model.ServiceName)
 	SetEndpoint(*model.Endpoint)
@@ -17,6 +18,7 @@ type Receiver interface {
 
 // NodeReceiver is a Receiver that is told about the node as well. Every sink.Sink that is a sink.NodeSetter is one.
 type NodeReceiver interface {
+	// SetNode comes before all calls for services, at the first Flush and when the node has changed.
 	SetNode(*model.Node)
 }
 

@@ -26,9 +26,11 @@ type NodePart struct {
 
 // PortFamily is one port of a service in one family.
 type PortFamily struct {
+	// Port is the name of the port, "" for one without a name, and Protocol its protocol: see [model.PortName].
 	Port     string
 	Protocol model.Protocol
-	Family   model.Family
+	// Family is one that the service has.
+	Family model.Family
 }
 
 // Compare orders ports by name, protocol and family.

@@ -12,7 +12,8 @@ import (
 type EndpointDetails struct {
 	// TargetRef is the object behind the endpoint, usually a pod.
 	TargetRef TargetRef `json:"targetRef,omitzero"`
-	Hostname  string    `json:"hostname,omitempty"`
+	// Hostname is the name that the endpoint has in the DNS of a headless service, "" if it has none.
+	Hostname string `json:"hostname,omitempty"`
 	// Zone is the zone that the endpoint is in.
 	Zone string `json:"zone,omitempty"`
 	// NodeHints and ZoneHints are the topology hints: the nodes and the zones that the endpoint is meant for. Empty
@@ -21,12 +22,14 @@ type EndpointDetails struct {
 	ZoneHints []string `json:"zoneHints,omitempty"`
 }
 
-// TargetRef names a Kubernetes object.
+// TargetRef names a Kubernetes object. What is not known of it is empty.
 type TargetRef struct {
+	// Kind is as in the API, for example "Pod".
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	UID       string `json:"uid,omitempty"`
+	// UID distinguishes the object from an earlier one with the same name.
+	UID string `json:"uid,omitempty"`
 }
 
 // String returns "kind namespace/name", or "" for the zero value.

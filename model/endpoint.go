@@ -8,7 +8,9 @@ import (
 // EndpointKey identifies an endpoint of a service port. A pod has one endpoint for each of its addresses and each
 // service port that it serves, so a dual-stack pod has at least two.
 type EndpointKey struct {
-	Port   PortName       `json:"port"`
+	// Port is the service port that the endpoint serves.
+	Port PortName `json:"port"`
+	// Target is the address and port of the endpoint, as in [Endpoint].
 	Target netip.AddrPort `json:"target"`
 }
 
@@ -33,6 +35,7 @@ func CompareTargets(a, b netip.AddrPort) int {
 
 // Endpoint is an address and port that serves one service port. Endpoints can be compared with ==.
 type Endpoint struct {
+	// Port is the service port that the endpoint serves.
 	Port PortName `json:"port"`
 	// Target is where the traffic goes; named target ports are already resolved.
 	Target netip.AddrPort `json:"target"`

@@ -38,6 +38,7 @@ func (l LocalPods) Equal(o LocalPods) bool {
 
 // Node is what a backend may have to know about the node that it runs on, and about the cluster's address ranges.
 type Node struct {
+	// Name is the name of the Node object.
 	Name string `json:"name"`
 	// Zone is the node's topology zone, "" if it has none or is not known yet.
 	Zone string `json:"zone,omitempty"`

@@ -68,9 +68,9 @@ func (s *EndpointSets) UnmarshalText(b []byte) error {
 type Masquerade uint8
 
 const (
-	MasqueradeNever          Masquerade = iota
-	MasqueradeAlways                    // whatever the source
-	MasqueradeUnlessLocalPod            // unless Node.LocalPods says that the source is a pod of this node
+	MasqueradeNever          Masquerade = iota // except hairpin connections, as above
+	MasqueradeAlways                           // whatever the source
+	MasqueradeUnlessLocalPod                   // unless Node.LocalPods says that the source is a pod of this node
 )
 
 // String returns "Never", "Always" or "UnlessLocalPod".

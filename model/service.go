@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// ServiceName names a service.
+// ServiceName names a service, as no other service of the cluster is named.
 type ServiceName struct {
+	// Namespace and Name are those of the Service object.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
@@ -27,12 +28,14 @@ func (n ServiceName) Compare(o ServiceName) int {
 	return cmp.Compare(n.Name, o.Name)
 }
 
-// PortName names one port of a service. Port is "" for the only port of a service that does not name it; the protocol
-// is part of the name because ports of different protocols may have the same name (S4).
+// PortName names one port of a service.
 type PortName struct {
-	Service  ServiceName `json:"service"`
-	Port     string      `json:"port"`
-	Protocol Protocol    `json:"protocol"`
+	// Service is the service that has the port.
+	Service ServiceName `json:"service"`
+	// Port is the port's name, not its number; "" for the only port of a service that does not name it.
+	Port string `json:"port"`
+	// Protocol is part of the name because ports of different protocols may have the same name (S4).
+	Protocol Protocol `json:"protocol"`
 }
 
 // String returns "namespace/name:port/protocol", or "namespace/name/protocol" for a port without a name.
@@ -56,6 +59,7 @@ func (n PortName) Compare(o PortName) int {
 
 // ServicePort is one port of a service.
 type ServicePort struct {
+	// Name is "" only if the service has no other port. Together with Protocol it is unique in the service (S4).
 	Name     string   `json:"name"`
 	Protocol Protocol `json:"protocol"`
 	// Port is the number at the cluster IP, the external IPs and the load-balancer VIPs, 1 to 65535.
@@ -108,6 +112,7 @@ func (h HealthCheck) LocalEndpoints(f Family) int {
 
 // Service is one service as this node has to provide it. Its endpoints are separate values, see [Endpoint].
 type Service struct {
+	// Name identifies the service in all calls and maps. One with another UID may follow under the same name.
 	Name ServiceName `json:"name"`
 	// UID distinguishes the service from an earlier one with the same name; "" if it is not known.
 	UID string `json:"uid,omitempty"`

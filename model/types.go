@@ -10,6 +10,7 @@ import (
 // Family is an IP family. The zero value is no family.
 type Family uint8
 
+// The numbers are the versions of the protocol, not those of the kernel's address families.
 const (
 	IPv4 Family = 4
 	IPv6 Family = 6
@@ -63,6 +64,7 @@ func PrefixesOf(f Family, prefixes []netip.Prefix) []netip.Prefix {
 // Protocol is a transport protocol, by its IANA number. The zero value is no protocol.
 type Protocol uint8
 
+// The protocols that Services have. Others are not in the model (S4).
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
@@ -103,11 +105,11 @@ func ParseProtocol(name string) (Protocol, error) {
 type ServiceType uint8
 
 const (
-	ServiceTypeUnknown ServiceType = iota
-	ServiceTypeClusterIP
-	ServiceTypeNodePort
-	ServiceTypeLoadBalancer
-	ServiceTypeExternalName
+	ServiceTypeUnknown      ServiceType = iota // whoever made the value did not say
+	ServiceTypeClusterIP                       // Kubernetes' default; headless services are of this type, too
+	ServiceTypeNodePort                        // also has a port on the nodes' addresses
+	ServiceTypeLoadBalancer                    // also has addresses that a load balancer announces, and may have node ports
+	ServiceTypeExternalName                    // an alias in DNS, without traffic of its own
 )
 
 // String returns the name in the Kubernetes API, "" for the zero value.

@@ -9,6 +9,7 @@ import (
 
 // HostAddress is an address of the host.
 type HostAddress struct {
+	// Addr is one address. Its zone does not count, nor does it matter whether an IPv4 address is in IPv6-mapped form.
 	Addr netip.Addr
 	// Interface is the name of its network interface.
 	Interface string

@@ -48,6 +48,7 @@ func (v *Verdict) UnmarshalText(b []byte) error {
 
 // Destination is an endpoint that a flow may reach.
 type Destination struct {
+	// Endpoint is the address and port that the flow arrives at.
 	Endpoint netip.AddrPort `json:"endpoint"`
 	// SourceNAT: the endpoint sees an address of the node instead of the client's. It depends on the endpoint: a pod
 	// that reaches itself is always translated (S29).
@@ -67,6 +68,7 @@ func (d Destination) String() string {
 
 // Reason is one step of the way to a verdict.
 type Reason struct {
+	// Text is a clause in English, without a full stop.
 	Text string `json:"text"`
 	// Rule is the number of the rule in docs/semantics.md, "S28" for example; "" where the step follows none.
 	Rule string `json:"rule,omitempty"`
@@ -82,7 +84,9 @@ func (r Reason) String() string {
 
 // Outcome is what must happen to a flow.
 type Outcome struct {
-	Flow    Flow    `json:"flow"`
+	// Flow is the one that was asked about.
+	Flow Flow `json:"flow"`
+	// Verdict is what happens to it. The zero Verdict is Deliver.
 	Verdict Verdict `json:"verdict"`
 	// Endpoints are what the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is Deliver.
 	Endpoints []Destination `json:"endpoints,omitempty"`
@@ -168,8 +172,8 @@ func (o *Outcome) UnmarshalJSON(b []byte) error {
 
 // Contact is an earlier connection of the same client to the same service port, by whichever of its addresses.
 type Contact struct {
-	Endpoint netip.AddrPort
-	Ago      time.Duration // since the connection began
+	Endpoint netip.AddrPort // the one that the connection reached
+	Ago      time.Duration  // since the connection began
 }
 
 // After says what must happen if the client was here before (S32). While the affinity lasts and the endpoint still is

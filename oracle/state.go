@@ -12,7 +12,9 @@ import (
 
 // State is the node-local state: all that a backend has been told.
 type State struct {
-	Node      *model.Node
+	// Node is needed to answer anything: which addresses are the node's own, and how its pods are told apart.
+	Node *model.Node
+	// Services and Endpoints are in any order. They are only read.
 	Services  []*model.Service
 	Endpoints []*model.Endpoint
 }

@@ -29,6 +29,7 @@ type Options struct {
 
 // Explainer tells why endpoints are or are not used. kubeproxy.Runner implements it.
 type Explainer interface {
+	// Explain returns what is known of a service, and false if nothing is. It may be called from any goroutine.
 	Explain(model.ServiceName) (*localstate.Explanation, bool)
 }
 

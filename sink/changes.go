@@ -9,6 +9,7 @@ import (
 
 // Change is a service that differs between two snapshots, itself or in its endpoints.
 type Change struct {
+	// Name is that of the service in Old, New or both.
 	Name model.ServiceName
 	// Old and New are the service with its endpoints before and after. Old is nil if the service was added, New if it
 	// was removed.

@@ -9,6 +9,7 @@ import (
 
 // CountSink counts the calls to a sink. See [Count].
 type CountSink struct {
+	// Forward passes calls on to the next sink, with its optional abilities.
 	*Forward
 	// Calls may be read at any time, from any goroutine.
 	Calls CallCounts
@@ -16,6 +17,7 @@ type CountSink struct {
 
 // CallCounts says how often each method was called. Sync counts when it returns.
 type CallCounts struct {
+	// A call of an optional method counts even if the next sink does not have it.
 	SetNode, SetService, DeleteService, SetEndpoint, DeleteEndpoint, ForceResync, ResyncFailed atomic.Uint64
 	// Sync counts all calls of Sync, FailedSync those that returned an error.
 	Sync, FailedSync atomic.Uint64

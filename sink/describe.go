@@ -26,7 +26,9 @@ type Repairer interface {
 
 // Repair is a change by others that the backend corrected, or tried to correct.
 type Repair struct {
-	At     time.Time
+	// At is when the attempt ended.
+	At time.Time
+	// Family is the one whose rules were repaired; 0 if the backend cannot tell.
 	Family model.Family
 	// Err is the reason why the attempt failed; nil if it succeeded. Failed attempts do not count in the total.
 	Err error

@@ -10,10 +10,13 @@ import (
 // FamilyError is an error from Sync that concerns one IP family only: the other family is applied. Sync may join
 // several with errors.Join. Any other error, except [PortError], counts against both families.
 type FamilyError struct {
+	// Family is the one that is not applied. Anything other than the two counts as both.
 	Family model.Family
-	Err    error
+	// Err is the cause. If it consists of nothing but PortErrors, the family counts as applied.
+	Err error
 }
 
+// Error returns the family and the cause.
 func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.Error() }
 
 // Unwrap returns Err.
@@ -23,11 +26,14 @@ func (e *FamilyError) Unwrap() error { return e.Err }
 // Sync may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors counts
 // as successful for health, metrics and the clean-up that follows. The ports are retried later.
 type PortError struct {
+	// Port and Family say what is not applied.
 	Port   model.PortName
 	Family model.Family
-	Err    error
+	// Err is the cause. It needs neither the port nor the family in its text.
+	Err error
 }
 
+// Error returns the service port, the family and the cause.
 func (e *PortError) Error() string {
 	return fmt.Sprintf("service port %v (%v): %v", e.Port, e.Family, e.Err)
 }
@@ -37,8 +43,12 @@ func (e *PortError) Unwrap() error { return e.Err }
 
 // PermanentError is an error from Sync that no retry can fix, such as a kernel without a feature that the sink needs.
 // Run returns it. Inside a [PortError] it has no such effect.
-type PermanentError struct{ Err error }
+type PermanentError struct {
+	// Err is the cause. It should tell people what to change.
+	Err error
+}
 
+// Error returns the cause.
 func (e *PermanentError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.

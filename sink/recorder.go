@@ -31,7 +31,7 @@ type Recorder struct {
 // Wave has the calls up to a Sync, and what Sync returned.
 type Wave struct {
 	Calls []Call // Sync is not among them
-	Err   error
+	Err   error  // nil if Sync succeeded
 }
 
 // Lines returns the calls of the wave as text, see [Call.String], followed by "Sync", or "Sync: " and the error.
@@ -49,6 +49,7 @@ func (w Wave) Lines() []string {
 // Op says which method was called.
 type Op string
 
+// The methods of [Sink] other than Sync, and those of [NodeSetter], [Resyncer] and [FailureResyncer].
 const (
 	OpSetNode        Op = "SetNode"
 	OpSetService     Op = "SetService"
@@ -61,7 +62,7 @@ const (
 
 // Call is a call of a Sink's method, other than Sync, with its argument.
 type Call struct {
-	Op       Op
+	Op       Op                // which says what of the rest is set
 	Node     *model.Node       // of SetNode
 	Service  *model.Service    // of SetService
 	Endpoint *model.Endpoint   // of SetEndpoint

@@ -68,9 +68,13 @@ import (
 // has from an earlier run, and to adopt and correct it, without a gap in service. There is no call for cleaning up:
 // what is applied stays when the process ends.
 type Sink interface {
+	// SetService creates a service, or replaces the one with its name. It is never nil.
 	SetService(*model.Service)
+	// DeleteService deletes a service. Its endpoints have been deleted before.
 	DeleteService(model.ServiceName)
+	// SetEndpoint creates an endpoint, or replaces the one with its key. It is never nil.
 	SetEndpoint(*model.Endpoint)
+	// DeleteEndpoint deletes an endpoint.
 	DeleteEndpoint(model.EndpointKey)
 	// Sync marks a consistent state: apply it.
 	Sync(ctx context.Context) error
@@ -78,21 +82,23 @@ type Sink interface {
 
 // NodeSetter is implemented by sinks that need the node and the cluster's address ranges.
 type NodeSetter interface {
+	// SetNode replaces what was known of the node. It is never nil.
 	SetNode(*model.Node)
 }
 
-// Resyncer is implemented by sinks that remember what they applied. ForceResync asks the next Sync to trust none of
-// that memory: read what the dataplane has, compare everything, and correct it, without a gap in service. If that Sync
-// fails, the request stays. ForceResync is called from the same goroutine as Sink's methods: periodically, and before a
-// retry if the sink is not a [FailureResyncer].
+// Resyncer is implemented by sinks that remember what they applied.
 type Resyncer interface {
+	// ForceResync asks the next Sync to trust none of that memory: read what the dataplane has, compare everything, and
+	// correct it, without a gap in service. If that Sync fails, the request stays. It is called from the same goroutine
+	// as Sink's methods: periodically, and before a retry if the sink is not a [FailureResyncer].
 	ForceResync()
 }
 
 // FailureResyncer is implemented by sinks that can retry only what failed, such as one family, one sink of a [Tee] or a
-// service port. ResyncFailed asks the next Sync to trust no memory of what failed in the last one, and to apply that in
-// full; what succeeded stays incremental. If nothing failed it has no effect. It is called from the same goroutine as
-// Sink's methods, before a retry.
+// service port.
 type FailureResyncer interface {
+	// ResyncFailed asks the next Sync to trust no memory of what failed in the last one, and to apply that in full; what
+	// succeeded stays incremental. If nothing failed it has no effect. It is called from the same goroutine as Sink's
+	// methods, before a retry.
 	ResyncFailed()
 }

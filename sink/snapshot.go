@@ -27,6 +27,7 @@ type Snapshot struct {
 
 // ServiceEntry is a service with its endpoints. Like the values that it holds it is immutable.
 type ServiceEntry struct {
+	// Service is never nil.
 	Service *model.Service
 	// Endpoints are those of all ports and both families, in [model.EndpointKey] order: a port's are next to each
 	// other, the IPv4 ones first.

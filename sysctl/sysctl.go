@@ -27,6 +27,7 @@ type Error struct {
 	Err error
 }
 
+// Error returns the parameter, the value that it has, the wanted one, and the cause.
 func (e *Error) Error() string {
 	got := "has no value"
 	if e.Got != "" {

@@ -31,7 +31,9 @@ func (p Position) String() string {
 // DocumentError says what is wrong with a document of a file, an item of a List or, if Document is 0, a file. Line
 // numbers in its text are relative to the document.
 type DocumentError struct {
+	// Position is where the file, document or item is.
 	Position
+	// Err is what is wrong with it, without the position.
 	Err error
 }
 

@@ -18,6 +18,7 @@ import (
 // a [sink.FailureResyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close
 // and CleanUp, which may be called from any.
 type Backend struct {
+	// Table has the methods of the sink, and keeps what Sync is to apply.
 	*frontend.Table
 
 	options  Options

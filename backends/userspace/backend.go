@@ -18,6 +18,7 @@ import (
 // Backend is a [sink.Sink] that serves connections itself. As with every sink, the methods of that interface are called
 // from one goroutine at a time. All others may be called from any goroutine.
 type Backend struct {
+	// Table has the methods of the sink, and keeps what Sync is to apply.
 	*frontend.Table
 
 	options   Options

@@ -150,9 +150,9 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 // Listener is an address at which a frontend is served.
 type Listener struct {
-	Port     model.PortName
+	Port     model.PortName    // the owner of the frontend
 	Frontend frontend.Frontend // of a node port, with one of its addresses
-	Addr     netip.AddrPort
+	Addr     netip.AddrPort    // where the socket is bound, which Options.Addresses may have chosen
 }
 
 // Listeners returns what is served at present, sorted by service port.

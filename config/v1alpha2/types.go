@@ -20,6 +20,7 @@ const (
 // KubeProxyConfiguration is everything that configures a service proxy on a node. Durations are written like "5s", "1m"
 // or "2h22m".
 type KubeProxyConfiguration struct {
+	// TypeMeta has apiVersion and kind, which a file must have: see APIVersion and Kind.
 	metav1.TypeMeta `json:",inline"`
 
 	// FeatureGates turns features on or off by their names. Which names there are is up to the program. Default: none
@@ -206,9 +207,9 @@ type DetectLocalConfiguration struct {
 type ProxyMode string
 
 const (
-	ProxyModeIPTables    ProxyMode = "iptables"
-	ProxyModeIPVS        ProxyMode = "ipvs"
-	ProxyModeNFTables    ProxyMode = "nftables"
+	ProxyModeIPTables    ProxyMode = "iptables"    // Linux
+	ProxyModeIPVS        ProxyMode = "ipvs"        // Linux
+	ProxyModeNFTables    ProxyMode = "nftables"    // Linux
 	ProxyModeKernelspace ProxyMode = "kernelspace" // Windows
 )
 

@@ -66,8 +66,10 @@ type Env struct {
 type Feature string
 
 const (
+	// IPv4 and IPv6 are the families. A backend may lack one of them.
 	IPv4 Feature = "IPv4"
 	IPv6 Feature = "IPv6"
+	// SCTP is ports of that protocol, beside those of TCP and UDP, which every backend has to serve.
 	SCTP Feature = "SCTP"
 	// SessionAffinity is S32, and AffinityTimeout that it ends when the client was away for long enough.
 	SessionAffinity Feature = "SessionAffinity"

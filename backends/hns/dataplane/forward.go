@@ -10,9 +10,9 @@ import (
 
 // Packet is the first packet of a connection, as it reaches the machine's virtual switch.
 type Packet struct {
-	Source      netip.AddrPort
-	Destination netip.AddrPort
-	Protocol    model.Protocol
+	Source      netip.AddrPort // the client
+	Destination netip.AddrPort // before any translation
+	Protocol    model.Protocol // the transport protocol
 }
 
 // Forwarded is what becomes of a packet.

@@ -68,12 +68,13 @@ type Network struct {
 
 // RemoteSubnet is the pod network of another node.
 type RemoteSubnet struct {
-	Prefix   netip.Prefix
-	Provider netip.Addr // the address of that node
+	Prefix   netip.Prefix // the addresses of its pods
+	Provider netip.Addr   // the address of that node
 }
 
 // Endpoint is an HNS endpoint: a port of the virtual switch, or a note of an address elsewhere.
 type Endpoint struct {
+	// ID is given by HNS: CreateEndpoint ignores it. Name is whatever the creator has chosen.
 	ID, Name string
 	IPs      []netip.Addr // one, or one of each family
 	MAC      string       // as 02-11-0a-f4-01-05
@@ -85,7 +86,9 @@ type Endpoint struct {
 
 // LoadBalancer is an HNS load balancer with one frontend.
 type LoadBalancer struct {
-	ID  string
+	// ID is given by HNS: CreateLoadBalancer ignores it, UpdateLoadBalancer needs it.
+	ID string
+	// Key is the frontend. It cannot be changed.
 	Key Key
 	// TargetPort is the port of all endpoints: HNS has one for the whole load balancer.
 	TargetPort uint16
@@ -102,6 +105,7 @@ type LoadBalancer struct {
 
 // Key is what a load balancer answers to. HNS has at most one for each.
 type Key struct {
+	// Family is that of Addr. A node port is one key in each family.
 	Family model.Family
 	// Addr is the zero Addr for a node port: all addresses of the host.
 	Addr     netip.Addr

@@ -33,6 +33,7 @@ type Fake struct {
 
 // Calls counts calls.
 type Calls struct {
+	// Reads is how many calls there were of Servers, Destinations and Addresses.
 	Reads int
 	// Writes has every call that changes something.
 	Writes []string

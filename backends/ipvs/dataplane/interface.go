@@ -49,11 +49,13 @@ type Interface interface {
 
 // ServerKey identifies a virtual server: by address, protocol and port, or by a firewall mark.
 type ServerKey struct {
-	Family   model.Family
+	// Family is that of Addr and of the real servers. A mark is a virtual server in each family.
+	Family model.Family
+	// Addr, Port and Protocol are what a packet is for. They are zero if Mark is not 0.
 	Addr     netip.Addr
 	Port     uint16
 	Protocol model.Protocol
-	// Mark is the whole packet mark. Addr, Port and Protocol are zero if it is not 0.
+	// Mark is the whole packet mark, not a bit of it.
 	Mark uint32
 }
 
@@ -73,9 +75,12 @@ func (k ServerKey) Compare(o ServerKey) int {
 
 // Server is a virtual server.
 type Server struct {
+	// ServerKey cannot be changed.
 	ServerKey
+	// Scheduler is the kernel's name of how a real server is chosen, for example "rr".
 	Scheduler string
-	Flags     Flags
+	// Flags have the scheduler's options, whether clients stay with a real server, and whose it is.
+	Flags Flags
 	// Persistence is how long a client stays with its real server, in whole seconds; only with the flag Persistent.
 	Persistence time.Duration
 }
@@ -97,6 +102,7 @@ const (
 
 // Destination is a real server.
 type Destination struct {
+	// Target identifies the real server in its virtual server. It is reached by NAT (masquerading, "ipvsadm -m").
 	Target netip.AddrPort
 	// Weight 0 takes no new connections.
 	Weight int
@@ -152,15 +158,20 @@ func (s *Server) schedulerFlags() (names []string) {
 	return names
 }
 
-// Timeouts of connections.
-type Timeouts struct{ TCP, TCPFin, UDP time.Duration }
+// Timeouts of connections, of the whole network namespace. 0 leaves the kernel's value as it is.
+type Timeouts struct {
+	// TCP is for connections without traffic, TCPFin for those that one side has closed, UDP for flows without packets.
+	// The kernel has whole seconds.
+	TCP, TCPFin, UDP time.Duration
+}
 
 // MissingModuleError tells that the kernel lacks what a module provides.
 type MissingModuleError struct {
 	What   string // for example "IPVS"
-	Module string
+	Module string // the name that modprobe takes
 }
 
+// Error says what is missing and how to load it.
 func (e *MissingModuleError) Error() string {
 	return fmt.Sprintf("the kernel has no %s: load the module %s (modprobe %s)", e.What, e.Module, e.Module)
 }

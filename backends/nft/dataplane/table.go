@@ -94,6 +94,7 @@ type Element struct {
 
 // Table is what a table holds. It belongs to the caller of ReadTable.
 type Table struct {
+	// Key and Comment are the table's own; kernel 5.10 and later keep the comment.
 	Key     TableKey
 	Comment string
 	// Chains has the chains by name.

@@ -30,10 +30,10 @@ type Options struct {
 
 // Node is a node of a cluster and the pods that can be on it.
 type Node struct {
-	Name     string
-	Zone     string // "": in none
-	IPs      []netip.Addr
-	PodCIDRs []netip.Prefix
+	Name     string         // required, and unique
+	Zone     string         // "": in none
+	IPs      []netip.Addr   // the primary one of each family first
+	PodCIDRs []netip.Prefix // may be empty
 	// Pods are the addresses of the pods that can be on the node: for each one an IPv4 address, and an IPv6 address
 	// after it if the cluster is dual-stack. They are reused when a pod is gone.
 	Pods [][]netip.Addr
