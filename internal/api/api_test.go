@@ -1,4 +1,5 @@
-// Package api holds the library to what VERSIONING.md promises. It has tests only.
+// Package api holds the library to what VERSIONING.md promises, and its exported names to being documented. It has
+// tests only.
 //
 // The file api.txt has the exported names of all packages as of the last release. A name that has gone since, or has
 // another type, breaks somebody: the test fails until CHANGELOG.md says so, under "Incompatible changes" of what is not
