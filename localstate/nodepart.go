@@ -261,7 +261,7 @@ func (e *entries) servingNodes(same []entry) []string {
 // rangesWithVIPs implements S26: a request from the node to a VIP that is also an address of the host has the VIP as
 // its source, so the VIP must be allowed if the node is.
 func rangesWithVIPs(ranges []netip.Prefix, vips []netip.Addr, nodeIP func(model.Family) netip.Addr) []netip.Prefix {
-	all := ranges
+	all := slices.Clip(ranges) // append does not write to its memory
 	for _, f := range model.Families() {
 		ip := nodeIP(f)
 		if !ip.IsValid() || !slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(ip) }) {

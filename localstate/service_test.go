@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -547,4 +548,26 @@ func TestGoodValuesAreNotLogged(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, log.String(), name)
 	}
+}
+
+// Source ranges that have the node's address let in all VIPs, in one go (S26).
+func TestManyVIPsAsSources(t *testing.T) {
+	const vips = 2000
+	svc := benchService(1)
+	svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+	svc.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	for i := range vips {
+		ip := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}).String()
+		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+	}
+	w := newWorldWith(t, Options{NodeName: me, NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, svc)
+	service := w.got.services[model.ServiceName{Namespace: svc.Namespace, Name: svc.Name}]
+	assert.Len(t, service.LoadBalancerSourceRanges, 1+vips)
+
+	ranges, node := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, w.state.node.model.IP
+	allocations := testing.AllocsPerRun(5, func() { rangesWithVIPs(ranges, service.LoadBalancerIPs, node) })
+	assert.Less(t, allocations, 50.0, "the list grows as a list, not by one")
+	spare := append(make([]netip.Prefix, 0, 2), ranges...)
+	rangesWithVIPs(spare, service.LoadBalancerIPs, node)
+	assert.Zero(t, spare[:2][1], "the memory of the ranges is not written to")
 }
