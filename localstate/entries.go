@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // entry is a valid endpoint of a slice: the at-th.
@@ -22,14 +20,7 @@ type entry struct {
 type entries struct {
 	slices []*sliceIntake // by name
 	list   []entry
-	// numbers are the port numbers in each slice of the port that forPort was last called for.
-	numbers [][]slicePortNumber
-}
-
-// slicePortNumber is the number of the at-th port of a slice.
-type slicePortNumber struct {
-	number uint16
-	at     int32
+	ports  portTable
 }
 
 // reset empties the entries, keeps their memory, and sets the slices that they will be from.
@@ -37,6 +28,7 @@ func (e *entries) reset(of ...*sliceIntake) {
 	clear(e.slices) // drop references to another service's slices
 	e.list = e.list[:0]
 	e.slices = append(e.slices[:0], of...)
+	e.ports.reset()
 }
 
 // addAll adds all entries of the slices, and sorts them.
@@ -85,29 +77,6 @@ func (e *entries) at(addr netip.Addr) []entry {
 	return e.list[i : i+sameAddr(e.list[i:])]
 }
 
-// forPort prepares candidates for a port: it looks up the port's numbers in each slice.
-func (e *entries) forPort(name string, protocol model.Protocol) {
-	for len(e.numbers) < len(e.slices) {
-		e.numbers = append(e.numbers, nil)
-	}
-	port := slicePort{name: name, protocol: protocol}
-	for s, slice := range e.slices {
-		if s > 0 && sharePorts(slice, e.slices[s-1]) {
-			e.numbers[s] = append(e.numbers[s][:0], e.numbers[s-1]...)
-			continue
-		}
-		e.numbers[s] = e.numbers[s][:0]
-		i, _ := slices.BinarySearchFunc(slice.ports, port, slicePort.compare)
-		for ; i < len(slice.ports) && slice.ports[i].compare(port) == 0; i++ {
-			e.numbers[s] = append(e.numbers[s], slicePortNumber{slice.ports[i].number, int32(i)})
-		}
-	}
-}
-
-func sharePorts(a, b *sliceIntake) bool {
-	return len(a.ports) == len(b.ports) && (len(a.ports) == 0 || &a.ports[0] == &b.ports[0])
-}
-
 // candidates appends the candidates that the port of forPort has among some of the entries, which have to be all
 // entries of one or more addresses. They are sorted by target (S15, S18), and all but the preferred of duplicates are
 // marked (S17).
@@ -117,7 +86,7 @@ func (e *entries) candidates(buf []candidate, list []entry) []candidate {
 		first := len(buf)
 		for _, x := range list[:n] {
 			slice := e.slices[x.slice]
-			for _, number := range e.numbers[x.slice] {
+			for _, number := range e.ports.of(x) {
 				buf = append(buf, candidate{
 					target: netip.AddrPortFrom(x.addr, number.number), slice: slice, at: x.at, port: number.at,
 					flags: slice.flags(int(x.at)),

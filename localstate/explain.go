@@ -163,9 +163,8 @@ func (s *State) whyNoService() string {
 }
 
 func (s *State) explainPort(svc *service, port model.ServicePort, f model.Family, all *entries) PortExplanation {
-	all.forPort(port.Name, port.Protocol)
 	p := familyPort{State: s, svc: svc, port: &port, name: svc.intake.fields.PortName(port), family: f}
-	x := explainer{candidates: all.candidates(nil, all.list)}
+	x := explainer{candidates: all.candidates(nil, all.forPort(port.Name, port.Protocol))}
 	p.counter().count(&x.counts, x.candidates, 1)
 	x.rules = p.rules(&x.counts)
 	e := PortExplanation{

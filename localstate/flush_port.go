@@ -82,27 +82,25 @@ type familyPort struct {
 	from, to int
 }
 
-// candidates returns the candidates among some entries.
-func (p *familyPort) candidates(e *entries, list []entry) []candidate {
+// candidates returns the candidates among the entries.
+func (p *familyPort) candidates(e *entries) []candidate {
 	w := &p.wave
 	clear(w.candidates) // drop references to another service's slices
-	e.forPort(p.name.Port, p.name.Protocol)
-	w.candidates = e.candidates(w.candidates[:0], list)
+	w.candidates = e.candidates(w.candidates[:0], e.forPort(p.name.Port, p.name.Protocol))
 	return w.candidates
 }
 
 func (p *familyPort) counter() counter { return counter{p.opts.NodeName, p.node.model.Zone} }
 
 func (p *familyPort) allCandidates() []candidate {
-	all := p.wave.allOf(p.svc, p.family)
-	return p.candidates(all, all.list)
+	return p.candidates(p.wave.allOf(p.svc, p.family))
 }
 
 // countTouched counts what changed.
 func (p *familyPort) countTouched(n counts) counts {
 	d := &p.wave.families[familyIndex(p.family)].difference
-	p.counter().count(&n, p.candidates(&d.before, d.before.list), -1)
-	p.counter().count(&n, p.candidates(&d.after, d.after.list), 1)
+	p.counter().count(&n, p.candidates(&d.before), -1)
+	p.counter().count(&n, p.candidates(&d.after), 1)
 	return n
 }
 
@@ -146,7 +144,7 @@ func (p *familyPort) mergeTouched(r rules) {
 	if len(d.touched) == 0 {
 		return
 	}
-	candidates := p.candidates(&d.after, d.after.list)
+	candidates := p.candidates(&d.after)
 	from := p.from
 	for _, addr := range d.touched {
 		n := 0

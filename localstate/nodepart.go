@@ -179,8 +179,7 @@ func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 
 // nodeParts adds the nodes' parts of one port in one family.
 func (p *familyPort) nodeParts(all *entries, keep func(node string) bool, part func(node string) *NodePart) {
-	all.forPort(p.name.Port, p.name.Protocol)
-	candidates := all.candidates(nil, all.list)
+	candidates := all.candidates(nil, all.forPort(p.name.Port, p.name.Protocol))
 	var n counts
 	p.counter().count(&n, candidates, 1)
 	shared := p.rules(&n)
@@ -269,7 +268,7 @@ func rangesWithVIPs(ranges []netip.Prefix, vips []netip.Addr, nodeIP func(model.
 		}
 		for _, vip := range vips {
 			if model.FamilyOf(vip) == f {
-				all = append(slices.Clip(all), netip.PrefixFrom(vip, vip.BitLen()))
+				all = append(all, netip.PrefixFrom(vip, vip.BitLen()))
 			}
 		}
 	}

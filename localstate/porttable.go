@@ -1,0 +1,171 @@
+package localstate
+
+import (
+	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// portTable tells which of some entries have a port, and its numbers. As a rule all slices of a service have the same
+// ports, and share one list of them. But pods may differ in the numbers of named ports, and others than the
+// controller write slices as well: in the worst case no two slices have a port in common. Then the cost of a port
+// follows the slices that have it, not all slices. The zero value is to be filled in by group.
+type portTable struct {
+	grouped bool
+	groups  []portGroup
+	groupOf []int32 // by slice
+	found   []int32 // the groups that have the port of the last find
+
+	// These are for more than fewGroups groups only.
+	byPort    map[slicePort][]groupPort // by name and protocol
+	positions []int32                   // of the groups' entries in the list, by group
+	some      []entry                   // scratch space of the entries that find returns
+	order     []int32                   // likewise
+}
+
+// portGroup is a number of slices next to each other that share their ports.
+type portGroup struct {
+	ports   []slicePort
+	numbers []slicePortNumber // of the port of the last find
+	entries int               // how many there are
+	first   int               // where its positions begin
+}
+
+// slicePortNumber is the number of the at-th port of a slice.
+type slicePortNumber struct {
+	number uint16
+	at     int32
+}
+
+// groupPort is a number that a group has for a port.
+type groupPort struct {
+	group  int32
+	number slicePortNumber
+}
+
+// fewGroups is the number of groups up to which each is asked for a port.
+const fewGroups = 4
+
+// reset forgets the entries, and keeps the memory.
+func (t *portTable) reset() {
+	for i := range t.groups {
+		t.groups[i].ports = nil
+	}
+	t.grouped, t.byPort = false, nil
+	clear(t.some)
+}
+
+// of returns the numbers that an entry has for the port of the last find.
+func (t *portTable) of(x entry) []slicePortNumber { return t.groups[t.groupOf[x.slice]].numbers }
+
+// group fills in the table.
+func (t *portTable) group(e *entries) {
+	if t.grouped {
+		return
+	}
+	t.grouped = true
+	t.groupOf, t.found = t.groupOf[:0], t.found[:0]
+	n := 0
+	for s, slice := range e.slices {
+		if s == 0 || !sharePorts(slice, e.slices[s-1]) {
+			if n == len(t.groups) {
+				t.groups = append(t.groups, portGroup{})
+			}
+			t.groups[n] = portGroup{ports: slice.ports, numbers: t.groups[n].numbers[:0]}
+			n++
+		}
+		t.groupOf = append(t.groupOf, int32(n-1))
+	}
+	clear(t.groups[n:])
+	if t.groups = t.groups[:n]; n <= fewGroups {
+		return
+	}
+	ports, first := 0, 0
+	for g := range t.groups {
+		ports += len(t.groups[g].ports)
+	}
+	t.byPort = make(map[slicePort][]groupPort, ports)
+	for g := range t.groups {
+		for at, p := range t.groups[g].ports {
+			key := slicePort{name: p.name, protocol: p.protocol}
+			t.byPort[key] = append(t.byPort[key], groupPort{int32(g), slicePortNumber{p.number, int32(at)}})
+		}
+	}
+	for _, x := range e.list {
+		t.groups[t.groupOf[x.slice]].entries++
+	}
+	for g := range t.groups {
+		t.groups[g].first = first
+		first += t.groups[g].entries
+		t.groups[g].entries = 0 // counted again below
+	}
+	t.positions = slices.Grow(t.positions[:0], len(e.list))[:len(e.list)]
+	for i, x := range e.list {
+		g := &t.groups[t.groupOf[x.slice]]
+		t.positions[g.first+g.entries] = int32(i)
+		g.entries++
+	}
+}
+
+func sharePorts(a, b *sliceIntake) bool {
+	return len(a.ports) == len(b.ports) && (len(a.ports) == 0 || &a.ports[0] == &b.ports[0])
+}
+
+// find looks up the numbers that each group has for a port.
+func (t *portTable) find(name string, protocol model.Protocol) {
+	for _, g := range t.found {
+		t.groups[g].numbers = t.groups[g].numbers[:0]
+	}
+	t.found = t.found[:0]
+	add := func(g int32, number slicePortNumber) {
+		if len(t.groups[g].numbers) == 0 {
+			t.found = append(t.found, g)
+		}
+		t.groups[g].numbers = append(t.groups[g].numbers, number)
+	}
+	port := slicePort{name: name, protocol: protocol}
+	if len(t.groups) > fewGroups {
+		for _, p := range t.byPort[port] {
+			add(p.group, p.number)
+		}
+		return
+	}
+	for g := range t.groups {
+		ports := t.groups[g].ports
+		i, _ := slices.BinarySearchFunc(ports, port, slicePort.compare)
+		for ; i < len(ports) && ports[i].compare(port) == 0; i++ {
+			add(int32(g), slicePortNumber{ports[i].number, int32(i)})
+		}
+	}
+}
+
+// forPort prepares candidates for a port. It returns the entries that have it, in order, and possibly others. They are
+// valid until the next call.
+func (e *entries) forPort(name string, protocol model.Protocol) []entry {
+	t := &e.ports
+	t.group(e)
+	t.find(name, protocol)
+	if len(t.groups) <= fewGroups {
+		return e.list
+	}
+	n := 0
+	for _, g := range t.found {
+		n += t.groups[g].entries
+	}
+	if n > len(e.list)/fewGroups {
+		return e.list // to select them would take as long as to look at all
+	}
+	t.order = t.order[:0]
+	for _, i := range t.found {
+		g := &t.groups[i]
+		t.order = append(t.order, t.positions[g.first:g.first+g.entries]...)
+	}
+	if len(t.found) > 1 {
+		slices.Sort(t.order)
+	}
+	t.some = t.some[:0]
+	for _, i := range t.order {
+		t.some = append(t.some, e.list[i])
+	}
+	return t.some
+}
