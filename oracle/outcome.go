@@ -86,7 +86,7 @@ func (r Reason) String() string {
 type Outcome struct {
 	// Flow is the one that was asked about.
 	Flow Flow `json:"flow"`
-	// Verdict is what happens to it. The zero Verdict is Deliver.
+	// Verdict is what happens to it. The zero value is no verdict.
 	Verdict Verdict `json:"verdict"`
 	// Endpoints are what the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is Deliver.
 	Endpoints []Destination `json:"endpoints,omitempty"`

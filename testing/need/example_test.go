@@ -1,6 +1,8 @@
 package need_test
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -14,4 +16,26 @@ func ExampleRoot() {
 		need.Program(t, "nft")
 		// ... the test
 	}
+}
+
+// missing asks for a program that no machine has.
+func missing(t testing.TB) { need.Program(t, "no-such-program") }
+
+// report stands in for a *testing.T, and prints how the test would have ended.
+type report struct{ testing.TB }
+
+func (report) Helper()                           {}
+func (report) Skipf(format string, args ...any)  { fmt.Printf("SKIP: "+format+"\n", args...) }
+func (report) Fatalf(format string, args ...any) { fmt.Printf("FAIL: "+format+"\n", args...) }
+
+// What is missing skips a test on a developer's machine, and fails it in CI.
+func Example() {
+	defer os.Setenv("KPL_REQUIRE", os.Getenv("KPL_REQUIRE"))
+	for _, require := range []string{"", "1"} {
+		os.Setenv("KPL_REQUIRE", require)
+		missing(report{})
+	}
+	// Output:
+	// SKIP: needs the program no-such-program
+	// FAIL: needs the program no-such-program, and KPL_REQUIRE=1 does not allow skipping
 }
