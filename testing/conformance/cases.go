@@ -2,7 +2,7 @@ package conformance
 
 import "slices"
 
-// trafficCases are all cases that are nothing but states and traffic.
+// trafficCases are all cases that consist of states and traffic.
 func trafficCases() []trafficCase {
 	return slices.Concat(endpointCases(), policyCases(), detectorCases(), addressCases(), changeCases())
 }

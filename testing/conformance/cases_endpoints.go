@@ -25,7 +25,7 @@ func external(s service) service {
 
 func one(s service) []service { return []service{s} }
 
-// endpointCases are about which endpoints get the traffic, and what happens where there is none: S21 to S25.
+// endpointCases are about which endpoints get the traffic, and what happens without any: S21 to S25.
 func endpointCases() []trafficCase {
 	everyEndpoint := at(localPod1, localPod2, remotePod1, remotePod2)
 	all := []string{localPod1, localPod2, remotePod1, remotePod2}

@@ -15,7 +15,7 @@ import (
 
 var allProtocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
 
-// What a case says must happen is what the oracle says: neither can be changed alone.
+// The expectations of the cases agree with the oracle: neither can be changed alone.
 func TestCasesAndOracleAgree(t *testing.T) {
 	families := []model.Family{model.IPv4, model.IPv6}
 	flows := 0
@@ -44,7 +44,7 @@ func TestCasesAndOracleAgree(t *testing.T) {
 	t.Logf("%d flows", flows)
 }
 
-// No step of a case passes because there is nothing to try, whatever else a backend lacks.
+// No step of a case passes because it has nothing to try, whatever else a backend lacks.
 func TestCasesTryTrafficWithEveryBackend(t *testing.T) {
 	for _, lacks := range [][]Feature{{}, {IPv6}, {IPv4}, {SCTP}, {IPv6, SCTP}, {IPv4, SCTP}} {
 		f := Factory{Lacks: lacks}

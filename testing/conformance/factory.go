@@ -13,22 +13,23 @@ import (
 // Factory describes a backend to the suite. Only New is required. All functions, and the methods of the sink, are
 // called on an operating-system thread that is in the network namespace of the node under test: the sockets that they
 // open there, netlink ones too, and the programs that they start belong to it. Goroutines that they start are not in
-// it: those open Env.NetNS, or call Env.Do. None of them may call t.FailNow.
+// it: they have to open Env.NetNS or call Env.Do. None of them may call t.FailNow.
 type Factory struct {
-	// New starts the backend. What an earlier one left behind is still there: New may come after a cleanup, or as
-	// after a restart of the process, when the backend has to adopt and correct at the first Sync what it finds. ctx
-	// lasts as long as the backend: it ends after the sink has been dropped, and closed.
+	// New starts the backend. What an earlier one left behind still exists. New is called after a cleanup, or as after
+	// a restart of the process: then the backend has to adopt what it finds, and correct it at the first Sync. ctx ends
+	// after the sink has been closed and dropped.
 	//
 	// The suite keeps to the contract of [sink.Sink]: if the sink is a [sink.NodeSetter] the first wave tells it the
 	// node, if it is a [sink.Resyncer] it is asked to resync after an error. If it has a method Close() error, that is
 	// called before the sink is dropped; like the end of the process it must leave the dataplane as it is.
 	New func(ctx context.Context, env Env) (sink.Sink, error)
-	// Cleanup removes all that the backend has put into the node, as kube-proxy --cleanup does. No sink is alive then.
+	// Cleanup removes everything that the backend has put into the node, as kube-proxy --cleanup does. No sink is alive
+	// then.
 	Cleanup func(ctx context.Context, env Env) error
-	// Stop ends what the backend leaves running on purpose when its sink is closed: a forwarder, say, that is a process
-	// of its own. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
+	// Stop ends what the backend leaves running on purpose when its sink is closed, for example a forwarder in a
+	// process of its own. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
 	Stop func(ctx context.Context, env Env) error
-	// Dump returns what the backend has in the dataplane, for messages; and if there is a Cleanup, Dump must return the
+	// Dump returns what the backend has in the dataplane, for messages. If there is a Cleanup, Dump must return the
 	// same before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
 	Dump func(ctx context.Context, env Env) (string, error)
 	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
@@ -44,7 +45,7 @@ type Factory struct {
 
 // Env is the node that a backend is to serve.
 type Env struct {
-	// ID is another one in each test, and the same in all calls of one: a key for what outlives a sink.
+	// ID differs between tests and is the same in all calls of one test: a key for what outlives a sink.
 	ID string
 	// NetNS is the network namespace of the node, open until the test ends. Its name is a path that other processes can
 	// open as well.
@@ -54,15 +55,16 @@ type Env struct {
 	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. HostAddresses are all addresses of
 	// the node's interfaces, NodeIPs included, but not the loopback addresses.
 	NodeIPs, HostAddresses []netip.Addr
-	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. None of a
-	// family means all. NodePortAddresses is what it comes to, for backends that leave that to somebody else.
+	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. A family
+	// without a CIDR has all of them. NodePortAddresses are the resulting addresses, for backends that do not work them
+	// out themselves.
 	NodePortCIDRs     []netip.Prefix
 	NodePortAddresses []netip.Addr
-	// LocalhostNodePorts asks for node ports on 127.0.0.1 (S36). Only where the backend does not lack the feature.
+	// LocalhostNodePorts asks for node ports on 127.0.0.1 (S36). It is never set for a backend that lacks the feature.
 	LocalhostNodePorts bool
 }
 
-// Feature is something that not every backend does. Its value is the name of the constant, by which results call it.
+// Feature is something that not every backend does. Its value is the name of the constant, which results print.
 type Feature string
 
 const (
@@ -71,18 +73,17 @@ const (
 	IPv6 Feature = "IPv6"
 	// SCTP is ports of that protocol, beside those of TCP and UDP, which every backend has to serve.
 	SCTP Feature = "SCTP"
-	// SessionAffinity is S32, and AffinityTimeout that it ends when the client was away for long enough.
+	// SessionAffinity is S32, and AffinityTimeout is that affinity ends after its timeout.
 	SessionAffinity Feature = "SessionAffinity"
 	AffinityTimeout Feature = "AffinityTimeout"
-	// SharedAffinity is that a client stays with one endpoint of a port at all of the port's addresses; without it, it
-	// has one at each.
+	// SharedAffinity is that a client has one endpoint at all addresses of a port; without it, it has one at each.
 	SharedAffinity Feature = "SharedAffinity"
 	// SourceRanges are S26.
 	SourceRanges Feature = "SourceRanges"
-	// Refusal is that connections are refused where the route says so; without it, dropping them will do (S25).
+	// Refusal is that connections are refused where the route says so; without it, dropping them is enough (S25).
 	Refusal Feature = "Refusal"
-	// EarlyRefusal is that a connection is refused before it is accepted. Without it a reset that comes later will do
-	// and, where there is no connection, silence.
+	// EarlyRefusal is that a connection is refused before it is accepted. Without it a later reset is enough and, where
+	// there is no connection, silence.
 	EarlyRefusal Feature = "EarlyRefusal"
 	// SourcePreservation is that endpoints see the client's address where the route does not masquerade (S27, S28).
 	// Without it they may see an address of the node.
@@ -100,29 +101,29 @@ const (
 	// ExternalPorts is that ports of external IPs and VIPs that no service has are left alone; without it they may be
 	// refused, because the backend makes these addresses the node's own.
 	ExternalPorts Feature = "ExternalPorts"
-	// WildcardListeners is that a process of the node that listens on all addresses gets nothing that is for a service:
-	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer in the
-	// place of a service, because the backend makes the service's addresses the node's own.
+	// WildcardListeners is that a process of the node that listens on all addresses gets no traffic for a service,
+	// neither at its ports, with and without endpoints, nor at others. Without it such a process may answer instead of
+	// a service, because the backend makes the service's addresses the node's own.
 	WildcardListeners Feature = "WildcardListeners"
-	// HostAddressChanges is that node ports are served on addresses that the node gets later, and no more on those that
-	// it loses (S35). It may take a resync.
+	// HostAddressChanges is that node ports are served on addresses that are added to the node, and no longer on those
+	// that are removed (S35). It may take a resync.
 	HostAddressChanges Feature = "HostAddressChanges"
-	// LastingOwners is who has an address that several services list (S59): the one that had it; of newcomers the
-	// oldest one, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any
+	// LastingOwners is that the owner keeps an address that several services list (S59); among newcomers the oldest
+	// gets it, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any
 	// time.
 	LastingOwners Feature = "LastingOwners"
-	// StaleFlows is that UDP flows do not go on to endpoints that have gone (S40, S41). In this project package
-	// conntrack does it, as a sink around another one.
+	// StaleFlows is that UDP flows do not continue to deleted endpoints (S40, S41). In this project package conntrack
+	// sees to that, as a sink around another one.
 	StaleFlows Feature = "StaleFlows"
-	// PathErrors is that ICMP errors of what is behind a service reach the sender: that the way is too narrow, or that
-	// nobody listens. A proxy that ends connections itself, and begins others, has nobody to pass them to.
+	// PathErrors is that ICMP errors from behind a service reach the sender: the MTU is too small, or nobody listens. A
+	// proxy that terminates connections and opens others cannot pass them on.
 	PathErrors Feature = "PathErrors"
 	// NodeDatagrams is that processes of the node itself can send datagrams to services that are larger than the MTU.
 	NodeDatagrams Feature = "NodeDatagrams"
-	// DrainedConnections is that connections that stand stay with an endpoint that takes no new ones.
+	// DrainedConnections is that established connections stay with an endpoint that gets no new ones.
 	DrainedConnections Feature = "DrainedConnections"
-	// StandingOverRestart is that connections that stand survive a restart of the backend, and NewOverRestart that new
-	// ones are served at every moment of it, also while no backend runs (S44).
+	// StandingOverRestart is that established connections survive a restart of the backend, and NewOverRestart that new
+	// ones are served throughout it, also while no backend runs (S44).
 	StandingOverRestart Feature = "StandingOverRestart"
 	NewOverRestart      Feature = "NewOverRestart"
 )
@@ -130,20 +131,20 @@ const (
 // What only a backend in a simulation may lack, see Simulate.
 const (
 	// SourceRoutes is that pods of the node, and the node itself, reach all endpoints at external addresses of a
-	// service with policy Local (S27). Without it they get what comes from outside gets.
+	// service with policy Local (S27). Without it they are treated like traffic from outside.
 	SourceRoutes Feature = "SourceRoutes"
-	// Hairpins is that a pod that reaches itself is masqueraded, whatever the route says (S29).
+	// Hairpins is that a pod's traffic to itself is masqueraded, whatever the route says (S29).
 	Hairpins Feature = "Hairpins"
 	// EmptySets is S25. Without it flows to addresses without endpoints may be left alone.
 	EmptySets Feature = "EmptySets"
-	// TargetPorts is that the endpoints of a service port may have different ports. Without it those with the most
-	// frequent one, the lowest of several, get all the traffic.
+	// TargetPorts is that the endpoints of a service port may have different ports. Without it only those with the most
+	// frequent port get traffic; of several, the lowest.
 	TargetPorts Feature = "TargetPorts"
 	// HostEndpoints is that processes of the node itself are endpoints. Without it they get no traffic.
 	HostEndpoints Feature = "HostEndpoints"
 )
 
-// lacks tells whether the backend does not do something.
+// lacks tells whether the backend lacks a feature.
 func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }
 
 // families returns the families that the backend serves.

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// What passes only because the backend lacks something is said at the end, as what is not run.
+// The end of a run lists what passed only because the backend lacks something, like what was not run.
 func TestWaivedDeviationsAreListed(t *testing.T) {
 	need.Program(t, "nft")
 	testNetwork(t)
@@ -40,7 +40,7 @@ func TestChildRandomlyLacksFeatures(t *testing.T) {
 		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses}}, 3, 20)
 }
 
-// Whatever a backend does to a connection is seen, and judged; only what the test's own sockets do breaks the test.
+// Whatever a backend does to a connection is judged; only errors of the test's own sockets break the test.
 func TestWhatTheBackendDoesIsSeen(t *testing.T) {
 	e := expectation{out: oracle.Outcome{Verdict: oracle.Reject}, waived: &waivers{}}
 	e.Protocol = model.TCP
@@ -85,7 +85,7 @@ func TestWhatTheBackendDoesIsSeen(t *testing.T) {
 	assert.ErrorContains(t, classify(brokenError{errors.New("no port left")}, 0).broken, "no port left")
 }
 
-// blackholes is a backend that drops what is for unallocated addresses with routes of type blackhole.
+// blackholes is a backend that drops traffic to unallocated addresses by routes of type blackhole.
 type blackholes struct{ *simple }
 
 func (b *blackholes) SetNode(n *model.Node) {
@@ -113,7 +113,7 @@ func (b *blackholes) add(r *netlink.Route, to netip.Prefix) {
 	}
 }
 
-// A blackhole route is one way to drop. That the node's own processes cannot even begin a flow there is not a fault.
+// A blackhole route is one way to drop. It is not a fault that the node's own processes cannot even begin a flow there.
 func TestABackendMayDropWithBlackholeRoutes(t *testing.T) {
 	need.Program(t, "nft")
 	f := simpleFactory("")
@@ -131,7 +131,7 @@ func TestABackendMayDropWithBlackholeRoutes(t *testing.T) {
 	}
 }
 
-// An ID tells tests apart, and what a backend leaves running is stopped when no sink is alive.
+// IDs differ between tests, and what a backend leaves running is stopped when no sink is alive.
 func TestTheEnvironmentHasALife(t *testing.T) {
 	testNetwork(t)
 	ids := map[string]int{}

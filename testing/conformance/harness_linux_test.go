@@ -65,7 +65,7 @@ func TestTheResultIsCounted(t *testing.T) {
 	assert.Equal(t, "RESULT: 0 passed, 1 failed, 1 not run, 96 not chosen", resultText(98, 2, 1, 1))
 }
 
-// What a result names is what an author takes out of Lacks.
+// A result names the features that an author can remove from Lacks.
 func TestFeaturesAreNamedAsTheirConstants(t *testing.T) {
 	source, err := parser.ParseFile(token.NewFileSet(), "factory.go", nil, 0)
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestFeaturesAreNamedAsTheirConstants(t *testing.T) {
 	assert.Greater(t, features, 20)
 }
 
-// A backend that does little, and says so, passes: nothing that it lacks is asked of it.
+// A backend that does little and declares it passes: nothing that it lacks is demanded of it.
 func TestChildLacksFeatures(t *testing.T) {
 	childOnly(t)
 	complete := simpleFactory(limited)
@@ -224,7 +224,7 @@ func TestWrongFactoriesAreToldSo(t *testing.T) {
 	}
 }
 
-// withHook is the right factory but for one function.
+// withHook is the right factory with one function replaced.
 func withHook(change func(*Factory)) Factory {
 	f := simpleFactory("")
 	change(&f)

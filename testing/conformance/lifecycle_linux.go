@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// lifecycleCases are about what is not traffic: when a state takes effect, failures, restarts, and what others do to
+// lifecycleCases are about everything but traffic: when a state takes effect, failures, restarts, and what others do to
 // the dataplane.
 func lifecycleCases() []testCase {
 	return []testCase{
@@ -30,7 +30,7 @@ func lifecycleCases() []testCase {
 	}
 }
 
-// scene is a state of several services that the lifecycle cases move to and from, and the traffic that proves it.
+// scene is a state of several services between which the lifecycle cases move, and the traffic that proves it.
 func scene(services ...service) step {
 	st := step{services: services}
 	for i, svc := range services {
@@ -52,8 +52,8 @@ func scene(services ...service) step {
 	return st
 }
 
-// The scene before and the scene after: a service that stays, one whose endpoints change, one that loses them all, one
-// that goes, one that comes.
+// The scene before and the scene after: one service stays, one changes its endpoints, one loses them all, one is
+// deleted, one is created.
 func sceneBefore() step {
 	return scene(
 		external(service{name: "stays", slot: 1, endpoints: at(localPod1, remotePod1)}),
@@ -151,8 +151,8 @@ func cancelledSync(ctx context.Context, s *session) error {
 	return s.retry(ctx, after)
 }
 
-// retry does what a runner does after a failed Sync: ask for a resync, and Sync again, though nothing is described
-// anew.
+// retry does what a runner does after a failed Sync: it asks for a resync and calls Sync again, without describing
+// anything again.
 func (s *session) retry(ctx context.Context, now step) error {
 	if err := s.resyncFailed(); err != nil {
 		return err
@@ -258,7 +258,7 @@ func restartKeepsTraffic(ctx context.Context, s *session) error {
 	return open.check(s.patience)
 }
 
-// demands tells whether the backend claims a feature. If not, that is noted as a part of a case that is waived.
+// demands tells whether the backend claims a feature. If it does not, that part of the case is noted as waived.
 func (s *session) demands(f Feature) bool {
 	if s.factory.lacks(f) {
 		s.waived.add(f)
@@ -267,7 +267,7 @@ func (s *session) demands(f Feature) bool {
 	return true
 }
 
-// throughRestarts restarts the backend into the same state and into another one.
+// throughRestarts restarts the backend with the same state and with another one.
 func (s *session) throughRestarts(ctx context.Context, st *stream, before, after step) error {
 	inForce := s.told
 	if err := s.drop(); err != nil {
@@ -300,7 +300,7 @@ func (s *session) throughRestarts(ctx context.Context, st *stream, before, after
 	return nil
 }
 
-// breakRules has rules removed behind the backend's back.
+// breakRules removes rules behind the backend's back.
 func (s *session) breakRules(ctx context.Context) error {
 	if err := s.host.do(func() error { return s.factory.Break(ctx, s.env) }); err != nil {
 		return fmt.Errorf("break: %w", err)
@@ -308,7 +308,7 @@ func (s *session) breakRules(ctx context.Context) error {
 	return nil
 }
 
-// isBroken makes sure that it shows that rules are missing.
+// isBroken checks that traffic fails without the removed rules.
 func (s *session) isBroken(ctx context.Context, st step) error {
 	impatient := *s
 	impatient.patience.answer = s.patience.quiet
@@ -341,8 +341,8 @@ func driftIsRepaired(ctx context.Context, s *session) error {
 	return s.traffic(ctx, st)
 }
 
-// soon tries something until it is right, or for longer than a repair may take. What does not come quickly is asked for
-// once more, and only the last time waited for.
+// soon tries something until it is right, or for longer than a repair may take. If that takes long it asks for a resync
+// once more, and waits in full only the last time.
 func (s *session) soon(ctx context.Context, try func(*session) error) error {
 	impatient := *s
 	impatient.patience.answer = min(s.patience.answer, time.Second)

@@ -23,7 +23,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// The functions below act on the network namespace of the thread that they are called on.
+// The functions below act on the network namespace of the calling thread.
 
 func linkUp(name string) error {
 	link, err := netlink.LinkByName(name)
@@ -61,8 +61,8 @@ func awaitLocal(addr netip.Addr) error {
 	return fmt.Errorf("address %v does not become local: %w", addr, err)
 }
 
-// rtoMin is after how many milliseconds TCP repeats a segment at the earliest. By default it is 200, and when the
-// machine stands still for so long a segment is repeated that was not lost.
+// rtoMin is the minimum time, in milliseconds, after which TCP retransmits a segment. By default it is 200; on a
+// machine that stalls for so long, segments would be retransmitted that were not lost.
 const rtoMin = 2000
 
 func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
@@ -83,7 +83,7 @@ func addRoute(link string, to netip.Prefix, via, source netip.Addr) error {
 	return nil
 }
 
-// addNarrowRoute adds a route to what is on a link, with an MTU that holds whatever the link can do.
+// addNarrowRoute adds a route to the network of a link, with an MTU that applies whatever the link allows.
 func addNarrowRoute(link string, to netip.Prefix, mtu int) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {

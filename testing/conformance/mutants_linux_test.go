@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// mutant is a way in which the simple backend is wrong. "" is right.
+// mutant is a fault of the simple backend. "" is none.
 type mutant string
 
 const (
@@ -84,7 +84,7 @@ const (
 	limited mutant = "does only what every backend does"
 )
 
-// mustCatch names for each mutant the cases that have to catch it, and what their messages have to say.
+// mustCatch names the cases that have to catch each mutant, and what their messages have to contain.
 var mustCatch = map[mutant]map[string]string{
 	forgetsSourceRanges: {"source ranges guard the VIP alone": "S26",
 		"source ranges come, change and go": "S26", "a VIP is an allowed source if the ranges name it": "S26"},
@@ -178,7 +178,7 @@ var mustCatch = map[mutant]map[string]string{
 	cleansUpTooMuch:        {"clean-up leaves nothing, and touches nothing of others": "gone: "},
 }
 
-// The suite is judged by backends that are wrong: it has to catch each of them, by the cases that are there for it.
+// The suite is tested with faulty backends: the cases written for a fault have to catch it.
 func TestEveryMutantIsCaught(t *testing.T) {
 	need.Program(t, "nft")
 	byName := map[string]testCase{}

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is an anonymous network namespace: nothing in the file system names it, open files and threads alone hold
-// it. The kernel takes it down with all that is in it when they are gone, also when the process was killed, so that
-// there is never anything to clean up after an earlier run.
+// namespace is an anonymous network namespace: it has no name in the file system, and only open files and threads keep
+// it. The kernel removes it with everything in it when they are gone, even if the process was killed, so there is never
+// anything to clean up after an earlier run.
 type namespace struct {
 	name string
 	file *os.File
@@ -48,7 +48,7 @@ func (ns *namespace) thread() (*nsThread, error) {
 	return newThread(func() error { return unix.Setns(int(ns.file.Fd()), unix.CLONE_NEWNET) })
 }
 
-// do runs f on a thread in the namespace. f must not block: everybody shares the thread.
+// do runs f on a thread in the namespace. f must not block, because all callers share the thread.
 func (ns *namespace) do(f func() error) error { return ns.sockets.do(f) }
 
 func (ns *namespace) close() {
@@ -57,8 +57,8 @@ func (ns *namespace) close() {
 }
 
 // Do calls f on a thread that is in the network namespace of the node, and returns its error: sockets that f opens,
-// also with net.Dial, and programs that it starts belong to the node. It may be called from any goroutine, for several
-// functions at a time, until the test ends.
+// with net.Dial as well, and programs that it starts belong to the node. It may be called from any goroutine,
+// concurrently, until the test ends.
 func (e Env) Do(f func() error) error {
 	done := make(chan error, 1)
 	onSideThread(func() {
@@ -90,7 +90,7 @@ func (ns *namespace) setSysctls(list []sysctl) error {
 }
 
 // nsThread is an operating-system thread that stays in one network namespace and runs functions there, one at a time.
-// Sockets opened on it belong to the namespace for ever, whoever uses them; so do child processes started on it.
+// Sockets opened on it belong to the namespace whoever uses them, and so do child processes started on it.
 type nsThread struct {
 	jobs  chan func()
 	ended chan struct{}
@@ -118,8 +118,8 @@ func newThread(enter func() error) (*nsThread, error) {
 	return t, <-entered
 }
 
-// onSideThread runs f on a thread of its own that ends with it. It is never the process's first thread: that one cannot
-// end, and /proc/self, which many programs look at, shows its namespace.
+// onSideThread runs f on a thread of its own, which ends with f. It is never the process's first thread: that one
+// cannot end, and /proc/self, which many programs read, shows its namespace.
 func onSideThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -157,7 +157,7 @@ func (t *nsThread) do(f func() error) error {
 	}
 }
 
-// close ends the thread, and waits until it has. Nobody may call do any more.
+// close ends the thread, and waits until it has. do must not be called afterwards.
 func (t *nsThread) close() {
 	if t == nil {
 		return

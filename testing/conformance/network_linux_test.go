@@ -82,7 +82,7 @@ func TestWhatNobodyAnswersIsTold(t *testing.T) {
 	}
 }
 
-// A machine that stands still for a moment does not look like one that loses packets.
+// A machine that stalls for a moment is not taken for one that loses packets.
 func TestTCPRepeatsNothingSoon(t *testing.T) {
 	n := testNetwork(t)
 	for _, from := range places() {

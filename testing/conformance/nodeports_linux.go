@@ -13,8 +13,8 @@ func nodePortCases() []testCase {
 	}
 }
 
-// otherAddressesStayFree has a process of the node listen on the numbers of node ports, on an address of the node that
-// serves none.
+// otherAddressesStayFree lets a process of the node listen on node-port numbers, on an address that serves no node
+// ports.
 func otherAddressesStayFree(ctx context.Context, s *session) error {
 	svc := service{nodePort: true}.withDefaults(0)
 	var flows []flow

@@ -13,13 +13,13 @@ import (
 )
 
 // outsideRouter answers every packet that reaches the namespace outside with "network unreachable", as a router without
-// a route would. It does so itself because the kernel sends such errors once a second at most, whatever one tells it.
+// a route would. It sends them itself because the kernel limits such errors to one a second, whatever its parameters.
 type outsideRouter struct {
 	files []*os.File
 	wg    sync.WaitGroup
 }
 
-// outsideAddr tells whether an ICMP error comes from the router outside: the packet left the node as it came.
+// outsideAddr tells whether an ICMP error comes from the router outside: the packet left the node unchanged.
 func outsideAddr(a netip.Addr) bool {
 	return a == routerAddr(model.IPv4) || a == routerAddr(model.IPv6)
 }
@@ -107,8 +107,8 @@ func (r *outsideRouter) socket(ns *namespace, family, kind, protocol int) (*os.F
 	return f, nil
 }
 
-// unreachable makes the ICMP error for a packet; nil for packets that get none: errors themselves, and what is for the
-// router.
+// unreachable makes the ICMP error for a packet, or returns nil for packets that get none: errors themselves, and
+// packets to the router.
 func unreachable(packet []byte, f model.Family) (source netip.Addr, icmp []byte) {
 	var to netip.Addr
 	var protocol byte

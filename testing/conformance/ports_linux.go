@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Clients get their source ports out of ranges that collide with no node port, this many altogether.
+// The number of source ports of clients. Their ranges contain no node port.
 const (
 	portsBelow  = firstNodePort - 1024
 	sourcePorts = portsBelow + 65536 - 40000
@@ -25,10 +25,10 @@ func sourcePort(n int) uint16 {
 	return uint16(40000 + n - portsBelow)
 }
 
-// portAllocator hands out source ports in a random order, which the seed decides. Flows that are under way at the same
-// time have different ones, whatever their source: else they could be masqueraded to the same address and port at the
-// same moment, and the kernel would drop one of the packets. And no two connections with the same addresses, ports and
-// protocol come within the time for which the kernel may remember the first one: a flow is always new.
+// portAllocator hands out source ports in a random order, which the seed decides. Concurrent flows have different ones,
+// whatever their source: otherwise they could be masqueraded to the same address and port at the same moment, and the
+// kernel would drop one of the packets. And a combination of addresses, ports and protocol is not used again while the
+// kernel may remember it, so a flow is always new.
 type portAllocator struct {
 	mu           sync.Mutex
 	next, stride int
@@ -42,7 +42,7 @@ type connectionKey struct {
 	protocol model.Protocol
 }
 
-// rememberedFor is longer than connection tracking keeps any entry of a connection that these tests have closed.
+// rememberedFor is longer than connection tracking keeps an entry of a connection that these tests have closed.
 const rememberedFor = 3 * time.Minute
 
 func newPortAllocator(seed uint64) *portAllocator {
@@ -54,7 +54,7 @@ func newPortAllocator(seed uint64) *portAllocator {
 	return a
 }
 
-// With a stride that has no divisor in common with the number of ports all of them come, before one comes again.
+// With a stride that is coprime to the number of ports, each is used once before any is used again.
 func greatestCommonDivisor(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
@@ -65,10 +65,10 @@ func greatestCommonDivisor(a, b int) int {
 // portBand is a part of the port numbers.
 type portBand struct{ first, last uint16 }
 
-// anyPort is all of them.
+// anyPort is all port numbers.
 var anyPort = portBand{1024, 65535}
 
-// portBands cut the port numbers into sixteen parts, those of node ports left out.
+// portBands divide the port numbers, without those of node ports, into sixteen parts.
 func portBands() []portBand {
 	var bands []portBand
 	for first := 0; first < 65536; first += 4096 {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// flow is a connection to be tried: what the oracle is asked about, and the place that it really comes from.
+// flow is a connection to be tried: what the oracle is asked about, and the place where it really starts.
 type flow struct {
 	oracle.Flow
 	from place
@@ -34,7 +34,7 @@ func (f flow) String() string {
 	return fmt.Sprintf("%v (%s)", f.Flow, f.about)
 }
 
-// seen is what happened to a flow. Verdict is NotOurs for packets that left the node as they came.
+// seen is what happened to a flow. Verdict is NotOurs for packets that left the node unchanged.
 type seen struct {
 	oracle.Observation
 	// detail is what exactly was seen, for messages.
@@ -88,8 +88,8 @@ var defaultPatience = patience{
 	answer: 10 * time.Second, quiet: 100 * time.Millisecond, repair: 30 * time.Second, shrink: 45 * time.Second,
 }
 
-// patienceHere is the default one, or where KPL_PATIENCE is set one that waits so many times as long for answers: for
-// emulated machines, as those of testing/vm are. Only what goes wrong takes longer then.
+// patienceHere is the default, multiplied by KPL_PATIENCE if that is set, for emulated machines such as those of
+// testing/vm. Only failures take longer then.
 func patienceHere() (patience, error) {
 	p := defaultPatience
 	if value := os.Getenv("KPL_PATIENCE"); value != "" {
@@ -113,8 +113,8 @@ type connection struct {
 	lost  bool // a datagram had to be sent again
 }
 
-// open opens a connection. For TCP it waits until it stands; the others send nothing yet. One that cannot be made is
-// returned too, closed, if a port was found for it.
+// open opens a connection. For TCP it waits until it is established; the others send nothing yet. A connection that
+// fails is returned too, closed, if a port was found for it.
 func (n *network) open(f flow, deadline time.Time) (*connection, error) {
 	c := &connection{flow: f, n: n}
 	ns := n.namespaceOf(f.from)
@@ -157,14 +157,14 @@ func (n *network) rawSCTP(f flow) bool { return f.Protocol == model.SCTP && n.sc
 
 func (c *connection) close() { c.sock.close() }
 
-// resendAfter is after how long an unanswered datagram is sent again: when many flows begin at once the kernel may drop
-// one whose translated ports another one has just taken.
+// resendAfter is the time after which an unanswered datagram is sent again: if many flows begin at once, the kernel may
+// drop one whose translated ports another one has just taken.
 const resendAfter = 500 * time.Millisecond
 
 // ask asks who is at the other end.
 func (c *connection) ask(deadline time.Time) (answer, error) { return c.askLong(0, deadline) }
 
-// askLong asks with a question of that many bytes at least. The answer repeats all of it.
+// askLong asks with a question of at least that many bytes. The answer repeats all of it.
 func (c *connection) askLong(size int, deadline time.Time) (answer, error) {
 	c.asked++
 	question := fmt.Sprintf("kpl-%d", c.asked)
@@ -184,7 +184,7 @@ func (c *connection) askLong(size int, deadline time.Time) (answer, error) {
 	}
 }
 
-// filling is a text of a length, which makes questions long. No two parts of it are the same.
+// filling returns a text of a length, which makes questions long. No two parts of it are the same.
 func filling(size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -228,7 +228,7 @@ type brokenError struct{ error }
 
 func (e brokenError) Unwrap() error { return e.error }
 
-// garbledError says that what came is no answer of a server of the test network.
+// garbledError says that the answer is not from a server of the test network.
 type garbledError struct{ error }
 
 // attempt is a flow to be tried.
@@ -271,8 +271,8 @@ func (n *network) try(f attempt, p patience) seen {
 	return s
 }
 
-// classify says what an error means for the flow. Whatever it is, the backend may have caused it: only errors of the
-// test's own sockets before anything was sent are the test's.
+// classify says what an error means for the flow. Any error may be the backend's fault, except errors of the test's own
+// sockets before anything was sent.
 func classify(err error, waited time.Duration) seen {
 	var network *networkError
 	var broken brokenError
@@ -319,7 +319,7 @@ func isErrno(err error, errno unix.Errno) bool {
 // parallel is how many connections are tried at the same time.
 const parallel = 32
 
-// tryAll tries flows at the same time, and returns what was seen in their order. After ctx has ended it tries no more.
+// tryAll tries flows concurrently, and returns the results in their order. It stops when ctx ends.
 func (n *network) tryAll(ctx context.Context, flows []attempt, p patience) []seen {
 	result := make([]seen, len(flows))
 	slots := make(chan struct{}, parallel)

@@ -56,7 +56,7 @@ func (sc script) String() string {
 	return b.String()
 }
 
-// String returns a service on one line, without what is as usual.
+// String returns a service on one line, without its default values.
 func (s service) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -123,7 +123,7 @@ func (g *generator) chance(n int) bool { return g.rng.IntN(n) == 0 }
 
 func pick[T any](g *generator, list ...T) T { return list[g.rng.IntN(len(list))] }
 
-// Episodes begin with a fresh backend and go through this many waves.
+// The number of waves of an episode, which begins with a fresh backend.
 const episodeLength = 10
 
 // setup returns a random setup that the backend can serve.
@@ -254,7 +254,7 @@ func (g *generator) endpoints() []endpoint {
 	return eps
 }
 
-// trafficTo returns random traffic for a state: to its services, and to what was there before.
+// trafficTo returns random traffic for a state: to its services, and to those of the state before.
 func (g *generator) trafficTo(services, before []service, flows int) []traffic {
 	var list []traffic
 	for range flows {

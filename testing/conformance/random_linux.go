@@ -14,12 +14,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// Random applies random states, n of them, one change after the other, and compares what happens to random
-// traffic with what the oracle says. Every so often the backend is restarted, a Sync is cancelled, or a fresh backend
-// begins with another configuration. Everything follows from the seed.
+// Random applies n random states in turn, and compares what happens to random traffic with what the oracle says. Now
+// and then the backend is restarted, a Sync is cancelled, or a fresh backend begins with another configuration. The
+// seed determines everything.
 //
-// The first failure ends the test, after the course of events that led to it has been made as short as can be: the
-// message has the seed, what is left, the flows, and the ruleset. Random needs what [Test] needs.
+// The first failure ends the test, after the events that led to it have been reduced to as few as possible. The message
+// has the seed, these events, the flows, and the ruleset. Random needs what [Test] needs.
 func Random(t *testing.T, f Factory, seed uint64, n int) {
 	t.Helper()
 	s := testSession(t, f, seed)
@@ -65,9 +65,9 @@ type randomRun struct {
 	effort   effort
 }
 
-// effort is how often traffic is tried in each state. A little of the traffic to each of many services will do to find
-// a fault. To find it again there may be one service left, and what a backend picks at random, it picks right once in 2
-// to the power of the tries if there is one wrong endpoint beside a right one.
+// effort is how often traffic is tried in each state. To find a fault, a little traffic to each of many services is
+// enough. To find it again there may be one service left: if that has one right and one wrong endpoint, n tries all
+// pick the right one with a probability of 1 in 2 to the power of n.
 type effort struct {
 	// visits is how many connections a client of a service with affinity makes, one after the other.
 	visits int
@@ -131,8 +131,8 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 	return r.tryTraffic(ctx, flows)
 }
 
-// forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint is no
-// longer in all the sets that it was in.
+// forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint has left
+// one of its sets.
 func (r *randomRun) forgetContacts(to state) {
 	for key, list := range r.contacts {
 		before, after := r.told.services[key.port.Service], to.services[key.port.Service]
@@ -148,8 +148,8 @@ func (r *randomRun) forgetContacts(to state) {
 	}
 }
 
-// tryTraffic tries flows in the state that is applied: all at the same time, but for those with affinity, where each
-// depends on the ones before.
+// tryTraffic tries flows in the applied state, all concurrently except for those with affinity, where each depends on
+// the ones before.
 func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 	o, err := r.told.oracle(r.setup, r.env.Families)
 	if err != nil {
@@ -223,10 +223,10 @@ const notation = `(Each line is a service: its name; in round brackets the slot,
 what is set; its ports, as name, number/protocol->port of the endpoints; in square brackets the endpoints, where they
 are. "hinted elsewhere": by topology hints the endpoint is for other nodes. What is not said is as usual.)`
 
-// Shrinking is worth this many reproductions, and no more time than patience.shrink.
+// Shrinking takes at most this many reproductions, and no more time than patience.shrink.
 const shrinkTries = 300
 
-// shrunk makes the error of the episode's last wave as simple as can be.
+// shrunk makes the error of the episode's last wave as simple as possible.
 func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) error {
 	original, originalDump := r.script, r.dump(ctx)
 	if f := (*flowsFailed)(nil); errors.As(err, &f) {

@@ -27,7 +27,7 @@ type testCase struct {
 	run          func(ctx context.Context, s *session) error
 }
 
-// cases returns all cases of the suite: those that are nothing but states and traffic, and the others.
+// cases returns all cases of the suite: those that consist of states and traffic, and the others.
 func cases() []testCase {
 	var list []testCase
 	for _, c := range trafficCases() {
@@ -148,7 +148,7 @@ func (s *session) expect(o *oracle.Oracle, f flow, inForce state) (expectation, 
 	return e, err
 }
 
-// giveToNode puts an address of each family on the node's loopback interface, until remove is called.
+// giveToNode adds an address of each family to the node's loopback interface, until remove is called.
 func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(), err error) {
 	if n.forward != nil {
 		return func() {}, nil

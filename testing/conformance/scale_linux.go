@@ -17,16 +17,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Scale is a benchmark: it tells what a backend takes for one endpoint that is replaced, for a full state and for
-// a restart, at 100, 1,000 and 5,000 services, and whether the cost of one endpoint follows what changes or the size of
-// the cluster. Call it from a benchmark:
+// Scale is a benchmark. It measures what one replaced endpoint, a full state and a restart cost at 100, 1,000 and 5,000
+// services, and says whether the cost of one endpoint follows the change or the size of the cluster. Call it from a
+// benchmark:
 //
 //	func BenchmarkScale(b *testing.B) { conformance.Scale(b, factory()) }
 //
-// The time of an operation is that of a wave with one endpoint. Beside it are the full state and the restart, once
-// each, and the processor time of a wave, that of the programs that it starts included. The verdict goes by processor
-// times, since they depend less on what else the machine does, of some waves before those that are timed: it does not
-// depend on -benchtime. See [Factory] for what is called. No packet is sent, and nothing fails for being slow.
+// The time of an operation is that of a wave with one endpoint. It also reports the full state and the restart, once
+// each, and the processor time of a wave, including that of the programs that it starts. The verdict compares processor
+// times, which depend less on what else the machine does. They are of waves before the timed ones, so that the verdict
+// does not depend on -benchtime. See [Factory] for what is called. No packet is sent, and nothing fails for being slow.
 func Scale(b *testing.B, f Factory) {
 	b.Helper()
 	if _, err := machineFamilies(); err != nil {
@@ -67,14 +67,14 @@ func Scale(b *testing.B, f Factory) {
 	}
 }
 
-// scaleCost is what a backend takes at one size.
+// scaleCost is what a backend costs at one size.
 type scaleCost struct {
 	services      int
 	full, restart time.Duration
 	wave          time.Duration // the least processor time of one with one endpoint
 }
 
-// The verdict rests on as many waves as take measureFor, within these bounds.
+// The verdict is from as many waves as fit into measureFor, within these bounds.
 const (
 	leastWaves, mostWaves = 5, 200
 	measureFor            = time.Second
@@ -105,7 +105,7 @@ type scaleRun struct {
 	now, next *model.Endpoint
 }
 
-// startScale starts a backend and has it take a full state, and then once more after a restart.
+// startScale starts a backend, which applies a full state, and the same again after a restart.
 func startScale(ctx context.Context, f Factory, services int) (*scaleRun, error) {
 	s, err := newScaleSession(f)
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *scaleRun) begin(ctx context.Context) error {
 	return r.measure(ctx)
 }
 
-// measure has the backend take waves with one endpoint, and notes the least processor time.
+// measure applies waves with one endpoint each, and notes the least processor time.
 func (r *scaleRun) measure(ctx context.Context) error {
 	runtime.GC() // what building the state has left is not to be collected while one wave is measured
 	began := time.Now()
@@ -219,7 +219,7 @@ func scaleEndpoint(svc *model.Service, f model.Family, n int) *model.Endpoint {
 		Target: netip.AddrPortFrom(nth(planOf(f).allPods, 1024+n), serverPort), Sets: model.ClusterSet}
 }
 
-// newScaleSession makes a node that has nothing but its addresses.
+// newScaleSession makes a node with nothing but its addresses.
 func newScaleSession(f Factory) (*session, error) {
 	machine, err := machineFamilies()
 	if err != nil {
@@ -259,7 +259,7 @@ func newScaleSession(f Factory) (*session, error) {
 	return s, nil
 }
 
-// processorTime is what this process and the programs that it has started and waited for have taken.
+// processorTime is that of this process and of the programs that it has started and waited for.
 func processorTime() time.Duration {
 	var total time.Duration
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {

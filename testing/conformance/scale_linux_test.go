@@ -18,7 +18,7 @@ func BenchmarkScale(b *testing.B) {
 	}})
 }
 
-// What is measured is what it is said to be: a full state, a restart, and one endpoint in each wave.
+// The benchmark measures what its documentation says: a full state, a restart, and one endpoint in each wave.
 func TestScaleTellsTheBackendWhatItMeasures(t *testing.T) {
 	_, err := machineFamilies()
 	need.That(t, err == nil, "network namespaces (root, or unshare -rn)")

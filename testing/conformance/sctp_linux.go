@@ -19,7 +19,7 @@ import (
 // messages of the handshake itself, over raw sockets: the client's INIT and the server's INIT ACK, whose cookie carries
 // the answer.
 
-// sctpWay is how the test network speaks SCTP.
+// sctpWay says how the test network speaks SCTP.
 type sctpWay int
 
 const (
@@ -27,7 +27,7 @@ const (
 	userSpaceSCTP                    // raw sockets
 )
 
-// probeSCTP finds out which way is open.
+// probeSCTP finds out which way works.
 func probeSCTP() (sctpWay, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err == nil {
@@ -59,7 +59,7 @@ const (
 	sctpInitSize    = 16 // initiate tag, window, streams out and in, first TSN
 )
 
-// sctpPacket is an INIT, or an INIT ACK with a cookie.
+// sctpPacket is an INIT or an INIT ACK, which has a cookie.
 type sctpPacket struct {
 	from, to uint16
 	chunk    byte
@@ -98,7 +98,7 @@ func (p sctpPacket) encode() []byte {
 	return b
 }
 
-// decodeSCTP reads what encode writes; false for all else.
+// decodeSCTP reads what encode writes, and returns false for anything else.
 func decodeSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeaderSize+sctpChunkHeader+sctpInitSize {
 		return p, false

@@ -93,7 +93,7 @@ func (s *servers) close() {
 	s.wg.Wait()
 }
 
-// keep notes something to be closed at the end. It is closed at once, and false returned, if the end has come.
+// keep notes something to be closed at the end. After the end it closes it at once, and returns false.
 func (s *servers) keep(c interface{ Close() error }) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File
 	return os.NewFile(uintptr(fd), "server "+at.String()), nil
 }
 
-// maxDatagram is more than any datagram of these tests has.
+// maxDatagram is larger than any datagram of these tests.
 const maxDatagram = 65536
 
 // serveDatagrams answers each datagram until the socket is closed.

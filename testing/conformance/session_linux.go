@@ -36,7 +36,7 @@ type session struct {
 	first bool      // no wave has ended yet
 }
 
-// newSession builds the network for a backend, in IP families that the machine has.
+// newSession builds the network for a backend, in the IP families that the machine has.
 func newSession(f Factory, families []model.Family, seed uint64) (*session, error) {
 	p, err := patienceHere()
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *session) close() {
 	s.n.close()
 }
 
-// start starts a backend. What an earlier one left behind is still there.
+// start starts a backend. What an earlier one left behind still exists.
 func (s *session) start(ctx context.Context, set setup) error {
 	ctx, s.end = context.WithCancel(context.WithoutCancel(ctx)) // a backend may serve several cases
 	defer time.AfterFunc(callTimeout, s.end).Stop()
@@ -111,7 +111,7 @@ func (s *session) restart(ctx context.Context) error {
 	return s.start(ctx, s.setup)
 }
 
-// cleanup drops the backend and has everything removed that it put into the node.
+// cleanup drops the backend and removes everything that it put into the node.
 func (s *session) cleanup(ctx context.Context) error {
 	if s.sink != nil {
 		if err := s.drop(); err != nil {
@@ -124,7 +124,7 @@ func (s *session) cleanup(ctx context.Context) error {
 	return s.hook(ctx, "clean up", s.factory.Cleanup)
 }
 
-// hook calls a function of the factory, if it has it and a backend was ever started.
+// hook calls a function of the factory, if it exists and a backend was ever started.
 func (s *session) hook(ctx context.Context, what string, f func(context.Context, Env) error) error {
 	if f == nil || s.env.ID == "" {
 		return nil
@@ -137,7 +137,7 @@ func (s *session) hook(ctx context.Context, what string, f func(context.Context,
 	return nil
 }
 
-// describe tells the sink the way to a state, without a Sync.
+// describe tells the sink the changes to a state, without a Sync.
 func (s *session) describe(to state) error {
 	err := s.host.do(func() error {
 		tell(s.sink, s.told, to, s.first)
@@ -154,7 +154,7 @@ func (s *session) sync(ctx context.Context) error {
 	return s.host.do(func() error { return s.sink.Sync(ctx) })
 }
 
-// resync asks the sink to trust nothing that it remembers, if it can be asked.
+// resync asks the sink to trust nothing that it remembers, if it is a [sink.Resyncer].
 func (s *session) resync() error {
 	r, ok := s.sink.(sink.Resyncer)
 	if !ok {

@@ -26,7 +26,7 @@ func (d detector) String() string {
 	return [...]string{"node CIDR", "cluster CIDR", "bridge", "interface prefix", "none"}[d]
 }
 
-// nodePorts is which addresses of the node serve node ports (S35, S36).
+// nodePorts says which addresses of the node serve node ports (S35, S36).
 type nodePorts int
 
 const (

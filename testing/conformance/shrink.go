@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// shrink makes a script that fails smaller, for as long as it still fails and fails has not been asked too often. The
-// last wave is always kept. What cannot be left out at first is tried again when other things have gone.
+// shrink reduces a failing script while it still fails, with a limited number of calls of fails. The last wave is
+// always kept. Parts that cannot be left out at first are tried again after others have been removed.
 func shrink(sc script, fails func(script) bool, tries int) script {
 	for tries > 0 {
 		smaller := false

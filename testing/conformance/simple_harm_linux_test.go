@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// renderHarm writes what mutants do to traffic that is not, or no longer, a matter of rules for services.
+// renderHarm writes what mutants do to traffic that no rule of a service applies to, or no longer does.
 func (b *simple) renderHarm(r *ruleset) {
 	ip, plan := ipWord(r.family), planOf(r.family)
 	icmp := func(four, six string) string {
@@ -57,8 +57,8 @@ func stopForwarding(f model.Family) error {
 		ipWord(f), simpleTable))
 }
 
-// forgetIdleConnections makes connection tracking forget what has been idle for a second, and take up nothing that it
-// has not seen begin.
+// forgetIdleConnections makes connection tracking forget connections that were idle for a second, and ignore those
+// whose beginning it has not seen.
 func forgetIdleConnections() error {
 	var errs []error
 	for name, value := range map[string]string{"tcp_timeout_established": "1", "tcp_loose": "0"} {
@@ -67,7 +67,7 @@ func forgetIdleConnections() error {
 	return errors.Join(errs...)
 }
 
-// lookAtHost finds out which addresses the host has got or lost.
+// lookAtHost finds out which addresses were added to the host or removed.
 func (b *simple) lookAtHost() error {
 	if b.mutant == ignoresHostAddresses || b.mutant == limited {
 		return nil
@@ -106,7 +106,7 @@ func (b *simple) nodePortAddresses() []netip.Addr {
 	})
 }
 
-// asksFor names an external address, port and protocol.
+// asksFor is an external address, port and protocol that a service lists.
 func asksFor(p model.ServicePort, a netip.Addr) string { return fmt.Sprint(a, p.Port, p.Protocol) }
 
 // owns tells whether a service has an external address that it lists.

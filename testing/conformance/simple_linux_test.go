@@ -21,10 +21,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// simple is the simplest complete backend that there can be: each Sync writes all rules anew, in one nft transaction
-// for each family. It is here so that the suite can be judged: it must pass, and each of its mutants must be caught.
+// simple is the simplest complete backend: each Sync writes all rules anew, in one nft transaction for each family. It
+// tests the suite: it must pass, and each of its mutants must be caught.
 //
-// There are no lookups in sets that a transaction replaces: a packet sees all of the old rules or all of the new ones.
+// No transaction replaces a set while packets look things up in it: a packet sees all of the old rules or all of the
+// new ones.
 type simple struct {
 	env       Env
 	mutant    mutant
@@ -236,7 +237,7 @@ var (
 	setName   = regexp.MustCompile(`set (aff_\w+) {`)
 )
 
-// existing returns the names of the chains and sets that come and go, as they are now.
+// existing returns the names of the present chains and sets of services.
 func existing(table string) (chains, sets []string) {
 	out, err := exec.Command("nft", append([]string{"--terse", "list", "table"}, strings.Fields(table)...)...).Output()
 	if err != nil {
@@ -251,7 +252,7 @@ func existing(table string) (chains, sets []string) {
 	return chains, sets
 }
 
-// deleteStaleFlows deletes UDP flows to service addresses that go to what does not serve there (S40, S41).
+// deleteStaleFlows deletes UDP flows to service addresses whose endpoint no longer serves there (S40, S41).
 func (b *simple) deleteStaleFlows() error {
 	serving := map[netip.AddrPort][]netip.AddrPort{}
 	for _, svc := range b.services {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ruleset is what there is to be in one family.
+// ruleset is what has to exist in one family.
 type ruleset struct {
 	family model.Family
 	chains map[string]bool
@@ -136,7 +136,8 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 	}
 }
 
-// fromPod returns matches for sources that are pods of this node, and for those that are not; "" if nobody can tell.
+// fromPod returns matches for sources that are pods of this node, and for those that are not; "" if there is no way to
+// tell.
 func (b *simple) fromPod(f model.Family) (is, isNot string) {
 	d := b.node.LocalPods
 	switch {
@@ -166,7 +167,7 @@ func (r *ruleset) chain(key ...any) (name string, fresh bool) {
 	return name, fresh
 }
 
-// externalChain makes the chains for traffic to an external address, which tell the sources apart.
+// externalChain makes the chains for traffic to an external address, which distinguish sources.
 func (b *simple) externalChain(r *ruleset, svc *model.Service, p model.ServicePort, routes model.Routes,
 	match string) string {
 	switch b.mutant {
@@ -304,7 +305,7 @@ func (b *simple) candidates(svc *model.Service, p model.ServicePort, f model.Fam
 	return list
 }
 
-// affinitySet names the set of the clients of an endpoint, and has it made.
+// affinitySet returns the name of the set of an endpoint's clients, and adds the set to the ruleset.
 func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint, address string) string {
 	timeout := svc.SessionAffinityTimeout
 	if b.mutant == neverForgetsClients {
@@ -318,7 +319,7 @@ func (b *simple) affinitySet(r *ruleset, svc *model.Service, ep *model.Endpoint,
 	return name
 }
 
-// renderUnknown guards what is next to the services (S33).
+// renderUnknown refuses unknown ports and drops traffic to unallocated addresses (S33).
 func (b *simple) renderUnknown(r *ruleset) {
 	for _, name := range slices.SortedFunc(maps.Keys(b.services), model.ServiceName.Compare) {
 		if a := b.services[name].ClusterIP(r.family); a.IsValid() && b.mutant != forgetsUnknownPorts &&

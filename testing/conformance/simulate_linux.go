@@ -12,14 +12,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// Forward is a dataplane that is simulated: it says what becomes of the first packet of a connection, which comes from
-// a port of its source. It looks at what the backend has put into the simulation. NotOurs stands for a packet that
-// nobody touches.
+// Forward is a simulated dataplane. It says what happens to the first packet of a connection from a source port,
+// according to what the backend has put into the simulation. NotOurs stands for a packet that nobody touches.
 type Forward func(f oracle.Flow, sourcePort uint16) oracle.Observation
 
 // Simulate runs those cases of [Test] that need no packets against a backend whose dataplane is simulated, because the
-// real one cannot be had. The cases are the same, and so is the oracle that judges; no network is made, and no root
-// needed. Factory.Lacks may also name what only simulations may lack.
+// real one is not available. The cases and the oracle are the same; it makes no network and needs no root.
+// Factory.Lacks may also name what only simulations may lack.
 func Simulate(t *testing.T, f Factory, forward Forward) {
 	t.Helper()
 	newSimulation(t, f, forward).runCases(t, simulatedCases())
@@ -33,7 +32,7 @@ func SimulateRandom(t *testing.T, f Factory, forward Forward, seed uint64, n int
 	}
 }
 
-// simulatedCases are those that need neither network namespaces nor connections that stand.
+// simulatedCases are those that need neither network namespaces nor established connections.
 func simulatedCases() []testCase {
 	var list []testCase
 	for _, c := range trafficCases() {
@@ -66,7 +65,7 @@ func (n *network) simulate(f attempt) seen {
 	return seen{Observation: n.forward(f.Flow, port), detail: "in the simulation"}
 }
 
-// claimed returns what must become of a flow by what the backend claims to do.
+// claimed returns what must happen to a flow according to what the backend claims to do.
 func (s *session) claimed(o *oracle.Oracle, out oracle.Outcome, inForce state) (oracle.Outcome, error) {
 	if s.factory.lacks(SourceRoutes) && goesBySource(inForce, out) {
 		outside := out.Flow
@@ -102,7 +101,7 @@ func (s *session) claimed(o *oracle.Oracle, out oracle.Outcome, inForce state) (
 	return out, nil
 }
 
-// goesBySource tells whether the source of a flow decides what becomes of it (S27).
+// goesBySource tells whether what happens to a flow depends on its source (S27).
 func goesBySource(st state, out oracle.Outcome) bool {
 	svc := st.services[out.Port.Service]
 	if svc == nil || slices.Contains(svc.ClusterIPs, out.Flow.Destination.Addr()) {
@@ -112,7 +111,7 @@ func goesBySource(st state, out oracle.Outcome) bool {
 	return out.Route.Endpoints == model.ClusterSet && routes.External.Endpoints == model.LocalSet
 }
 
-// mostFrequentPort returns the port that most endpoints have, the lowest of several, and whether there are others.
+// mostFrequentPort returns the port that most endpoints have, of several the lowest, and whether there are others.
 func mostFrequentPort(list []oracle.Destination) (port uint16, several bool) {
 	counts := map[uint16]int{}
 	for _, d := range list {

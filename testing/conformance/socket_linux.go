@@ -23,7 +23,7 @@ type socket struct {
 	mine func(packet []byte) bool
 }
 
-// networkError is what the network told a socket: an ICMP error, or the error that came of a TCP reset.
+// networkError is an error that a socket got from the network: an ICMP error or a TCP reset.
 type networkError struct {
 	errno unix.Errno
 	// icmp: an ICMP error, sent by from.
@@ -37,7 +37,7 @@ type networkError struct {
 	info uint32
 }
 
-// tooBig tells whether it is the error of a router with a way on that is too narrow.
+// tooBig tells whether it is a router's error about a packet that exceeds the MTU.
 func (e *networkError) tooBig() bool { return e.icmp && e.errno == unix.EMSGSIZE }
 
 func (e *networkError) Error() string {
@@ -91,7 +91,7 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 
 func (s *socket) close() { _ = s.file.Close() }
 
-// forbidFragments has datagrams sent whole or not at all, whatever is known about the way.
+// forbidFragments makes the kernel send datagrams whole or not at all, whatever it knows about the path.
 func (s *socket) forbidFragments() error {
 	var result error
 	err := s.raw.Control(func(fd uintptr) {
@@ -106,7 +106,7 @@ func (s *socket) forbidFragments() error {
 	return errors.Join(err, result)
 }
 
-// connect connects. For streams it waits until the connection stands or the deadline has passed.
+// connect connects. For streams it waits until the connection is established or the deadline has passed.
 func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 	if err := s.file.SetDeadline(deadline); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (s *socket) receive(b []byte, deadline time.Time) (n int, err error) {
 	return max(n, 0), result
 }
 
-// retransmissions is how often TCP had to repeat something: each says that a packet or its answer was lost.
+// retransmissions is how often TCP retransmitted something: each time a packet or its answer was lost.
 func (s *socket) retransmissions() (n uint32, err error) {
 	err = s.raw.Control(func(fd uintptr) {
 		if info, e := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); e == nil {
@@ -189,11 +189,11 @@ func (s *socket) retransmissions() (n uint32, err error) {
 	return n, err
 }
 
-// maxForeignErrors is how many errors about other flows may come at once.
+// maxForeignErrors is how many errors about other flows may arrive at once.
 const maxForeignErrors = 64
 
-// errorOf returns what is known about an error that a call on the socket returned: nil if it returned none, or if it
-// was about another flow.
+// errorOf returns what is known about an error of a call on the socket, or nil if there is none or it is about another
+// flow.
 func (s *socket) errorOf(fd int, err error) error {
 	if err == nil {
 		return nil
@@ -211,7 +211,7 @@ func (s *socket) errorOf(fd int, err error) error {
 	return &networkError{errno: errno}
 }
 
-// pendingError returns the error that has come for the socket, or nil.
+// pendingError returns the socket's pending error, or nil.
 func (s *socket) pendingError(fd int) error {
 	if e := s.queuedError(fd); e != nil {
 		return e

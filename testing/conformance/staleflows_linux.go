@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// staleFlowCases are about UDP flows, which have no end: those that go where nobody serves any more have to be cut
+// staleFlowCases are about UDP flows, which have no end: those to an endpoint that no longer serves have to be cut
 // (S40, S41).
 func staleFlowCases() []testCase {
 	needs := []Feature{StaleFlows}
@@ -30,9 +30,9 @@ func staleFlowCases() []testCase {
 
 var udpOnly = []servicePort{{protocol: model.UDP}}
 
-// udpFlows opens a UDP flow from everywhere to all addresses of a service, and sends nothing yet. While there is no such
-// service a backend may have a blackhole route there (S33), and the node's own processes cannot connect a socket: such
-// flows are left out.
+// udpFlows opens a UDP flow from everywhere to all addresses of a service, and sends nothing yet. While the service
+// does not exist a backend may have a blackhole route for its addresses (S33), to which the node's own processes cannot
+// connect a socket. Such flows are left out.
 func (s *session) udpFlows(svc service) ([]*connection, func(), error) {
 	svc = svc.withDefaults(0)
 	name := model.ServiceName{Namespace: "default", Name: svc.name}
@@ -66,7 +66,7 @@ func (s *session) udpFlows(svc service) ([]*connection, func(), error) {
 	return flows, closeAll, nil
 }
 
-// onEach calls f for all connections at the same time. What f returns is what is wrong, "" for nothing.
+// onEach calls f for all connections concurrently. f returns what is wrong, or "".
 func onEach(flows []*connection, f func(*connection) string) error {
 	wrong := make([]string, len(flows))
 	var wg sync.WaitGroup
@@ -83,7 +83,7 @@ func onEach(flows []*connection, f func(*connection) string) error {
 	return failed.err()
 }
 
-// reach asks on each flow until a server answers that is right, for as long as the session's patience lasts.
+// reach asks on each flow until one of the right servers answers, for as long as the session's patience lasts.
 func (s *session) reach(flows []*connection, right func(netip.AddrPort) bool, wanted string) error {
 	return onEach(flows, func(c *connection) string {
 		deadline := time.Now().Add(s.patience.answer)
@@ -118,7 +118,7 @@ func flowsFollowPort(ctx context.Context, s *session) error {
 		isAt(localPod1, serverPort2))
 }
 
-// moved changes the endpoints of a service, and wants the flows to follow.
+// moved changes the endpoints of a service, and checks that the flows follow.
 func (s *session) moved(ctx context.Context, from, to []endpoint, atFirst, then func(netip.AddrPort) bool) error {
 	svc := external(service{slot: 1, ports: udpOnly, endpoints: from})
 	if err := s.put(ctx, svc); err != nil {

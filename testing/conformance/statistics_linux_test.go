@@ -38,7 +38,7 @@ func TestSourcePortsCollideWithNothing(t *testing.T) {
 	}
 }
 
-// The seed decides the order of the ports, and no part of them is left out.
+// The seed determines the order of the ports, and no part of them is left out.
 func TestSourcePortsComeInTheOrderOfTheSeed(t *testing.T) {
 	order := func(seed uint64) (ports []uint16) {
 		a := newPortAllocator(seed)

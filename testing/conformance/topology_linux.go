@@ -25,8 +25,8 @@ import (
 //	         |   |   \____________________________________/
 //	  [ client ] [ outside ]
 //
-// The node routes between all of them. Its default route leads outside, where an ICMP error answers everything: so a
-// packet to a service address that leaves the node as it came can be told from one that the node dropped.
+// The node routes between all of them. Its default route points outside, where every packet is answered with an ICMP
+// error. That tells a packet to a service address that left the node unchanged from one that the node dropped.
 type network struct {
 	families []model.Family
 
@@ -44,8 +44,8 @@ type network struct {
 	sourcePort atomic.Uint32
 }
 
-// newNetwork builds the network, in IP families that the machine has, and starts its servers. The seed decides which
-// source ports clients have.
+// newNetwork builds the network, in the IP families that the machine has, and starts its servers. The seed determines
+// the source ports of clients.
 func newNetwork(families []model.Family, seed uint64) (*network, error) {
 	n := &network{families: families, localPods: map[string]*namespace{}, ports: newPortAllocator(seed)}
 	if err := n.build(); err != nil {
@@ -183,7 +183,7 @@ func (n *network) add(name string) (*namespace, error) {
 	return ns, ns.do(func() error { return linkUp("lo") })
 }
 
-// wireBridge connects the local pods: each has its address alone, and reaches all the rest through the node.
+// wireBridge connects the local pods: each has only its own address, and reaches everything else through the node.
 func (n *network) wireBridge() error {
 	err := n.node.do(func() error {
 		// Its own hardware address: else it takes over that of a pod, and changes it with every new one.
@@ -282,8 +282,8 @@ func (n *network) veth(from *namespace, name string, to *namespace) error {
 	return to.do(func() error { return linkUp("eth0") })
 }
 
-// introduce enters both ends of a link into each other's neighbour tables for ever, so that no packet waits for address
-// resolution and none is lost to it.
+// introduce adds permanent neighbour entries for both ends of a link, so that no packet waits for address resolution or
+// is lost to it.
 func introduce(node *namespace, nodeLink string, nodeAddr netip.Addr, to *namespace, addr netip.Addr) error {
 	nodeMAC, err := hardwareAddr(node, nodeLink)
 	if err != nil {
@@ -299,8 +299,8 @@ func introduce(node *namespace, nodeLink string, nodeAddr netip.Addr, to *namesp
 	return to.do(func() error { return addNeighbour("eth0", nodeAddr, nodeMAC) })
 }
 
-// wireFarPod connects the far pod to its node. Routers on the way to it find out that the way is narrow; its own link
-// is not, so that it does not tell them itself when a connection begins.
+// wireFarPod connects the far pod to its node. Only routers on the way to it know the small MTU. Its own link has a
+// larger one, so it does not announce the small one when a connection begins.
 func (n *network) wireFarPod() error {
 	const link = "kpl-far"
 	if err := n.veth(n.otherNode, link, n.far); err != nil {

@@ -32,7 +32,7 @@ func (d destination) String() string {
 
 var externalDestinations = []destination{toExternalIP, toVIP, toNodePort}
 
-// resolve returns the address of a destination, in a family, for the port of a service with that place in its list.
+// resolve returns the address of a destination in a family, for the port at that index of a service's list.
 func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort {
 	number := s.ports[port].number
 	switch d {
@@ -60,7 +60,7 @@ func (d destination) resolve(s service, port int, f model.Family) netip.AddrPort
 	return netip.AddrPortFrom(s.clusterIP(f), number)
 }
 
-// traffic is new connections of a case, and what must come of them: one flow for each source, destination, family, and
+// traffic is new connections of a case and their expected outcome: one flow for each source, destination, family, and
 // port of the service.
 type traffic struct {
 	from []string
@@ -78,8 +78,7 @@ type traffic struct {
 	want  want
 }
 
-// want is what must happen to traffic, in the words of the case. The oracle is asked as well; a test sees to it that
-// they agree.
+// want is what a case says must happen to traffic. The oracle is asked as well; a test checks that they agree.
 type want struct {
 	verdict oracle.Verdict
 	reach   []reached
@@ -102,10 +101,10 @@ var (
 	leftAlone = want{verdict: oracle.NotOurs}
 )
 
-// keeping: the traffic is spread over the places, which see the client's own address.
+// keeping spreads the traffic over places, which see the client's own address.
 func keeping(places ...string) want { return spread(false, places) }
 
-// masquerading: the traffic is spread over the places, which see an address of the node.
+// masquerading spreads the traffic over places, which see an address of the node.
 func masquerading(places ...string) want { return spread(true, places) }
 
 func spread(masqueraded bool, places []string) want {
@@ -116,7 +115,7 @@ func spread(masqueraded bool, places []string) want {
 	return w
 }
 
-// and joins what two wants say about different endpoints.
+// and joins the expectations of two wants about different endpoints.
 func (w want) and(o want) want {
 	w.reach = append(slices.Clone(w.reach), o.reach...)
 	return w
@@ -134,7 +133,7 @@ func (w want) on(target uint16) want {
 // fromAnySource says nothing about the source that the endpoint sees.
 func (w want) fromAnySource() want { w.anySource = true; return w }
 
-// strictly forbids what backends are otherwise free to do.
+// strictly forbids what backends may otherwise do.
 func (w want) strictly() want { w.strict = true; return w }
 
 // step is a state and the traffic in it.
@@ -211,7 +210,7 @@ func (st step) serviceNamed(name string) (service, error) {
 	return service{}, fmt.Errorf("the state has no service %q", name)
 }
 
-// trafficCase is a case that is nothing but states and traffic.
+// trafficCase is a case that consists of states and traffic.
 type trafficCase struct {
 	name  string // reads as a sentence
 	rules string // of the specification, for example "S25, S27"

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ending is how a transfer of much data ends.
+// ending is how a large transfer ends.
 type ending int
 
 const (
@@ -32,7 +32,7 @@ func (e ending) String() string {
 		"the client resets the connection halfway", "the server resets the connection halfway"}[e]
 }
 
-// transfer is much data on one connection, in both directions. Both ends know what has to come.
+// transfer is a large amount of data on one connection, in both directions. Both ends know what to expect.
 type transfer struct {
 	id   string
 	seed uint64
@@ -42,7 +42,7 @@ type transfer struct {
 	done chan error
 }
 
-// transfers are those that servers have to expect, by the question that begins them.
+// transfers are those that servers expect, by the question that begins them.
 type transfers struct {
 	mu   sync.Mutex
 	next uint64
@@ -71,7 +71,7 @@ func (ts *transfers) begun(line string) *transfer {
 	return t
 }
 
-// content is what one side sends: bytes that only the seed decides.
+// content is what one side sends: bytes that depend only on the seed.
 func (t *transfer) content(fromClient bool) io.Reader {
 	var seed [32]byte
 	binary.LittleEndian.PutUint64(seed[:], t.seed)
@@ -119,7 +119,7 @@ func (t *transfer) serve(conn *net.TCPConn, r *bufio.Reader) {
 	})
 }
 
-// exchange is the part of one side: client tells which.
+// exchange is the part of one side, the client or the server.
 func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, client bool, reset func() error) error {
 	send := func() error {
 		err := t.send(w, client)
@@ -178,7 +178,7 @@ func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, clie
 	return fmt.Errorf("waiting for the reset: %w", err)
 }
 
-// transferOn is the client's part. As long as something moves it is not over, however slow it is.
+// transferOn is the client's part. It goes on while data moves, however slowly.
 func (c *connection) transferOn(t *transfer, p patience) error {
 	if err := c.sock.send([]byte(t.id + "\n")); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (c *connection) transferOn(t *transfer, p patience) error {
 	return nil
 }
 
-// patientStream is a socket's stream on which something has to move within a time.
+// patientStream is a socket's stream on which data has to move within a time.
 type patientStream struct {
 	file     *os.File
 	patience time.Duration
@@ -227,7 +227,7 @@ func (s *patientStream) Write(b []byte) (int, error) {
 	return s.file.Write(b)
 }
 
-// endHalf tells the other side that no more will come.
+// endHalf closes the sending half.
 func (s *socket) endHalf() error {
 	var result error
 	err := s.raw.Control(func(fd uintptr) {

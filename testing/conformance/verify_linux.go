@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// maxFailures is how many failures of one case are told in full.
+// maxFailures is how many failures of one case are printed in full.
 const maxFailures = 5
 
 // failures is an error that says what went wrong with flows.
@@ -41,7 +41,7 @@ func (f *failures) err() error {
 	return errors.New(text)
 }
 
-// expectation is a flow and what must come of it.
+// expectation is a flow and its expected outcome.
 type expectation struct {
 	flow
 	out oracle.Outcome
@@ -56,7 +56,7 @@ type expectation struct {
 	waived *waivers
 }
 
-// check compares what was seen, and returns nil or what is wrong.
+// check compares the expectation with what was seen, and returns nil or what is wrong.
 func (e *expectation) check(o *oracle.Oracle, s seen) error {
 	if s.broken != nil {
 		return fmt.Errorf("%v\n%v", e.flow, s)
@@ -83,7 +83,7 @@ func (e *expectation) check(o *oracle.Oracle, s seen) error {
 	return fmt.Errorf("flow: %v\nseen: %v\nwant: %v", e.flow, s, e.out)
 }
 
-// without returns what else is right of a backend that lacks a feature.
+// without returns what is also right for a backend that lacks a feature.
 func (e *expectation) without(f Feature) []oracle.Outcome {
 	var list []oracle.Outcome
 	also := func(v oracle.Verdict) {
@@ -119,7 +119,7 @@ func (e *expectation) without(f Feature) []oracle.Outcome {
 	return list
 }
 
-// allowsSilence tells whether it may be right that nothing comes back.
+// allowsSilence tells whether no answer at all may be right.
 func (e *expectation) allowsSilence() bool {
 	return e.allows(oracle.Drop) || slices.ContainsFunc(e.lacks, func(f Feature) bool {
 		return slices.ContainsFunc(e.without(f), func(o oracle.Outcome) bool { return o.Verdict == oracle.Drop })
@@ -139,8 +139,7 @@ func (e *expectation) allows(v oracle.Verdict) bool {
 	return false
 }
 
-// attempts is after how many connections an endpoint that gets its share of them has been reached, but for one time in
-// 10^12.
+// attempts is the number of connections that misses an endpoint with a fair share once in 10^12.
 func attempts(endpoints int) int {
 	if endpoints < 2 {
 		return 1
@@ -149,7 +148,7 @@ func attempts(endpoints int) int {
 	return int(math.Ceil((math.Log(1e-12) - math.Log(n)) / math.Log(1-1/n)))
 }
 
-// verify tries flows until each has reached all the endpoints that it may reach, and tells what went wrong.
+// verify tries flows until each has reached all its possible endpoints, and reports what went wrong.
 func (s *session) verify(ctx context.Context, o *oracle.Oracle, flows []expectation) error {
 	var failed failures
 	for _, wrong := range s.judge(ctx, o, flows) {
@@ -160,8 +159,7 @@ func (s *session) verify(ctx context.Context, o *oracle.Oracle, flows []expectat
 	return failed.err()
 }
 
-// judge tries flows until each has reached all the endpoints that it may reach, and returns for each what is wrong, or
-// "".
+// judge tries flows until each has reached all its possible endpoints, and returns for each what is wrong, or "".
 func (s *session) judge(ctx context.Context, o *oracle.Oracle, flows []expectation) []string {
 	wrong := make([]string, len(flows))
 	missing := make([]map[netip.AddrPort]bool, len(flows))

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// waivers counts what passed for no other reason than that the factory lacks a feature, so that a result with
-// deviations does not look like one without.
+// waivers counts what passed only because the factory lacks a feature, so that a result with deviations does not look
+// like one without.
 type waivers struct {
 	mu    sync.Mutex
 	count map[Feature]int

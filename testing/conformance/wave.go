@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// tell describes to a sink what changes from one state to another, in the order that sink.Sink promises. first: the
-// sink has been told nothing yet, not even the node.
+// tell describes to a sink what changes from one state to another, in the order that sink.Sink promises. first says
+// that the sink has been told nothing yet, not even the node.
 func tell(s sink.Sink, from, to state, first bool) {
 	if n, ok := s.(sink.NodeSetter); ok && (first || !from.node.Equal(to.node)) {
 		n.SetNode(to.node)
