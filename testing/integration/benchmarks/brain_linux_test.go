@@ -33,17 +33,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// envClients is how many nodes watch, instead of defaultClients.
+// envClients names the variable with the number of nodes that watch, instead of defaultClients.
 const (
 	envClients     = "KPL_CLIENTS"
 	defaultClients = 500
 	brainChanges   = 30 // single endpoints replaced, one after the other
 )
 
-// BenchmarkBrain measures what one changed endpoint costs, in bytes for each node and in processor time of what serves
-// them: when each node watches EndpointSlices at the API server, as kube-proxy's informers do, and when examples/brain
-// does that for all of them. Both use TLS, with a connection for each node. A change is over when every node has been
-// told.
+// BenchmarkBrain measures what one changed endpoint costs, in bytes for each node and in processor time of the server:
+// when each node watches EndpointSlices at the API server, as kube-proxy's informers do, and when examples/brain does
+// that for all of them. Both use TLS, with a connection for each node. A change ends when every node has received it.
 //
 //	KPL_CLIENTS=500 go test -run - -bench '^BenchmarkBrain$' -benchtime 1x ./benchmarks
 func BenchmarkBrain(b *testing.B) {
@@ -132,7 +131,7 @@ func (f *fleet) compare(b *testing.B, program string) {
 	}
 }
 
-// audience is what is told of changes: how much it has heard, and in how many bytes.
+// audience receives changes, and counts them and their bytes.
 type audience struct {
 	told    atomic.Int64 // changes, summed over all nodes
 	in, out atomic.Int64
@@ -157,7 +156,7 @@ func (a *audience) failed() error {
 	return a.err
 }
 
-// measure replaces single endpoints, each when all nodes have been told of the one before.
+// measure replaces single endpoints, each when all nodes have received the one before.
 func (f *fleet) measure(b *testing.B, a *audience, pid int) cost {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
@@ -191,7 +190,7 @@ func (f *fleet) measure(b *testing.B, a *audience, pid int) cost {
 		apiserver: (used(f.apiserver) - apiserver) / brainChanges, own: (used(pid) - own) / brainChanges}
 }
 
-// countedConn counts what goes over a connection, with TLS.
+// countedConn counts the bytes of a connection, those of TLS included.
 type countedConn struct {
 	net.Conn
 	audience *audience
@@ -325,7 +324,7 @@ func (r *brain) followAll(ctx context.Context, b *testing.B, f *fleet, a *audien
 	}
 }
 
-// follow does what a node does, but for a sink: it acknowledges every batch.
+// follow does what a node without a sink would do: it acknowledges every batch.
 func (a *audience) follow(ctx context.Context, conn *grpc.ClientConn, synced *atomic.Int64) error {
 	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
 	if err != nil {

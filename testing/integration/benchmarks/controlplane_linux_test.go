@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// When the control plane is at rest: in each look it has used little of a processor since the one before.
+// The control plane counts as idle when it has used less than restShare of a processor since the look before.
 const (
 	restLook  = time.Second
 	restShare = 0.05 // of a processor
 	restLimit = 2 * time.Minute
 )
 
-// controlPlane is what serves the proxies: it is busy for a while after many objects have been written, and after a
-// proxy has gone, which is not to be the next proxy's loss.
+// controlPlane serves the proxies. It is busy for a while after many objects have been written, and after a proxy has
+// ended; the next proxy must not suffer from that.
 type controlPlane []int // process ids
 
 func findControlPlane() (c controlPlane, err error) {
@@ -28,7 +28,7 @@ func findControlPlane() (c controlPlane, err error) {
 	return c, nil
 }
 
-// settle waits until the control plane is at rest, and says whether it was before the limit.
+// settle waits until the control plane is idle, and reports whether it was before the limit.
 func (c controlPlane) settle(limit time.Duration) (bool, error) {
 	last, err := c.used()
 	if err != nil {

@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// envGoals makes a missed goal an error, if it is 1: for a release, on a machine that does nothing else.
+// envGoals names the variable that makes a missed goal an error if it is 1: for a release, on a machine that does
+// nothing else.
 const envGoals = "KPL_GOALS"
 
-// goal is what this project asks of itself in a comparison: a figure of ours, or a ratio to upstream's, and its limit.
+// goal is a goal of this project for a comparison: a figure of ours, or its ratio to upstream's, and a limit.
 type goal struct {
 	what    string
 	value   func(theirs, own means) float64
@@ -76,7 +77,7 @@ func (c comparison) goals() []goal {
 func p50(r *result) float64      { return ms(percentile(r.changes, 50)) }
 func untilAll(r *result) float64 { return ms(r.all) }
 
-// printGoals says of each goal whether it holds, and returns those that do not.
+// printGoals prints whether each goal holds, and returns those that do not.
 func printGoals(w io.Writer, c comparison, results map[string][]*result) (missed []string) {
 	for _, g := range c.goals() {
 		v := g.value(meansOf(results[upstream]), meansOf(results[ours]))
@@ -97,7 +98,7 @@ func printGoals(w io.Writer, c comparison, results map[string][]*result) (missed
 	return missed
 }
 
-// demand makes each missed goal an error, where goals are demanded.
+// demand makes each missed goal an error if envGoals is set.
 func demand(t assert.TestingT, missed []string) {
 	if os.Getenv(envGoals) != "1" {
 		return

@@ -27,10 +27,10 @@ const (
 	latencySample = 64
 )
 
-// How a service is asked whose pods answer, but not the one that is awaited: some times in a row, because that one is
-// one of ten, and then a pause, in which the processors are the proxy's. The pause grows with the time that is being
-// measured, so that a slow change is not slowed down further by who looks at it: its figure is exact to a fiftieth, as
-// a quick one's is to 2 ms.
+// How the probe asks a service while the awaited pod does not answer yet: several times in a row, because that pod is
+// one of ten, and then after a pause, which leaves the processors to the proxy. The pause grows with the time that is
+// being measured, so that the probe does not slow down a slow change further: that figure is exact to a fiftieth, and
+// that of a quick change to 2 ms.
 const (
 	askInARow  = 16
 	minPause   = 2 * time.Millisecond
@@ -38,8 +38,8 @@ const (
 	pauseShare = 50
 )
 
-// pause is how long to wait before a service is asked again that has been asked so many times in vain, since so long.
-// It is the same for both proxies.
+// pause is how long to wait before a service is asked again, after a number of wrong answers and a time. It is the same
+// for both proxies.
 func pause(asked int, answered bool, since time.Duration) time.Duration {
 	switch {
 	case !answered:
@@ -65,8 +65,8 @@ type measurement struct {
 	proxy   *proxy
 }
 
-// run measures everything, in an order in which nothing disturbs what comes next. What has been measured before an
-// error is in the result.
+// run measures everything, in an order in which nothing disturbs what follows. After an error the result has what was
+// measured before.
 func (m *measurement) run() error {
 	m.network = newNetwork(m.b)
 	settled, err := m.control.settle(restLimit)
@@ -147,7 +147,7 @@ func (m *measurement) sample(n int) []int {
 	return s
 }
 
-// untilReached asks a service until a pod answers, or a certain one. It runs in the node's namespace.
+// untilReached asks a service until any pod answers, or a particular one. It runs in the node's namespace.
 func (m *measurement) untilReached(service int, pod netip.Addr, deadline time.Time) error {
 	began := time.Now()
 	for asked := 1; ; asked++ {
@@ -173,7 +173,7 @@ func (m *measurement) rules() (err error) {
 	return err
 }
 
-// latency measures new connections to services, in turn, so that what else the machine does concerns all alike.
+// latency measures new connections to services, in turn, so that other load affects all of them alike.
 func (m *measurement) latency() error {
 	sample := m.sample(latencySample)
 	took := make([][]time.Duration, len(sample))
@@ -314,8 +314,8 @@ func (m *measurement) burst() error {
 	return err
 }
 
-// quiet waits until the proxy may act at once on the next change, and does nothing any more. One that never comes to
-// rest is measured all the same.
+// quiet waits until the proxy is idle and may act on the next change at once. A proxy that never becomes idle is
+// measured all the same.
 func (m *measurement) quiet() error {
 	pid := m.proxy.cmd.Process.Pid
 	began := time.Now()

@@ -20,8 +20,8 @@ type network struct {
 	pods *testns.Namespace
 }
 
-// newNetwork makes one. It ends with the test. What is sent to a service for which there is no rule yet is refused at
-// once: so one can ask again and again, and does not wait for packets to be sent again.
+// newNetwork makes one. It ends with the test. Packets to a service without a rule are refused at once, so that a probe
+// can ask repeatedly and never waits for a retransmission.
 func newNetwork(b *testing.B) *network {
 	n := &network{node: testns.New(b), pods: testns.New(b)}
 	n.node.Do(func() error {
@@ -63,7 +63,7 @@ func newNetwork(b *testing.B) *network {
 	return n
 }
 
-// answer tells everybody who connects to a pod its address.
+// answer tells each client the address of the pod that it connected to.
 func (n *network) answer(b *testing.B) {
 	var listener net.Listener
 	n.pods.Do(func() (err error) {
@@ -98,7 +98,7 @@ func (n *network) inNode(f func() error) (err error) {
 }
 
 // ask connects to an address from the thread's namespace. It returns the address of the pod that answered, and how long
-// the connection took. System calls that block are what measures best.
+// the connection took. It uses blocking system calls, which measure most exactly.
 func ask(to netip.AddrPort) (pod netip.Addr, took time.Duration, err error) {
 	for range 10 {
 		// The runtime's signals interrupt calls that have a timeout.

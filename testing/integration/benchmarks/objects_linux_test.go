@@ -26,11 +26,11 @@ const (
 	podPort     = 8080
 )
 
-// Where addresses come from. All of podCIDR answers.
+// The ranges of addresses. Every address of podCIDR answers.
 func podCIDR() netip.Prefix     { return netip.MustParsePrefix("10.128.0.0/9") }
 func serviceCIDR() netip.Prefix { return netip.MustParsePrefix("10.96.0.0/12") }
 
-// address is number n of those that begin at first.
+// address returns the n-th address after first.
 func address(first string, n int) netip.Addr {
 	b := netip.MustParseAddr(first).As4()
 	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
@@ -103,7 +103,7 @@ func service(i int) *corev1.Service {
 	}
 }
 
-// slice is as the controller of EndpointSlices writes it.
+// slice returns an EndpointSlice as its controller writes it.
 func slice(i, size int) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// clockTick is what /proc/PID/stat counts in (sysconf(_SC_CLK_TCK), which is 100 on every architecture that Go knows).
+// clockTick is the unit of /proc/PID/stat (sysconf(_SC_CLK_TCK), which is 100 on every architecture that Go knows).
 const clockTick = 10 * time.Millisecond
 
-// processorTime is what a process and its children that have ended have used. The kernel rounds that of the children
-// down to 10 ms.
+// processorTime is that of a process and of its children that have ended. The kernel rounds that of the children down
+// to 10 ms.
 func processorTime(pid int) (time.Duration, error) {
 	var total time.Duration
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -90,7 +90,7 @@ func childNamed(parent int, name string) (int, error) {
 	return 0, fmt.Errorf("process %d has no child %s", parent, name)
 }
 
-// peakMemory is the most memory that a process has had resident, in KiB.
+// peakMemory is the peak resident memory of a process, in KiB.
 func peakMemory(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *peak) look(pid int) {
 	p.own, p.biggest, p.child = max(p.own, own), max(p.biggest, biggest), child
 }
 
-// hasChild says whether there was a child at the last look.
+// hasChild reports whether there was a child at the last look.
 func (p *peak) hasChild() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

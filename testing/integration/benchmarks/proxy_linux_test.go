@@ -25,8 +25,8 @@ type proxy struct {
 	peak  *peak
 }
 
-// startProxy starts a program on the node. Flags are those of both, with kube-proxy's defaults but for what concerns
-// the whole machine.
+// startProxy starts a program on the node. Both get the same flags: kube-proxy's defaults, except for what affects the
+// whole machine.
 func startProxy(b *testing.B, c *cluster.Cluster, n *network, program string, m mode) *proxy {
 	dir := b.TempDir()
 	relay := c.Relay(b, n.node.Do)
@@ -57,7 +57,7 @@ func startProxy(b *testing.B, c *cluster.Cluster, n *network, program string, m 
 	return p
 }
 
-// stop ends the proxy. What it has applied goes with the namespace.
+// stop ends the proxy. Its rules end with the namespace.
 func (p *proxy) stop() {
 	p.peak.stop()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -88,7 +88,7 @@ func (p *proxy) tail() string {
 	return string(bytes.Join(lines[max(0, len(lines)-10):], []byte("\n")))
 }
 
-// linkIPTables makes a folder in which iptables and its relatives are those of a variant.
+// linkIPTables makes a folder with the iptables programs of a variant.
 func linkIPTables(b *testing.B, variant string) string {
 	dir := b.TempDir()
 	for _, family := range []string{"iptables", "ip6tables"} {

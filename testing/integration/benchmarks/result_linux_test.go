@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// result is what a run of a proxy has shown. What is zero has not been measured; the functions below know the
-// exceptions.
+// result has the figures of a run of a proxy. Zero means not measured; the functions below know the exceptions.
 type result struct {
 	failed    error
 	unsettled bool // the control plane was not at rest before
@@ -64,7 +63,7 @@ func (r *result) report(b *testing.B) {
 	metric(r.slowest, "connect-slowest-ms")
 }
 
-// percentile returns the smallest value that p percent of all do not exceed.
+// percentile returns the smallest value that p percent of the values do not exceed.
 func percentile(values []time.Duration, p int) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -92,7 +91,7 @@ func ms(d time.Duration) float64 { return measured(inMS(d)) }
 
 func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// Figures of which 0 can be one: they know from something else whether they were measured.
+// Figures that can be 0: another field says whether they were measured.
 
 // idleCPU is in ms.
 func idleCPU(r *result) float64 {
@@ -163,7 +162,7 @@ func mean(rounds []*result, value func(*result) float64) float64 {
 	return sum / n
 }
 
-// printTable prints the mean of all rounds, and upstream's share of ours. It returns the goals that are missed.
+// printTable prints the mean of all rounds, and upstream's as a multiple of ours. It returns the goals that are missed.
 func printTable(w io.Writer, c comparison, version string, results map[string][]*result) (missed []string) {
 	fmt.Fprintf(w, "\n%d services x %d endpoints, mode %s. %s\n", c.services, endpointsPerService, c.mode.name,
 		c.sequence())

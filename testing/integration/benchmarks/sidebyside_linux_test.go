@@ -23,7 +23,7 @@ type mode struct {
 	iptables  string // which iptables the proxy finds in PATH: "nft" or "legacy"
 }
 
-// comparison is what is compared in one size.
+// comparison is one size and mode in which the proxies are compared.
 type comparison struct {
 	services   int
 	mode       mode
@@ -101,8 +101,8 @@ func BenchmarkSideBySide(b *testing.B) {
 	}
 }
 
-// order is that of the proxies in a round. It alternates: the first one meets a machine that has just done something
-// else.
+// order is that of the proxies in a round. It alternates, because the first one runs on a machine that has just done
+// something else.
 func order(round int) []string {
 	if round%2 == 1 {
 		return []string{ours, upstream}
@@ -110,7 +110,7 @@ func order(round int) []string {
 	return []string{upstream, ours}
 }
 
-// sequence says what was measured when.
+// sequence describes the order of the measurements.
 func (c comparison) sequence() string {
 	if c.rounds == 1 {
 		return fmt.Sprintf("One round only, %s first", order(0)[0])
@@ -136,8 +136,8 @@ func (s *setting) measurement(b *testing.B, c comparison, proxy string) *measure
 		program: s.programs[proxy], result: &result{}}
 }
 
-// warm starts both proxies once before anything is measured in a mode, with the objects that there are: or the first
-// one alone would wait for programs that come from the disk, and for modules of the kernel.
+// warm starts both proxies once before anything is measured in a mode. Otherwise only the first one would wait for
+// programs to be read from disk and for kernel modules to be loaded.
 func (s *setting) warm(b *testing.B, c comparison) {
 	s.objects.grow(b, 2)
 	c.services = 2 // it may know of more; these are asked
@@ -151,7 +151,7 @@ func (s *setting) warm(b *testing.B, c comparison) {
 	}
 }
 
-// compare measures one proxy and the other in turn, so that noise concerns both.
+// compare measures the proxies in turn, so that noise affects both.
 func (s *setting) compare(b *testing.B, c comparison) map[string][]*result {
 	results := map[string][]*result{}
 	for round := range c.rounds {
@@ -172,15 +172,15 @@ func (s *setting) compare(b *testing.B, c comparison) map[string][]*result {
 	return results
 }
 
-// needIPVS skips what the kernel cannot do. testing/vm has kernels that can.
+// needIPVS skips on kernels without IPVS. testing/vm has kernels with it.
 func needIPVS(b *testing.B) {
 	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
 		b.Skip("the kernel has no IPVS: ", err)
 	}
 }
 
-// buildExample builds a program of this checkout's examples, as upstream's are built. Where there is no Go, as in a
-// virtual machine, KPL_EXAMPLES is a directory that has them.
+// buildExample builds a program of this checkout's examples, as upstream's are built. Without Go, as in a virtual
+// machine, KPL_EXAMPLES is a directory with the programs.
 func buildExample(b *testing.B, name string) string {
 	if built := os.Getenv("KPL_EXAMPLES"); built != "" {
 		return filepath.Join(built, name)

@@ -20,12 +20,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// maxStart is the goal: how many times as long as bare informers need to list the same objects Run may take until its
-// sink is told to Sync.
+// maxStart is the goal: the time until the first Sync, as a multiple of what bare informers take to list the same
+// objects.
 const maxStart = 1.3
 
-// BenchmarkStart measures what comes before the rules: from nothing to the first Sync of a sink that does nothing, and
-// beside it informers without a handler, which is what client-go alone takes. Both take turns.
+// BenchmarkStart measures what precedes the rules, from the start to the first Sync of a sink that does nothing. In
+// turn with it, it measures informers without a handler: the share of client-go.
 //
 //	go test -run - -bench '^BenchmarkStart$' -benchtime 10x ./benchmarks
 func BenchmarkStart(b *testing.B) {

@@ -19,7 +19,7 @@ type summaryLine struct {
 	results    map[string][]*result
 }
 
-// column is one of the table: a figure, and how to write it.
+// column is a column of the table: a figure, and how to print it.
 type column struct {
 	title string
 	value func(*result) float64
@@ -48,7 +48,7 @@ func columns() []column {
 	}
 }
 
-// print writes the table in Markdown: upstream's figure, ours, and how many times ours upstream's is.
+// print writes the table in Markdown: upstream's figure, ours, and their ratio.
 func (s *summary) print(w io.Writer) {
 	if len(s.lines) == 0 {
 		return
