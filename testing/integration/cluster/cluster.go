@@ -128,14 +128,14 @@ func (c *Cluster) ready(ctx context.Context) bool {
 	return err == nil && string(body) == "ok"
 }
 
-// StopAPIServer kills the API server: to a client it is gone from one moment to the next.
+// StopAPIServer kills the API server: for a client it disappears without notice.
 func (c *Cluster) StopAPIServer() {
 	c.t.Helper()
 	c.apiserver.kill()
 	c.apiserver = nil
 }
 
-// Compact makes etcd forget all earlier revisions: a watch that wants to go on from one of them has to list again. The
+// Compact makes etcd forget all earlier revisions, so that a watch that resumes from one of them has to list again. The
 // API server's own watch cache knows them until it is restarted.
 func (c *Cluster) Compact() {
 	c.t.Helper()
@@ -191,8 +191,8 @@ func (c *Cluster) writeServiceAccountKey() {
 		os.WriteFile(c.file("sa.key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600))
 }
 
-// givenPorts are those that freePort has returned. Not all of them are open all the time, and the kernel hands out a
-// port again.
+// givenPorts are those that freePort has returned. They are not open all the time, so the kernel may hand one out
+// again.
 var givenPorts sync.Map
 
 // freePort returns a port that nobody listens on at this moment, and no port twice.

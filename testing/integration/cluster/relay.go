@@ -39,7 +39,7 @@ func (c *Cluster) Relay(t testing.TB, do func(func() error)) *Relay {
 	return r
 }
 
-// listen listens at Port, or at any if that is 0, and serves who comes.
+// listen listens at Port, or at any port if that is 0, and serves clients.
 func (r *Relay) listen() {
 	r.do(func() error {
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", r.Port))
@@ -60,8 +60,8 @@ func (r *Relay) listen() {
 	})
 }
 
-// Cut ends all connections, and those that come until Mend as soon as they have come: to the other side the API server
-// is gone, but its machine is not.
+// Cut ends all connections, and until Mend every new one at once: to the other side the API server is gone, but not its
+// machine.
 func (r *Relay) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *Relay) Cut() {
 	}
 }
 
-// Refuse is Cut, and until Mend nobody listens.
+// Refuse does what Cut does, and stops listening until Mend.
 func (r *Relay) Refuse() {
 	r.mu.Lock()
 	if r.listener != nil {
@@ -92,7 +92,7 @@ func (r *Relay) Mend() {
 	}
 }
 
-// Bytes is how much has come from the API server.
+// Bytes is the number of bytes received from the API server.
 func (r *Relay) Bytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
