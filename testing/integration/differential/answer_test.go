@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// answer is what one side says that this node must do, in a form in which both sides can say it: sets are sorted and
+// answer is what this node must do according to one side, in a form that both sides can produce: sets are sorted and
 // without duplicates, and ranges within others are left out.
 type answer struct {
 	ports  map[portKey]portAnswer
@@ -121,7 +121,8 @@ func compare(upstream, locals answer) []difference {
 	return append(all, compareTriggers(upstream, locals)...)
 }
 
-// compareTriggers requires that localstate tells trigger times that upstream knows, and those that must be told.
+// compareTriggers requires that localstate reports only trigger times that upstream knows, and all those that it must
+// report.
 func compareTriggers(upstream, locals answer) []difference {
 	var all []difference
 	for _, f := range model.Families() {
@@ -171,7 +172,7 @@ func compareFields(what string, upstream, locals any) []difference {
 	return all
 }
 
-// changedSince lists the services whose part of the answer differs from an earlier one.
+// changedSince lists the services whose part of the answer differs from that of an earlier answer.
 func (a answer) changedSince(before answer) map[model.ServiceName]bool {
 	changed := map[model.ServiceName]bool{}
 	for k, v := range a.ports {
@@ -228,7 +229,7 @@ func sortedSet[T comparable](list []T, compare func(a, b T) int) []T {
 	return slices.Compact(list)
 }
 
-// rangeSet returns the ranges that say the same as a list: sorted, none within another, and none at all if one holds
+// rangeSet returns ranges that are equivalent to a list: sorted, none within another, and none at all if one contains
 // every address.
 func rangeSet(list []netip.Prefix) []netip.Prefix {
 	var kept []netip.Prefix

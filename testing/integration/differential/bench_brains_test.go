@@ -68,7 +68,7 @@ func (u *upstreamBrain) sync() {
 
 func (u *upstreamBrain) endpoints() int { return u.cluster }
 
-// localBrain is localstate with a receiver that does nothing but count.
+// localBrain is localstate with a receiver that only counts.
 type localBrain struct {
 	state *localstate.State
 	counter
@@ -98,8 +98,7 @@ func (c *counter) DeleteService(model.ServiceName)  {}
 func (c *counter) SetEndpoint(*model.Endpoint)      { c.set++ }
 func (c *counter) DeleteEndpoint(model.EndpointKey) { c.deleted++ }
 
-// fullStateBrain is localstate with a full-state sink, whose callback looks at what changed: the whole way to a
-// backend.
+// fullStateBrain is localstate with a full-state sink, whose callback reads what changed: the whole path to a backend.
 type fullStateBrain struct {
 	state *localstate.State
 	sink  *sink.FullState
@@ -160,7 +159,7 @@ func (s size) service(i int) *corev1.Service {
 	return b.Build()
 }
 
-// slice is the slice of the i-th service. In each version another pod takes the place of the first one.
+// slice is the slice of the i-th service. In each version another pod replaces the first one.
 func (s size) slice(i, version int) *discoveryv1.EndpointSlice {
 	name := fmt.Sprintf("service-%d", i)
 	b := kube.EndpointSlice(fmt.Sprintf("team-%d/%s", i%100, name)).Name(name+"-abcde").Port("http", 8080)
@@ -200,7 +199,7 @@ func (o objects) load(b brain) {
 	b.sync()
 }
 
-// TestBrains: what the benchmarks compare does the same work.
+// TestBrains: the two sides of the benchmarks do the same work.
 func TestBrains(t *testing.T) {
 	s := size{50, 4}
 	for _, brain := range brains() {

@@ -11,8 +11,8 @@ import (
 
 func sizes() []size { return []size{{1000, 10}, {10000, 10}} }
 
-// operation is what is measured: on a new brain, that everything is loaded; on a loaded one, that an event comes and,
-// if it is due, the sync after it.
+// operation is what is measured: on a new brain, loading everything; on a loaded one, an event and, if one is due, the
+// sync after it.
 type operation struct {
 	name   string
 	new    bool
@@ -42,10 +42,10 @@ func (op operation) run(b brain, o objects, events []*discoveryv1.EndpointSlice,
 	}
 }
 
-// rounds is in how many services' slices something happens, in turns.
+// rounds is the number of services whose slices change, in turn.
 const rounds = 500
 
-// changes puts another pod in the place of the first one of a service, or the first one back.
+// changes replaces the first pod of a service, or puts it back.
 func (s size) changes() []*discoveryv1.EndpointSlice {
 	var events []*discoveryv1.EndpointSlice
 	for version := 1; version >= 0; version-- {
@@ -113,8 +113,8 @@ func BenchmarkBrain(b *testing.B) {
 }
 
 // BenchmarkRatio measures both in turns, in the same loop, and reports how many times as long upstream's code takes, by
-// the medians. That is the figure to quote: what else the machine does falls on both, and hardly on the median. (What a
-// side's garbage costs later is not in the median, either; BenchmarkBrain has it.)
+// the medians. That is the figure to quote: other load affects both sides, and hardly the median. (The cost of a side's
+// garbage is not in the median, either; BenchmarkBrain has it.)
 func BenchmarkRatio(b *testing.B) {
 	all := brains()
 	upstream := all[0]
@@ -156,9 +156,9 @@ func median(list []time.Duration) float64 {
 	return float64(list[len(list)/2].Nanoseconds())
 }
 
-// BenchmarkMemory reports what is held when everything is loaded and the caller has let go of the objects: what a brain
-// keeps alive of them counts, because its proxy would hold it, too. Objects for themselves are reported for comparison:
-// a kube-proxy holds them in any case, in its informers' stores.
+// BenchmarkMemory reports the memory that is held when everything is loaded and the caller has dropped the objects. The
+// parts of them that a brain keeps alive count, because its proxy would hold them, too. The objects alone are reported
+// for comparison: a kube-proxy holds them in any case, in its informers' stores.
 func BenchmarkMemory(b *testing.B) {
 	for _, s := range sizes() {
 		var upstream float64
@@ -191,7 +191,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// heldBy returns by how much the heap is bigger because of a value.
+// heldBy returns how much a value adds to the heap.
 func heldBy(f func() any) float64 {
 	before := heap()
 	value := f()

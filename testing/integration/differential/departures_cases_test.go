@@ -15,15 +15,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// file is where the case of a departure is.
+// file is the file with the case of a departure.
 func (d departure) file() string {
 	separator := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 	return filepath.Join("testdata", "departures",
 		strings.Join(strings.FieldsFunc(d.rule+" "+d.name, separator), "-")+".yaml")
 }
 
-// TestDepartures: both sides differ in the case of an entry without it, and agree with it. An entry without a case gets
-// one suggested.
+// TestDepartures: in the case of an entry, both sides differ without the entry and agree with it. For an entry without
+// a case, the test suggests one.
 func TestDepartures(t *testing.T) {
 	left, err := filepath.Glob("testdata/departures/*")
 	require.NoError(t, err)
@@ -48,8 +48,8 @@ func TestDepartures(t *testing.T) {
 	require.Empty(t, left, "cases of departures that do not exist")
 }
 
-// differencesWithout returns how both sides differ in a script without a departure. It looks several times: what
-// upstream does may be up to the order of a map.
+// differencesWithout returns how both sides differ in a script without a departure. It tries several times, because
+// upstream's result may depend on the order of a map.
 func differencesWithout(t *testing.T, sc script, d departure) []difference {
 	for range 50 {
 		if _, differences := run(t.Context(), sc, allDepartures().without(d.name)); len(differences) > 0 {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// departure is one way in which localstate is different on purpose. It normalises what upstream is told or, where that
-// is not possible, what upstream says. What it does not name stays compared.
+// departure is one way in which localstate differs on purpose. It normalises upstream's input or, where that is not
+// possible, upstream's answer. Everything else is still compared.
 type departure struct {
 	rule string // of docs/semantics.md
 	name string // what localstate does
@@ -278,7 +278,7 @@ func (d departures) changed(reported, differs []model.ServiceName) []model.Servi
 	return reported
 }
 
-// goesAndComes makes two notifications of one in which a slice does not stay what it is.
+// goesAndComes splits the notification of a slice whose service or family changes into a deletion and an addition.
 func goesAndComes(moves func(old, slice *discoveryv1.EndpointSlice) bool) func(notification) []notification {
 	return func(n notification) []notification {
 		old, slice := typed[*discoveryv1.EndpointSlice](n.old), typed[*discoveryv1.EndpointSlice](n.new)
@@ -306,7 +306,7 @@ func withoutEndpoints(s *discoveryv1.EndpointSlice, drop func(discoveryv1.Endpoi
 	return s
 }
 
-// withPorts returns a slice with the ports that keep tells to keep, and as it changes them.
+// withPorts returns a slice with the ports that keep selects, as it changes them.
 func withPorts(s *discoveryv1.EndpointSlice, keep func(*discoveryv1.EndpointPort) bool) *discoveryv1.EndpointSlice {
 	var kept []discoveryv1.EndpointPort
 	for _, p := range s.Ports {
@@ -339,7 +339,7 @@ func withoutEmptyHints(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice 
 }
 
 // preferDefined is S17 across slices: not terminating before terminating, ready before not ready, then the slice's
-// name. It applies where slices differ on one target, each as upstream sees it by itself, and only if upstream's own
+// name. It applies where slices differ about one target, each as upstream sees it alone, and only if upstream's own
 // choice is one of these.
 func preferDefined(f *upstreamFamily, all proxy.EndpointsMap) {
 	for _, told := range f.told {
@@ -383,7 +383,7 @@ func byPreference(a, b proxy.Endpoint) int {
 	return rank(a) - rank(b)
 }
 
-// alone is what upstream makes of a slice if there is no other.
+// alone is upstream's result for a slice without others.
 func (f *upstreamFamily) alone(s *discoveryv1.EndpointSlice) proxy.EndpointsMap {
 	changes := proxy.NewEndpointsChangeTracker(f.family, nodeName, nil, nil)
 	changes.EndpointSliceUpdate(s, false)

@@ -61,7 +61,7 @@ func run(ctx context.Context, sc script, allowed departures) (int, []difference)
 	return -1, nil
 }
 
-// check fails the test if both sides differ, with a script that is as small as can be.
+// check fails the test if both sides differ, with a script that is as small as possible.
 func check(t testing.TB, sc script, replay string) {
 	t.Helper()
 	wave, _ := run(t.Context(), sc, allDepartures())
@@ -112,14 +112,15 @@ func testSeeds(t *testing.T, malformed bool, byDefault uint64) {
 	}
 }
 
-// TestAgainstUpstream compares both sides on clusters that an API server lets exist.
+// TestAgainstUpstream compares both sides on clusters that an API server accepts.
 func TestAgainstUpstream(t *testing.T) { testSeeds(t, false, validSeeds) }
 
-// TestMalformedAgainstUpstream does so on objects that no API server lets through, but files and old clusters may have.
+// TestMalformedAgainstUpstream compares them on objects that an API server rejects, but that files and old clusters may
+// have.
 func TestMalformedAgainstUpstream(t *testing.T) { testSeeds(t, true, malformedSeeds) }
 
-// TestWithoutExternalIPs compares both sides where externalIPs are not to be programmed (S6): upstream's gate, and
-// localstate's option, which follows it here.
+// TestWithoutExternalIPs compares both sides with externalIPs switched off (S6): upstream by its gate, localstate by
+// its option.
 func TestWithoutExternalIPs(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowServiceExternalIPs,
 		false)

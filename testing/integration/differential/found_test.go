@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFound runs the scripts in testdata/found: each has once told a wrong localstate from a right one.
+// TestFound runs the scripts in testdata/found: each has found a fault in localstate.
 func TestFound(t *testing.T) {
 	files, err := filepath.Glob("testdata/found/*.yaml")
 	require.NoError(t, err)

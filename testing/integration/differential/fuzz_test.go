@@ -6,7 +6,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// FuzzAgainstUpstream lets the fuzzer make the choices of a script.
+// FuzzAgainstUpstream lets the fuzzer make the choices in a script.
 func FuzzAgainstUpstream(f *testing.F) {
 	for seed := range uint64(20) {
 		d := testdice.Seeded(seed)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// ours is watch and localstate, driven as Run drives them, with a sink that checks what it is told.
+// ours is watch and localstate, driven as Run drives them, with a sink that checks the calls that it gets.
 type ours struct {
 	source   *toldSource // nil if localstate sees all objects
 	state    *localstate.State
@@ -162,7 +162,7 @@ func (o *ours) answer() answer {
 	return a
 }
 
-// servicePortAnswer is what a service says of one of its ports.
+// servicePortAnswer is the answer about one port of a service.
 func servicePortAnswer(svc *model.Service, p model.ServicePort, f model.Family) portAnswer {
 	routes := p.Routes(f)
 	return portAnswer{
@@ -180,7 +180,7 @@ func servicePortAnswer(svc *model.Service, p model.ServicePort, f model.Family) 
 	}
 }
 
-// saysOf tells what a service says of a family, other than endpoints.
+// saysOf returns the answer about a family of a service, without its endpoints.
 func saysOf(svc *model.Service, f model.Family) string {
 	switch {
 	case len(ofFamily(svc.ExternalIPs, f)) > 0:
@@ -210,7 +210,7 @@ func ofFamily(list []netip.Addr, f model.Family) []netip.Addr {
 	return sortedSet(out, netip.Addr.Compare)
 }
 
-// add takes an endpoint into the sets that it belongs to.
+// add adds an endpoint to the sets that it belongs to.
 func (p *portAnswer) add(e *model.Endpoint) {
 	value := endpoint{Target: e.Target, Local: e.Local, Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating}
 	if e.Sets.Has(model.ClusterSet) {
@@ -224,8 +224,8 @@ func (p *portAnswer) add(e *model.Endpoint) {
 	}
 }
 
-// finished sorts the sets, and reads from the routes whether there are endpoints anywhere (S23): a local route that is
-// empty here drops then, and rejects otherwise.
+// finished sorts the sets, and reads from the routes whether there are endpoints anywhere (S23): if so, a local route
+// that is empty here drops, otherwise it rejects.
 func (p portAnswer) finished() portAnswer {
 	p.ClusterEndpoints, p.LocalEndpoints, p.ServingUDP = sortEndpoints(p.ClusterEndpoints),
 		sortEndpoints(p.LocalEndpoints), sortEndpoints(p.ServingUDP)

@@ -11,7 +11,7 @@ import (
 )
 
 // generator makes a script. It knows the objects that exist, so that its updates are what the API allows. There are few
-// names, addresses and ports to choose from, so that things collide.
+// names, addresses and ports to choose from, so that objects collide.
 type generator struct {
 	testdice.Dice
 	malformed bool
@@ -23,7 +23,7 @@ type generator struct {
 // maxWaves bounds a script.
 const maxWaves = 6
 
-// randomScript makes a script. Objects that no API server lets through are in it only if asked for.
+// randomScript makes a script. It contains malformed objects only if asked for.
 func randomScript(d testdice.Dice, malformed bool) script {
 	g := &generator{Dice: d, malformed: malformed, hinted: d.Roll(3) == 2, objects: cluster{}}
 	sc := script{setup: setup{
@@ -69,7 +69,7 @@ func randomScript(d testdice.Dice, malformed bool) script {
 	return sc
 }
 
-// events lets one thing happen: as a rule to one object, now and then to two at once.
+// events makes one change: usually to one object, now and then to two at once.
 func (g *generator) events() []event {
 	if g.hinted && testdice.OneIn(g, 8) {
 		return g.set(g.node())
@@ -91,14 +91,14 @@ func (g *generator) events() []event {
 	return g.set(g.slice())
 }
 
-// set makes an event of an object that is new or another one, and remembers it.
+// set makes an event of an object that is new or changed, and remembers it.
 func (g *generator) set(o object) []event {
 	e := event{object: o}
 	g.objects.apply(e)
 	return []event{e}
 }
 
-// remove deletes an object; at once it may be made anew. Now and then one goes that nobody knows.
+// remove deletes an object, and may create it again at once. Now and then it deletes an unknown one.
 func (g *generator) remove(anew bool) []event {
 	all := []object{}
 	for _, o := range of[object](g.objects) {
@@ -117,7 +117,7 @@ func (g *generator) remove(anew bool) []event {
 	return append([]event{e}, g.set(g.another(e.object))...)
 }
 
-// another makes an object of the same kind and name that has nothing else of the old one.
+// another makes an object that shares only kind and name with the old one.
 func (g *generator) another(old object) object {
 	switch old := old.(type) {
 	case *corev1.Service:
@@ -128,7 +128,7 @@ func (g *generator) another(old object) object {
 	return g.newSlice(types.NamespacedName{Namespace: old.GetNamespace(), Name: old.GetName()})
 }
 
-// again sends an object as it is, as a resync of an informer does.
+// again sends an object unchanged, as a resync of an informer does.
 func (g *generator) again() []event {
 	all := of[object](g.objects)
 	if len(all) == 0 {
@@ -137,7 +137,7 @@ func (g *generator) again() []event {
 	return []event{{object: testdice.Pick(g, all...)}}
 }
 
-// meta begins an object that is new.
+// meta returns the metadata of a new object.
 func (g *generator) meta(namespace, name string) (types.UID, string, string) {
 	g.made++
 	return types.UID(fmt.Sprintf("uid-%d", g.made)), namespace, name
@@ -165,7 +165,7 @@ func (g *generator) protocol() corev1.Protocol {
 		corev1.ProtocolUDP, corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.ProtocolSCTP)
 }
 
-// label sets or takes a label now and then.
+// label sets or removes a label now and then.
 func (g *generator) label(labels map[string]string, name string, values ...string) map[string]string {
 	if !testdice.OneIn(g, 8) {
 		return labels

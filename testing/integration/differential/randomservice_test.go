@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// service makes a service, or changes one that exists. Now and then one that exists is replaced while nobody looks.
+// service makes a service, or changes one that exists. Now and then it replaces one without a delete event.
 func (g *generator) service() object {
 	name := g.serviceName()
 	old, ok := g.objects[key{"Service", name.Namespace, name.Name}].(*corev1.Service)
@@ -62,7 +62,7 @@ func (g *generator) changedService(old *corev1.Service) *corev1.Service {
 	return svc
 }
 
-// changeType lets a service be of another type: also to and from ExternalName, where it loses its cluster IPs.
+// changeType changes a service's type, also to and from ExternalName, where it loses its cluster IPs.
 func (g *generator) changeType(svc *corev1.Service) {
 	svc.Spec.Type = testdice.Pick(g, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
@@ -94,7 +94,7 @@ func (g *generator) serviceChanges() []func(*corev1.Service) {
 	}
 }
 
-// port returns a port of a service with a name, which decides on the number as a rule.
+// port returns a port of a service with a name, which usually determines the number.
 func (g *generator) port(name string) corev1.ServicePort {
 	p := corev1.ServicePort{Name: name, Protocol: g.protocol(), Port: 80}
 	if testdice.OneIn(g, 8) {
@@ -212,7 +212,7 @@ func (g *generator) sourceRanges() []string {
 	return ranges
 }
 
-// finishService makes the fields fit each other, as the API demands.
+// finishService makes the fields consistent, as the API requires.
 func (g *generator) finishService(svc *corev1.Service) {
 	spec := &svc.Spec
 	g.finishPorts(spec)
@@ -251,7 +251,7 @@ func (g *generator) finishService(svc *corev1.Service) {
 	}
 }
 
-// finishExternal does so for what depends on the type.
+// finishExternal does so for the fields that depend on the type.
 func (g *generator) finishExternal(svc *corev1.Service) {
 	spec := &svc.Spec
 	balancer := spec.Type == corev1.ServiceTypeLoadBalancer
@@ -298,7 +298,7 @@ func (g *generator) finishExternal(svc *corev1.Service) {
 	}
 }
 
-// finishPorts drops ports that are there already, and names them if there are several.
+// finishPorts drops duplicate ports, and names them if there are several.
 func (g *generator) finishPorts(spec *corev1.ServiceSpec) {
 	var kept []corev1.ServicePort
 	for _, p := range spec.Ports {
@@ -314,7 +314,7 @@ func (g *generator) finishPorts(spec *corev1.ServiceSpec) {
 	spec.Ports = kept
 }
 
-// malformService breaks a service as no API server would let it be.
+// malformService makes a service invalid.
 func (g *generator) malformService(svc *corev1.Service) {
 	switch g.Roll(8) {
 	case 0:

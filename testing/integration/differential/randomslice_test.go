@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// slice makes a slice, or changes one that exists. Now and then one that exists is replaced while nobody looks.
+// slice makes a slice, or changes one that exists. Now and then it replaces one without a delete event.
 func (g *generator) slice() object {
 	name := g.sliceName()
 	old, ok := g.objects[key{"EndpointSlice", name.Namespace, name.Name}].(*discoveryv1.EndpointSlice)
@@ -106,7 +106,7 @@ func (g *generator) changeSliceMeta(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// time returns a time that is later than the start of the test, another one each time.
+// time returns a time after the start of the test, a different one at each call.
 func (g *generator) time() string {
 	g.made++
 	return fmt.Sprintf("2099-01-01T00:%02d:%02d.5Z", g.made/60%60, g.made%60)
@@ -201,7 +201,7 @@ func (g *generator) hints() *discoveryv1.EndpointHints {
 	return h
 }
 
-// finishSlice breaks a slice, if that is asked for, as no API server would let it be.
+// finishSlice makes a slice invalid, if that is asked for.
 func (g *generator) finishSlice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if !g.malformed {
 		return s
@@ -261,7 +261,7 @@ func (g *generator) moveBetweenSlices() []event {
 	return events
 }
 
-// node makes or changes this node's object; now and then another's.
+// node makes or changes this node's object; now and then that of another node.
 func (g *generator) node() object {
 	name := nodeName
 	if testdice.OneIn(g, 8) {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestGeneratorReaches: what is worth comparing happens, and not once in a blue moon. It asks upstream's answers.
+// TestGeneratorReaches: according to upstream's answers, everything worth comparing happens, and often enough.
 func TestGeneratorReaches(t *testing.T) {
 	external := func(p portAnswer) bool { return p.ExternallyAccessible && p.ExternalPolicyLocal }
 	situations := map[string]func(portKey, portAnswer) bool{
@@ -88,7 +88,7 @@ func TestGeneratorReaches(t *testing.T) {
 
 func drains(list []endpoint) bool { return len(list) > 0 && !list[0].Ready }
 
-// contains tells whether a list has an endpoint or, if it has no target, one with its conditions.
+// contains tells whether a list has an endpoint or, without a target, one with its conditions.
 func contains(list []endpoint, e endpoint) bool {
 	for _, o := range list {
 		if o == e || !e.Target.IsValid() && o.Ready == e.Ready && o.Terminating == e.Terminating {

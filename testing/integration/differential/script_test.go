@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// script is what one comparison is about: how both sides are set up, and what happens in the cluster.
+// script is the input of one comparison: how both sides are set up, and what happens in the cluster.
 type script struct {
 	setup setup
 	waves []wave
@@ -51,8 +51,8 @@ func (s setup) families() []corev1.IPFamily {
 // wave is what happens between two syncs.
 type wave []event
 
-// event is an object that comes, changes or goes. An object that comes with another UID than the one that is there has
-// been deleted and made anew while nobody looked.
+// event is an object that is created, changed or deleted. An existing object with a new UID was deleted and created
+// again without a delete event.
 type event struct {
 	object  object
 	deleted bool
@@ -140,5 +140,5 @@ func compareText(a, b string) int {
 	return 0
 }
 
-// text returns a setup as people read it.
+// text returns a setup in readable form.
 func (s setup) text() string { return fmt.Sprintf("%+v", s) }

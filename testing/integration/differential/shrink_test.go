@@ -11,7 +11,7 @@ import (
 // maxTries bounds how often shrink tries something.
 const maxTries = 5000
 
-// shrink makes a script that fails smaller, for as long as it still fails.
+// shrink reduces a failing script while it still fails.
 func shrink(sc script, fails func(script) bool) script {
 	s := &shrinker{sc: sc, fails: fails, left: maxTries}
 	for s.again = true; s.again && s.left > 0; {
@@ -31,7 +31,7 @@ type shrinker struct {
 	again bool // something was smaller
 }
 
-// try takes a smaller script if it fails, too.
+// try accepts a smaller script if it fails, too.
 func (s *shrinker) try(smaller script) bool {
 	if s.left == 0 {
 		return false
@@ -44,7 +44,7 @@ func (s *shrinker) try(smaller script) bool {
 	return true
 }
 
-// waves drops waves, the last ones first, and joins those that need not be two.
+// waves drops waves, the last ones first, and joins waves where possible.
 func (s *shrinker) waves() {
 	for i := len(s.sc.waves) - 1; i >= 0; i-- {
 		s.try(script{s.sc.setup, dropAt(s.sc.waves, i)})
@@ -85,7 +85,7 @@ func (s *shrinker) setup() {
 	}
 }
 
-// objects takes something from objects: from all versions of an object or, if that does not do, from one.
+// objects removes parts of objects: from all versions of an object or, if that is not possible, from one.
 func (s *shrinker) objects() {
 	for _, k := range s.sc.keys() {
 		for _, change := range simplifications(k) {
@@ -101,7 +101,7 @@ func (s *shrinker) objects() {
 	}
 }
 
-// tryChange tries a change of some events of an object, if it changes anything at all.
+// tryChange tries a change to some events of an object, unless it changes nothing.
 func (s *shrinker) tryChange(change func(object), of func(event) bool, k key) bool {
 	changed := false
 	smaller := s.sc.edit(func(e event) (event, bool) {
@@ -134,7 +134,7 @@ func (sc script) edit(f func(event) (event, bool)) script {
 	return edited
 }
 
-// simplifications each take something from an object of a kind.
+// simplifications each remove something from an object of a kind.
 func simplifications(k key) []func(object) {
 	list := []func(object){
 		func(o object) { o.SetAnnotations(nil) },
@@ -151,7 +151,7 @@ func simplifications(k key) []func(object) {
 	return list
 }
 
-// canonical rewrites addresses as people write them.
+// canonical rewrites addresses in their canonical form.
 func canonical(ips ...*string) {
 	for _, text := range ips {
 		if ip := netutils.ParseIPSloppy(*text); ip != nil {
@@ -160,7 +160,7 @@ func canonical(ips ...*string) {
 	}
 }
 
-// most is how many entries of a list are tried to be dropped.
+// most is how many entries of a list shrink tries to drop.
 const most = 6
 
 func simplerService() []func(object) {

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// toldSource is watch.Informers on informers that hold the whole cluster and are told of its events one by one. What
-// the source makes of an event is in the state when take returns.
+// toldSource is watch.Informers on informers that hold the whole cluster and get its events one by one. When take
+// returns, the state has the event.
 type toldSource struct {
 	state     *localstate.State
 	err       error // of the state
@@ -96,7 +96,7 @@ func (i *toldInformer) AddEventHandlerWithOptions(h cache.ResourceEventHandler,
 
 func (i *toldInformer) RemoveEventHandler(cache.ResourceEventHandlerRegistration) error { return nil }
 
-// take calls the handler as an informer does that has selected nothing.
+// take calls the handler as an informer without selectors does.
 func (i *toldInformer) take(e event) {
 	k := keyOf(e.object)
 	old, known := i.store[k]
@@ -113,7 +113,7 @@ func (i *toldInformer) take(e event) {
 	}
 }
 
-// allSeen is the registration of a handler that has seen all that there was: nothing.
+// allSeen is the registration of a handler that has seen the initial list, which was empty.
 type allSeen struct {
 	cache.ResourceEventHandlerRegistration
 }

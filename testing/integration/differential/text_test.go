@@ -18,9 +18,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// The text form of a script is YAML: its objects as documents, each with "# delete" before it if it goes, "# sync"
-// where a wave ends, and "# setup" with the setup. What the API server would fill in is left out, unless the object is
-// malformed.
+// The text form of a script is YAML: its objects as documents, with "# delete" before a deleted one, "# sync" at the
+// end of a wave, and "# setup" with the setup. Defaults of the API server are left out, unless the object is malformed.
 const (
 	markSetup  = "# setup "
 	markSync   = "# sync"
@@ -50,14 +49,14 @@ func (sc script) String() string {
 	return b.String()
 }
 
-// writeName writes the object of a deletion, of which nothing but the name counts.
+// writeName writes a deleted object, of which only the name matters.
 func writeName(o object) []byte {
 	version, kind := kindOf(o).ToAPIVersionAndKind()
 	return fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %q\n", version, kind,
 		o.GetName(), o.GetNamespace())
 }
 
-// writeObject writes an object without what complete fills in, or whole.
+// writeObject writes an object whole, or without what complete fills in.
 func writeObject(o object, whole bool) []byte {
 	o = o.DeepCopyObject().(object)
 	o.GetObjectKind().SetGroupVersionKind(kindOf(o))
@@ -98,8 +97,8 @@ func writeObject(o object, whole bool) []byte {
 	return text
 }
 
-// dropEmpty leaves out objects in which there is nothing, such as the status of a service without a load balancer, and
-// a target port that is not set.
+// dropEmpty leaves out empty objects, such as the status of a service without a load balancer, and a target port that
+// is not set.
 func dropEmpty(fields map[string]any) {
 	for name, v := range fields {
 		switch v := v.(type) {
@@ -124,7 +123,7 @@ func dropEmpty(fields map[string]any) {
 	delete(fields, "nodeInfo")
 }
 
-// strip takes from an object what complete would fill in.
+// strip removes from an object what complete would fill in.
 func strip(o object) {
 	whole := o.DeepCopyObject().(object)
 	complete(whole)

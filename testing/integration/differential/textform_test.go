@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// TestText: a script that is pasted is the script that was printed.
+// TestText: parsing a printed script returns the same script.
 func TestText(t *testing.T) {
 	for seed := range uint64(60) {
 		for _, malformed := range []bool{false, true} {

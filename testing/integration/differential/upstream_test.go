@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// upstream is kube-proxy's brain: for each family what a proxier has of pkg/proxy, and what it is told of its node. Its
-// input and its answer are normalised by the departures that are allowed.
+// upstream is kube-proxy's brain: for each family the parts of pkg/proxy that a proxier has, and what it learns about
+// its node. The allowed departures normalise its input and its answer.
 type upstream struct {
 	setup    setup
 	allowed  departures
@@ -105,17 +105,17 @@ func (u *upstream) recover() {
 	}
 }
 
-// typed is a type assertion that lets nil be nil.
+// typed is a type assertion that keeps nil.
 func typed[T object](o object) T {
 	v, _ := o.(T)
 	return v
 }
 
-// remember keeps what endpointsChanges knows of slices: one of another family it has ignored.
+// remember keeps the slices that endpointsChanges knows: it ignores those of another family.
 //
-// Trigger times that localstate need not tell as upstream does are noted: of a change of a slice in which upstream
-// itself sees no other endpoints (S14), of the old service of a slice that moves, which for upstream is a deletion
-// (S13), and of a slice of which upstream has not been told everything, now or before.
+// It notes the trigger times that localstate need not report like upstream: of a changed slice in which upstream itself
+// sees the same endpoints (S14), of the old service of a slice that moves, which is a deletion for upstream (S13), and
+// of a slice that was normalised for upstream, now or before.
 func (f *upstreamFamily) remember(s *discoveryv1.EndpointSlice, removed, moves, normalised bool) {
 	if string(s.AddressType) != string(f.family) {
 		return
@@ -143,12 +143,12 @@ func (f *upstreamFamily) remember(s *discoveryv1.EndpointSlice, removed, moves, 
 	f.told[name][s.Name] = s
 }
 
-// nextWave forgets what is of one wave.
+// nextWave forgets what belongs to one wave.
 func (f *upstreamFamily) nextWave() {
 	f.vague, f.raw, f.mayTell = map[types.NamespacedName]bool{}, map[types.NamespacedName][]time.Time{}, nil
 }
 
-// sync takes the changes in, as the beginning of syncProxyRules does, and returns the answer.
+// sync applies the changes, as the beginning of syncProxyRules does, and returns the answer.
 func (u *upstream) sync() (a answer) {
 	if u.failure == "" {
 		func() {
@@ -168,7 +168,7 @@ func (u *upstream) sync() (a answer) {
 	return a
 }
 
-// addTriggers adds the trigger times of a family: all, and those of services whose answer is another one.
+// addTriggers adds the trigger times of a family: all of them, and those of services whose answer changed.
 func (u *upstream) addTriggers(f *upstreamFamily, a *answer) {
 	family := familyOf(f.family)
 	for name, times := range f.triggers {
@@ -210,7 +210,8 @@ func (u *upstream) answer() answer {
 	return a
 }
 
-// familyAnswer asks for each service port what syncProxyRules asks, and adds what it and its backends make of it.
+// familyAnswer reads for each service port what syncProxyRules reads, and adds what it and its backends derive from
+// that.
 func (u *upstream) familyAnswer(f *upstreamFamily, a *answer) {
 	family := familyOf(f.family)
 	all := u.allowed.endpoints(f)
@@ -249,8 +250,8 @@ func (u *upstream) familyAnswer(f *upstreamFamily, a *answer) {
 	}
 }
 
-// setRoutes says what the nftables and iptables backends make of the answer so far: which chain traffic of each kind
-// goes to, what marks it for masquerading, and the verdict of the filter where there are no endpoints.
+// setRoutes adds what the nftables and iptables backends derive from the answer so far: the chain for each kind of
+// traffic, whether it is marked for masquerading, and the verdict of the filter without endpoints.
 func (p *portAnswer) setRoutes(masqueradeAll, detects bool) {
 	cluster := func(m model.Masquerade) model.Route {
 		return model.Route{Endpoints: model.ClusterSet, Masquerade: m, Empty: model.Reject}
@@ -302,7 +303,7 @@ func (u *upstream) countNoLocal(counts map[string]int, f corev1.IPFamily, info p
 	}
 }
 
-// sourceRanges is the set that the backends allow: the ranges and, if they hold the node's address, the VIPs (S26).
+// sourceRanges is the set that the backends allow: the ranges and, if they contain the node's address, the VIPs (S26).
 func (u *upstream) sourceRanges(info proxy.ServicePort, f model.Family) []netip.Prefix {
 	var list []netip.Prefix
 	fromNode := false

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// upstreamNode is what kube-proxy makes of its Node object: the topology labels, the eligibility for load balancers'
+// upstreamNode is what kube-proxy reads from its Node object: the topology labels, the eligibility for load balancers'
 // traffic, and the addresses.
 type upstreamNode struct {
 	topologyLabels   map[string]string
@@ -94,7 +94,7 @@ func hostIP(node *corev1.Node, f model.Family) net.IP {
 	return nil
 }
 
-// nodeIP is what a proxier is made with.
+// nodeIP is the node IP that a proxier is created with.
 func (n *upstreamNode) nodeIP(f model.Family) net.IP {
 	if ip := hostIP(n.first, f); ip != nil {
 		return ip

@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 )
 
-// invalid tells why an API server would not let a script happen, by upstream's own validation of every object as one
-// that is created or, if it is there with the same UID, updated.
+// invalid tells why an API server would reject a script, by upstream's own validation of every object: as an update if
+// it exists with the same UID, otherwise as a creation.
 //
-// Validation is as it was before addresses had to be written canonically (the gate StrictIPCIDRValidation, see
-// TestMain): what was written then stays valid as long as it stays.
+// Validation is that from before addresses had to be canonical (the gate StrictIPCIDRValidation, see TestMain): objects
+// that were written then stay valid.
 func invalid(sc script) error {
 	there := cluster{}
 	for i, w := range sc.waves {
@@ -131,7 +131,7 @@ func validateNode(old, node *corev1.Node) (field.ErrorList, error) {
 	return corevalidation.ValidateNodeUpdate(in, before), nil
 }
 
-// TestGeneratedObjectsAreValid: what the generator makes is what an API server lets through.
+// TestGeneratedObjectsAreValid: an API server accepts what the generator makes.
 func TestGeneratedObjectsAreValid(t *testing.T) {
 	for seed := range uint64(validSeeds) {
 		sc := randomScript(testdice.Seeded(seed), false)
@@ -139,7 +139,7 @@ func TestGeneratedObjectsAreValid(t *testing.T) {
 	}
 }
 
-// TestMalformedObjectsAreNotValid: what is called malformed is what an API server does not let through.
+// TestMalformedObjectsAreNotValid: an API server rejects what is called malformed.
 func TestMalformedObjectsAreNotValid(t *testing.T) {
 	refused := 0
 	for seed := range uint64(100) {

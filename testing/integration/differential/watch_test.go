@@ -8,8 +8,8 @@ import (
 	"k8s.io/kubernetes/pkg/proxy/apis"
 )
 
-// informers stands for the watches that upstream's kube-proxy has, and their stores: an object that comes to match the
-// selectors is added, one that no longer does is deleted as it was when it last did.
+// informers stands for the watches of upstream's kube-proxy and their stores: an object that begins to match the
+// selectors is added, and one that no longer does is deleted in its last matching form.
 type informers struct{ store cluster }
 
 // notification is what an informer's handler is called with. Without an old object it is OnAdd, without a new one
@@ -18,7 +18,7 @@ type notification struct{ old, new object }
 
 func newInformers() *informers { return &informers{store: cluster{}} }
 
-// take returns the notification that an event leads to, if any.
+// take returns the notification for an event, if any.
 func (i *informers) take(e event) (notification, bool) {
 	k := keyOf(e.object)
 	old, known := i.store[k]
@@ -33,7 +33,7 @@ func (i *informers) take(e event) (notification, bool) {
 	return notification{old, e.object}, true
 }
 
-// event returns the notification as an event for those who take no notifications.
+// event returns the notification as an event.
 func (n notification) event() event {
 	if n.new == nil {
 		return event{n.old, true}
