@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// brains are replicas of examples/brain on the node, with the rights of its manifest, and certificates for them and the
-// node.
+// brains are replicas of examples/brain on the node, with the rights of its manifest, and certificates for themselves
+// and the node.
 type brains struct {
 	*lab
 	kubeconfig, certificates string
@@ -55,7 +55,7 @@ func (b *brains) start(replica int) {
 		"--tls-private-key-file="+b.file("server.key"), "--client-ca-file="+b.file("ca.crt"))
 }
 
-// startDropIn starts a drop-in that knows nothing of an API server.
+// startDropIn starts a drop-in without access to an API server.
 func (b *brains) startDropIn(mode string) *program {
 	return b.lab.start("--proxy-mode="+mode, "--hostname-override="+nodeName,
 		"--cluster-cidr="+strings.Join(podCIDRs[:], ","), "--oom-score-adj=0", "--conntrack-max-per-core=0",
@@ -64,8 +64,8 @@ func (b *brains) startDropIn(mode string) *program {
 		"--tls-private-key-file="+b.file("node.key"))
 }
 
-// brainToken makes what the manifest of examples/brain has, and returns a token of its service account. The API server
-// is only asked about what would run.
+// brainToken creates the objects of the manifest of examples/brain, and returns a token of its service account.
+// Workloads are sent to the API server as a dry run.
 func brainToken(l *lab) (token string) {
 	file, err := os.ReadFile("../../../examples/brain/manifest.yaml")
 	require.NoError(l.t, err)
@@ -105,9 +105,9 @@ func brainToken(l *lab) (token string) {
 	}
 }
 
-// TestBehindBrainsRollingUpdatesWithoutOneFailedConnection: the drop-in gets everything from two brains over mTLS, of
-// which one or the other is killed while a Deployment is rolled, and at last both. One mode will do: the mode knows
-// nothing of brains, and the tests of examples/kube-proxy have them all.
+// TestBehindBrainsRollingUpdatesWithoutOneFailedConnection: the drop-in gets everything from two brains over mTLS.
+// While a Deployment is rolled one or the other brain is killed, and in the end both. One mode is enough, because modes
+// do not depend on brains, and the tests of examples/kube-proxy run all of them.
 func TestBehindBrainsRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, cluster.Options{ControllerManager: true})
@@ -145,7 +145,7 @@ func TestBehindBrainsRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 	proxy = brains.startDropIn("nftables")
 	b.load.more(20)
 	brains.start(1)
-	b.awaitInForce()
+	b.awaitApplied()
 	b.load.more(20)
 	b.load.assertNoFailure()
 	assert.NotContains(t, strings.ToLower(proxy.logged()), "api server", "it does not ask one")

@@ -1,6 +1,6 @@
-// Package dropin tests examples/kube-proxy, the program, against a real API server and with real packets: it is built,
-// started in a network namespace that is a node, given a kubeconfig, and killed when that is what is tested. Clients
-// and pods are in namespaces of their own.
+// Package dropin tests examples/kube-proxy, the program, against a real API server and with real packets: they build
+// it, start it with a kubeconfig in a network namespace that serves as the node, and kill it where that is what is
+// tested. Clients and pods have namespaces of their own.
 //
 // # Where things are
 //
@@ -8,7 +8,7 @@
 //   - program_linux_test.go: the program
 //   - traffic_linux_test.go: single questions, and clients that never stop
 //   - objects_linux_test.go: services and slices
-//   - one file for each thing that is tested
+//   - one file for each topic
 //
 // Most tests run once for each proxy mode in the list modes.
 package dropin

@@ -31,8 +31,7 @@ func nodeEvent(kind, reason string) eventsv1.Event {
 
 const occupiedPort = 32123
 
-// occupyHealthCheck makes a service whose health check cannot be served, because somebody else has its port on the
-// node.
+// occupyHealthCheck makes a service whose health check cannot be served, because its port is taken on the node.
 func (l *lab) occupyHealthCheck() {
 	l.occupy(occupiedPort)
 	l.service("occupied", loadBalancer(30099, [2]string{"198.51.100.99", "2001:db8:1b::99"}), externalLocal,
@@ -52,7 +51,7 @@ func (l *lab) occupy(port int) {
 	})
 }
 
-// findEvent returns the event as it is on the API server, or nil.
+// findEvent returns the event from the API server, or nil.
 func (l *lab) findEvent(want eventsv1.Event) *eventsv1.Event {
 	list, err := l.Client.EventsV1().Events(namespace).List(l.t.Context(), metav1.ListOptions{})
 	require.NoError(l.t, err)
@@ -65,7 +64,7 @@ func (l *lab) findEvent(want eventsv1.Event) *eventsv1.Event {
 	return nil
 }
 
-// awaitEvent waits until the event has been written and has happened that often.
+// awaitEvent waits until the event has been written at least count times.
 func (l *lab) awaitEvent(want eventsv1.Event, count int32) *eventsv1.Event {
 	l.t.Helper()
 	w, err := l.Client.EventsV1().Events(namespace).Watch(l.t.Context(), metav1.ListOptions{})

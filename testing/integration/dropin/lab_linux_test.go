@@ -76,7 +76,7 @@ type pod struct {
 	served atomic.Int64
 }
 
-// newPod makes a pod and starts its server, which tells its name and who it thinks is asking.
+// newPod makes a pod and starts its server, which answers with its name and the client's address as it sees it.
 func (l *lab) newPod(name string) *pod {
 	l.mu.Lock()
 	l.pods++
@@ -115,7 +115,7 @@ func (l *lab) prepare(ns *testns.Namespace) {
 	})
 }
 
-// join connects the node with another namespace, and returns the hardware addresses there are on both ends.
+// join connects the node with another namespace, and returns the hardware addresses of both ends.
 func (l *lab) join(link string, to *testns.Namespace) (outside, inside net.HardwareAddr) {
 	l.node.Do(func() error {
 		veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: "eth0", PeerNamespace: netlink.NsFd(to.FD())}
@@ -141,7 +141,7 @@ func (l *lab) join(link string, to *testns.Namespace) (outside, inside net.Hardw
 	return outside, inside
 }
 
-// up acts on the namespace of the thread that it is called on.
+// up acts on the namespace of the calling thread.
 func up(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

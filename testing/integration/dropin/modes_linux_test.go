@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// proxyIn is a proxy that runs in some mode, and how to tell that its rules are there.
+// proxyIn is a proxy that runs in some mode, and how to tell that its rules exist.
 type proxyIn struct {
 	name     string
 	upstream bool // Kubernetes' own kube-proxy
@@ -17,11 +17,11 @@ type proxyIn struct {
 	trace    string // is in the rules of this one only
 }
 
-// rulesOf says what is in the rules of a mode.
+// rulesOf has a text that the rules of each mode contain.
 var rulesOf = map[string]string{"nftables": " kube-proxy-lib {", "iptables": "KPL-"}
 
-// TestAnotherModeTakesOverWithoutOneFailedConnection goes from each mode to each other one, and from Kubernetes' own
-// kube-proxy to each (S50).
+// TestAnotherModeTakesOverWithoutOneFailedConnection switches from each mode to each other one, and from Kubernetes'
+// own kube-proxy to each (S50).
 func TestAnotherModeTakesOverWithoutOneFailedConnection(t *testing.T) {
 	from := []proxyIn{
 		{"kube-proxy in mode nftables", true, "nftables", " kube-proxy {"},
@@ -50,13 +50,13 @@ func TestAnotherModeTakesOverWithoutOneFailedConnection(t *testing.T) {
 					p = l.start(l.flags(old.mode, kubeconfig)...)
 				}
 				b.awaitAnswers()
-				b.awaitInForce()
+				b.awaitApplied()
 				assert.Contains(t, l.rules(), old.trace)
 				b.startClients()
 				p.kill()
 
 				p = l.start(l.flags(mode, kubeconfig)...)
-				b.awaitInForce()
+				b.awaitApplied()
 				for range 10 {
 					b.load.more(20)
 				}

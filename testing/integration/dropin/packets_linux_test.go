@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// question is traffic, and what must come of it.
+// question is traffic, and its expected outcome.
 type question struct {
 	name string
 	from *testns.Namespace
@@ -41,10 +41,10 @@ func (a answer) String() string {
 	return a.pod + " to " + a.client
 }
 
-// manyAsks are enough for both of two pods to answer, but for one time in a billion.
+// manyAsks questions miss one of two pods once in a billion.
 const manyAsks = 30
 
-// put asks, and tells whether all is as it must be.
+// put asks, and tells whether the outcome is as expected.
 func (q question) put() (ok bool, answers []answer) {
 	onThread(q.from, func() {
 		for len(answers) < manyAsks {
@@ -58,7 +58,7 @@ func (q question) put() (ok bool, answers []answer) {
 	return ok, answers
 }
 
-// each makes a condition of one that every answer has to meet.
+// each returns a condition that requires another one of every answer.
 func each(ok func(answer) bool) func([]answer) bool {
 	return func(answers []answer) bool {
 		for _, a := range answers {
@@ -70,7 +70,7 @@ func each(ok func(answer) bool) func([]answer) bool {
 	}
 }
 
-// pods wants all of these pods to answer, and nobody else.
+// pods requires all of these pods to answer, and nobody else.
 func pods(names ...string) func([]answer) bool {
 	return func(answers []answer) bool {
 		found := map[string]bool{}
@@ -86,17 +86,17 @@ func pods(names ...string) func([]answer) bool {
 	}
 }
 
-// and wants two things.
+// and requires two conditions.
 func and(a, b func([]answer) bool) func([]answer) bool {
 	return func(answers []answer) bool { return a(answers) && b(answers) }
 }
 
-// seen wants the pods to see a client with that address.
+// seen requires that the pods see a client with that address.
 func seen(client string) func([]answer) bool {
 	return each(func(a answer) bool { return a.client == client })
 }
 
-// onePod wants all answers to be of one pod, whichever.
+// onePod requires all answers to be from one pod, whichever.
 func onePod(answers []answer) bool {
 	return answers[0].pod != "" && each(func(a answer) bool { return a.pod == answers[0].pod })(answers)
 }
@@ -109,7 +109,7 @@ var (
 	})
 )
 
-// exposed is services of all kinds, and pods behind them.
+// exposed has services of all kinds, and the pods behind them.
 type exposed struct {
 	*lab
 	asking, local, remote *pod
@@ -163,7 +163,7 @@ func expose(l *lab) *exposed {
 	return e
 }
 
-// await waits until each question has once been answered as it must be, and returns how long that took.
+// await waits until each question has been answered as expected once, and returns how long that took.
 func (e *exposed) await() time.Duration {
 	e.t.Helper()
 	begin := time.Now()
@@ -189,7 +189,7 @@ func (e *exposed) assertAll(when string) {
 	}
 }
 
-// rules returns all that is in the kernel, without counters: of whatever mode.
+// rules returns all rules in the kernel, of any mode, without counters.
 func (l *lab) rules() string {
 	var all []byte
 	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-legacy-save"},

@@ -22,7 +22,7 @@ import (
 // modes are the proxy modes that are tested.
 var modes = []string{"nftables", "iptables"}
 
-// patience is how long to wait for what must come.
+// patience is how long to wait for what is expected.
 const patience = 5 * time.Minute
 
 var buildFolder string
@@ -122,7 +122,7 @@ func (p *program) logged() string {
 	return p.log.String()
 }
 
-// awaitLog waits until the program has printed something that is ok.
+// awaitLog waits until the program has printed a line for which ok returns true.
 func (p *program) awaitLog(what string, ok func(log string) bool) {
 	p.t.Helper()
 	deadline := time.After(patience)
@@ -190,7 +190,7 @@ linux:
 	return path
 }
 
-// flags are the same as flags.
+// flags is the same configuration as command-line flags.
 func (l *lab) flags(mode, kubeconfig string) []string {
 	return []string{
 		"--proxy-mode=" + mode, "--kubeconfig=" + kubeconfig, "--hostname-override=" + nodeName,

@@ -67,8 +67,7 @@ func readManifest(t *testing.T) *manifest {
 	}
 }
 
-// apply makes all objects but the DaemonSet, which the API server is only asked about, and returns a token of the
-// service account.
+// apply creates all objects except the DaemonSet, which is a dry run, and returns a token of the service account.
 func (m *manifest) apply(l *lab) (token string) {
 	ctx, opts := l.t.Context(), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 	l.awaitNamespace(m.serviceAccount.Namespace)
@@ -91,7 +90,7 @@ func (m *manifest) apply(l *lab) (token string) {
 	return request.Status.Token
 }
 
-// awaitNamespace waits until the API server has made one of its own namespaces.
+// awaitNamespace waits until the API server has created one of its own namespaces.
 func (l *lab) awaitNamespace(name string) {
 	w, err := l.Client.CoreV1().Namespaces().Watch(l.t.Context(),
 		metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -100,9 +99,8 @@ func (l *lab) awaitNamespace(name string) {
 	<-w.ResultChan()
 }
 
-// startAs runs the program with the manifest's configuration and a token of its service account. What it needs besides
-// is in the way the DaemonSet does it: the kubeconfig instead of the pod's own credentials, and the flag for the node's
-// name.
+// startAs runs the program with the manifest's configuration and a token of its service account. The rest stands in for
+// the DaemonSet: a kubeconfig instead of the pod's own credentials, and the flag for the node's name.
 func (m *manifest) startAs(l *lab, token string, env ...string) *program {
 	kubeconfig := l.Kubeconfig("service-account", token, l.relay.Port)
 	file := filepath.Join(l.t.TempDir(), "config.yaml")
@@ -136,12 +134,12 @@ func TestTheManifestGrantsEnough(t *testing.T) {
 	}
 	p := m.startAs(l, token)
 	b.awaitPod("a")
-	b.awaitInForce()
+	b.awaitApplied()
 	// Events are written in the background; the second one of a kind is a patch.
 	l.awaitEvent(healthCheckFailure, 1)
 	l.service("another")
 	l.awaitEvent(healthCheckFailure, 2)
-	b.awaitInForce()
+	b.awaitApplied()
 	assert.NotContains(t, strings.ToLower(p.logged()), "forbidden")
 }
 
@@ -187,7 +185,7 @@ func TestTheManifestGrantsNoMoreThanIsNeeded(t *testing.T) {
 	}
 }
 
-// awaitAccess waits until the API server has understood that a service account may do something, or may not.
+// awaitAccess waits until the API server allows something to a service account, or denies it.
 func (l *lab) awaitAccess(account *corev1.ServiceAccount, group, resource, verb string, allowed bool) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: "system:serviceaccount:" + account.Namespace + ":" + account.Name,

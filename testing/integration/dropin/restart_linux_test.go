@@ -24,7 +24,7 @@ type busy struct {
 
 const busyNodePort = 30090
 
-// addresses are where the clients go, by family.
+// addresses are those that the clients connect to, by family.
 func (b *busy) addresses(i int) (cluster, nodePort, vip string) {
 	vips := [2]string{"198.51.100.20", "2001:db8:1b::20"}
 	return net.JoinHostPort(b.clusters[i], "80"), net.JoinHostPort(nodeIPs[i], strconv.Itoa(busyNodePort)),
@@ -50,7 +50,7 @@ func (b *busy) awaitPod(name string) {
 	b.awaitAt(name+" answers", func(r reply, err error) bool { return err == nil && r.pod == name })
 }
 
-// awaitAnswers waits until some pod does.
+// awaitAnswers waits until any pod answers.
 func (b *busy) awaitAnswers() {
 	b.t.Helper()
 	b.awaitAt("a pod answers", func(_ reply, err error) bool { return err == nil })
@@ -116,7 +116,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 				p.kill()
 				b.load.more(20)
 				p = b.start(flags...)
-				b.awaitInForce()
+				b.awaitApplied()
 				b.load.more(20)
 			}
 
@@ -126,7 +126,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 			b.load.more(20)
 			p = b.start(flags...)
 			b.awaitPod("d")
-			b.awaitInForce()
+			b.awaitApplied()
 			b.load.takePods()
 			b.load.more(20)
 			pods := b.load.takePods()
@@ -139,7 +139,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 				p = b.start(flags...)
 				b.load.more(int64(2 * n))
 			}
-			b.awaitInForce()
+			b.awaitApplied()
 			p.terminate()
 			b.load.more(20)
 			b.load.assertNoFailure()
@@ -147,8 +147,8 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 	}
 }
 
-// TestWithoutAnAPIServerTrafficGoesOn cuts the node off from the API server, restarts the proxy meanwhile, and lets it
-// back.
+// TestWithoutAnAPIServerTrafficGoesOn cuts the node off from the API server, restarts the proxy meanwhile, and
+// reconnects it.
 func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			assert.Contains(t, pods, "d")
 			b.relay.Mend()
 			b.awaitPod("c")
-			b.awaitInForce()
+			b.awaitApplied()
 			b.load.takePods()
 			b.load.more(20)
 			assert.NotContains(t, b.load.takePods(), "a", "it is no endpoint any more")
@@ -189,8 +189,8 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 	}
 }
 
-// awaitInForce makes a new service and waits until it works: so does everything before it.
-func (b *busy) awaitInForce() {
+// awaitApplied makes a new service and waits until it works: then everything before it is applied, too.
+func (b *busy) awaitApplied() {
 	b.t.Helper()
 	b.made++
 	name := "new-" + strconv.Itoa(b.made)

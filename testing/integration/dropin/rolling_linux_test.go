@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// kubelet does for the pods with the label app=busy what a kubelet would: it runs them, as namespaces with a server,
-// writes their status, and ends them when they are deleted, after their grace period.
+// kubelet stands in for a kubelet for the pods with the label app=busy: it runs them as namespaces with a server,
+// writes their status, and ends deleted ones after their grace period.
 type kubelet struct {
 	*lab
 	work sync.WaitGroup
@@ -54,7 +54,7 @@ func startKubelet(l *lab) *kubelet {
 	return k
 }
 
-// sync is told of a pod that is new or has changed.
+// sync handles a new or changed pod.
 func (k *kubelet) sync(p *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,7 +71,7 @@ func (k *kubelet) sync(p *corev1.Pod) {
 	}
 }
 
-// ready writes that a pod is.
+// ready writes the status of a ready pod.
 func (k *kubelet) ready(p *corev1.Pod, running *pod) {
 	p = p.DeepCopy()
 	now := metav1.Now()
@@ -91,8 +91,8 @@ func (k *kubelet) ready(p *corev1.Pod, running *pod) {
 	}
 }
 
-// terminate is what a kubelet does with a pod whose process takes SIGTERM for a reason to finish what it has: it ends
-// when nobody has come for 5 s, and at the end of its grace period at the latest.
+// terminate ends a pod as a kubelet does whose process finishes its work after SIGTERM: when no client has connected
+// for 5 s, and at the end of its grace period at the latest.
 func (k *kubelet) terminate(name string, running *pod, grace time.Duration) {
 	killed := time.Now().Add(grace)
 	look := time.NewTicker(100 * time.Millisecond)
@@ -116,7 +116,7 @@ func (k *kubelet) terminate(name string, running *pod, grace time.Duration) {
 	}
 }
 
-// rollOut makes the Deployment "busy" have pods of a new version, and waits until there are no others.
+// rollOut gives the Deployment "busy" a new version, and waits until it has no other pods.
 func (k *kubelet) rollOut(version string, grace int64) {
 	k.t.Helper()
 	all := k.Client.AppsV1().Deployments(namespace)
@@ -168,7 +168,7 @@ func (k *kubelet) rollOut(version string, grace int64) {
 	}
 }
 
-// TestRollingUpdatesWithoutOneFailedConnection has kube-controller-manager roll a Deployment and write the slices.
+// TestRollingUpdatesWithoutOneFailedConnection lets kube-controller-manager roll a Deployment and write the slices.
 func TestRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {

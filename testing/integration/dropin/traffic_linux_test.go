@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 )
 
-// onThread runs f in a namespace, on a thread that ends with it, and returns when f has.
+// onThread runs f in a namespace, on a thread that ends with it, and waits for it.
 func onThread(ns *testns.Namespace, f func()) {
 	done := make(chan struct{})
 	var run func()
@@ -48,19 +48,19 @@ func onThread(ns *testns.Namespace, f func()) {
 	<-done
 }
 
-// reply is what a pod's server says.
+// reply is the answer of a pod's server.
 type reply struct {
 	pod    string
 	client string // the address that the connection came from
 }
 
-// errLost is the error of a connection that came about, but not with its first packet.
+// errLost is the error of a connection that was established, but lost its first packet.
 var errLost = errors.New("the first packet got lost")
 
-// firstRetry is when the kernel sends the first packet of a connection again.
+// firstRetry is the time after which the kernel sends the first packet of a connection again.
 const firstRetry = time.Second
 
-// connect connects to an address and reads what is said there, in the namespace of the thread.
+// connect connects to an address from the thread's namespace, and reads the answer.
 func connect(address string, timeout time.Duration) (r reply, err error) {
 	begin := time.Now()
 	conn, err := net.DialTimeout("tcp", address, timeout)
@@ -87,8 +87,8 @@ func connect(address string, timeout time.Duration) (r reply, err error) {
 	return r, nil
 }
 
-// retransmitted is an error if a packet of a connection had to be sent again: what got lost is a failure, although TCP
-// makes up for it.
+// retransmitted returns an error if a packet of a connection was sent again: a lost packet is a failure, although TCP
+// recovers from it.
 func retransmitted(conn net.Conn) error {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -114,7 +114,7 @@ func ask(ns *testns.Namespace, address string) (r reply, err error) {
 	return r, err
 }
 
-// await asks until it is told what it wants to hear.
+// await asks until the answer is as expected.
 func await(t *testing.T, what string, ns *testns.Namespace, address string, ok func(reply, error) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -129,10 +129,10 @@ func await(t *testing.T, what string, ns *testns.Namespace, address string, ok f
 	}
 }
 
-// maxConnections bounds what one client of a load does.
+// maxConnections bounds the connections of one client of a load.
 const maxConnections = 20000
 
-// load is clients that connect to services all the time, each connection a new one.
+// load has clients that open new connections to services all the time.
 type load struct {
 	t       *testing.T
 	end     chan struct{}
