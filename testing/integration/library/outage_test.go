@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// TestAnOutageCostsWhatChangedMeanwhile cuts proxies off from the API server, changes the cluster, and lets them back.
-// They must be told what changed, all of it, and not one thing more.
+// TestAnOutageCostsWhatChangedMeanwhile cuts proxies off from the API server, changes the cluster, and reconnects them.
+// They must be told everything that changed, and nothing else.
 func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -147,7 +147,7 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// outage is what an outage is made with.
+// outage is what an outage consists of.
 type outage struct {
 	*cluster.Cluster
 	cut, refused *cluster.Relay

@@ -23,7 +23,7 @@ import (
 // theNode is the node that all proxies here run on.
 const theNode = "n1"
 
-// patience is how long to wait for what must come. The longest pause of a source between two attempts is a minute.
+// patience is how long to wait for what is expected. The longest pause of a source between two attempts is a minute.
 const patience = 10 * time.Minute
 
 // proxy is a running kubeproxy.Run with a sink that records.
@@ -54,7 +54,7 @@ func startProxy(t *testing.T, name string, source watch.Source, serviceProxyName
 	return p
 }
 
-// await waits until the state is as it should be after one of the waves.
+// await waits until the state is as expected after one of the waves.
 func (p *proxy) await(what string, ok func() bool) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -66,7 +66,7 @@ func (p *proxy) await(what string, ok func() bool) {
 	}
 }
 
-// awaitState waits until there are these services and endpoints, and no others.
+// awaitState waits until exactly these services and endpoints exist.
 func (p *proxy) awaitState(what string, want ...string) {
 	p.t.Helper()
 	slices.Sort(want)
@@ -118,7 +118,7 @@ func clientset(t *testing.T, client kubernetes.Interface, serviceProxyName strin
 	return s
 }
 
-// sharedInformers is a source of informers that the program has anyway, of all that there is in the cluster.
+// sharedInformers is a source of informers that the program has anyway, for all objects of the cluster.
 func sharedInformers(t *testing.T, client kubernetes.Interface, serviceProxyName string) watch.Source {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	s, err := watch.NewInformers(factory, watch.InformersOptions{ServiceProxyName: serviceProxyName})

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// wire records what a client asks the API server, and all that comes back. Names are in it as they are, in JSON and in
+// wire records a client's requests to the API server, and all answers. Names appear in it literally, in JSON and in
 // protobuf.
 type wire struct {
 	next http.RoundTripper
@@ -25,7 +25,7 @@ type wire struct {
 	came  bytes.Buffer
 }
 
-// recordedClient returns a client and what records it. Change the configuration before, if at all.
+// recordedClient returns a client and its recorder. Changes to the configuration have to be made before.
 func recordedClient(t *testing.T, config *rest.Config) (kubernetes.Interface, *wire) {
 	w := &wire{}
 	config = rest.CopyConfig(config)
@@ -50,14 +50,14 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// holds tells whether a text has come.
+// holds tells whether a text was received.
 func (w *wire) holds(text string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return bytes.Contains(w.came.Bytes(), []byte(text))
 }
 
-// selectors returns what has been asked for of a resource: each label and field selector once.
+// selectors returns the label and field selectors of the requests for a resource, each once.
 func (w *wire) selectors(resource string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *wire) selectors(resource string) []string {
 	return slices.Compact(all)
 }
 
-// lists counts the requests for all objects of a resource, as one answer or as a stream.
+// lists counts the requests for all objects of a resource, in one answer or as a stream.
 func (w *wire) lists(resource string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

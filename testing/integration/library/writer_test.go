@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
 )
 
-// writer is somebody who writes to the API server, in namespace default.
+// writer writes to the API server, in namespace default.
 type writer struct {
 	t      *testing.T
 	client kubernetes.Interface
 }
 
-// newWriter also makes this node, and waits for the Service that the API server makes itself.
+// newWriter also creates this node, and waits for the Service that the API server creates itself.
 func newWriter(t *testing.T, c *cluster.Cluster) *writer {
 	w := &writer{t: t, client: c.Client}
 	w.create(kube.Node(theNode).InternalIP("172.30.0.1").Build())
