@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A Sync may still go on while its backend is closed. The number of the file that is the network namespace may belong
-// to another one by then. This needs no IPVS.
+// A Sync may still run while its backend is closed. By then another file may have the descriptor of the network
+// namespace. This needs no IPVS.
 func TestAKernelThatIsClosedDoesNothing(t *testing.T) {
 	ns, err := netns.Get()
 	require.NoError(t, err)

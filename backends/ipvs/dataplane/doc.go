@@ -1,6 +1,6 @@
-// Package dataplane is what the IPVS backend needs of the kernel beside nftables, behind one narrow interface:
-// [Interface]. [Kernel] is the real one (Linux), [Fake] is a model of it that runs anywhere, checks what it is asked to
-// do, and counts it.
+// Package dataplane is the part of the kernel that the IPVS backend needs besides nftables, behind one narrow
+// interface: [Interface]. [Kernel] is the real one (Linux); [Fake] is a model of it that runs anywhere, checks its
+// calls, and counts them.
 //
 // # How github.com/moby/ipvs is contained
 //
@@ -9,11 +9,11 @@
 //
 //   - A handle of moby/ipvs is not safe for concurrent use: replies to one request would be taken for those to another.
 //     Kernel lets one call through at a time.
-//   - Its receive loop goes on for ever while the kernel does not answer. When the context of a call ends, its socket
+//   - Its receive loop never ends while the kernel does not answer. When the context of a call ends, its socket
 //     is closed, which ends the loop; the next call opens another one.
-//   - It looks up IPVS once for the lifetime of a process and goes on without it, with a message of its own logger, if
-//     the module is missing then. [NewKernel] asks the kernel itself before, and fails with an error that names the
-//     module.
+//   - It looks up IPVS once in the lifetime of a process. If the module is missing then, it writes a line to its own
+//     logger and continues without IPVS. [NewKernel] asks the kernel itself before, and fails with an error that names
+//     the module.
 //   - IsServicePresent takes every error for "no". It is not used.
 //   - Real servers can only be listed one virtual server at a time. So the backend lists them when it starts, when it
 //     resyncs, and those of virtual servers with draining connections; never for a change.

@@ -14,8 +14,8 @@ import (
 )
 
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks: that what is added is
-// new, that what is changed exists, that a scheduler has a module, that families match, that an address can be a host's.
-// It forwards no packets: tests say which real servers have connections, with [Fake.SetConnections].
+// new, that what is changed exists, that a scheduler has a module, that families match, that an address can be a
+// host's. It forwards no packets: tests set the connections of real servers with [Fake.SetConnections].
 type Fake struct {
 	mu       sync.Mutex
 	servers  map[ServerKey]*fakeServer
@@ -220,7 +220,7 @@ func (f *Fake) Destinations(ctx context.Context, key ServerKey) ([]Destination, 
 	return list, nil
 }
 
-// destination returns the virtual server and its real server, if there are such.
+// destination returns the virtual server and its real server, if they exist.
 func (f *Fake) destination(key ServerKey, target netip.AddrPort) (*fakeServer, *Destination, error) {
 	s := f.servers[key]
 	if s == nil {
@@ -232,7 +232,8 @@ func (f *Fake) destination(key ServerKey, target netip.AddrPort) (*fakeServer, *
 	return s, s.destinations[target], nil
 }
 
-// isHost tells whether the kernel takes an address for a host's. The broadcast addresses of its networks it knows, too.
+// isHost tells whether the kernel accepts an address as a host's: not, for example, the broadcast addresses of its
+// networks.
 func isHost(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&
 		!(a.Is6() && a.IsLinkLocalUnicast())

@@ -128,7 +128,7 @@ func Text(s Server, list []Destination) string {
 	return b.String()
 }
 
-// option is how a virtual server is named on the command line of ipvsadm.
+// option returns the option of ipvsadm that names a virtual server.
 func (k ServerKey) option() string {
 	switch {
 	case k.Mark != 0 && k.Family == model.IPv6:
@@ -165,7 +165,7 @@ type Timeouts struct {
 	TCP, TCPFin, UDP time.Duration
 }
 
-// MissingModuleError tells that the kernel lacks what a module provides.
+// MissingModuleError says that the kernel lacks a module.
 type MissingModuleError struct {
 	What   string // for example "IPVS"
 	Module string // the name that modprobe takes
@@ -176,6 +176,6 @@ func (e *MissingModuleError) Error() string {
 	return fmt.Sprintf("the kernel has no %s: load the module %s (modprobe %s)", e.What, e.Module, e.Module)
 }
 
-// DefaultLink is the name of the dummy interface. It is not kube-ipvs0, upstream kube-proxy's, so that the two do not
-// take each other's addresses for their own.
+// DefaultLink is the name of the dummy interface. It is not kube-ipvs0, upstream kube-proxy's, so that neither takes
+// the other's addresses for its own.
 const DefaultLink = "kpl-ipvs0"

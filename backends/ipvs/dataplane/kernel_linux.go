@@ -35,8 +35,8 @@ type Kernel struct {
 var _ Interface = (*Kernel)(nil)
 
 // NewKernel opens the kernel's IPVS in the network namespace of the calling thread. link is the name of the dummy
-// interface, "" for [DefaultLink]. If the module ip_vs is not there, it tries modprobe; the error is then a
-// [*MissingModuleError].
+// interface, "" for [DefaultLink]. If the module ip_vs is missing it tries modprobe, and returns a
+// [*MissingModuleError] if that fails.
 func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 	if link == "" {
 		link = DefaultLink
@@ -65,7 +65,7 @@ func IsLoaded() bool {
 	return err == nil
 }
 
-// findIPVS makes sure that the kernel has IPVS. It does not rely on moby/ipvs, which looks once per process only.
+// findIPVS makes sure that the kernel has IPVS. It does not rely on moby/ipvs, which looks only once per process.
 func findIPVS(ctx context.Context) error {
 	_, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
@@ -98,7 +98,8 @@ func (k *Kernel) Close() error {
 	return k.ns.Close()
 }
 
-// begin tells whether a call may go ahead. After Close none may: the number of k.ns may be another file's by then.
+// begin tells whether a call may proceed. After Close none may, because another file may have the descriptor of k.ns by
+// then.
 func (k *Kernel) begin(ctx context.Context) error {
 	if k.closed {
 		return fmt.Errorf("IPVS: %w", os.ErrClosed)
@@ -106,7 +107,8 @@ func (k *Kernel) begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// do makes one request. When ctx ends meanwhile, it closes the socket: moby/ipvs would wait for the reply for ever.
+// do makes one request. If ctx ends meanwhile, it closes the socket, because moby/ipvs would wait for the reply for
+// ever.
 func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,7 +132,7 @@ func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error
 	return err
 }
 
-// The kernel's flag of virtual servers that it sets by itself.
+// The flag of virtual servers that the kernel sets by itself.
 const hashed = 0x2
 
 func addressFamily(f model.Family) uint16 {
@@ -311,8 +313,8 @@ func (k *Kernel) Addresses(ctx context.Context, f model.Family) ([]netip.Addr, e
 	return list, nil
 }
 
-// address is what the kernel is told of an address. IPv6 addresses are deprecated from the beginning, so that none is
-// chosen as the source of connections to elsewhere.
+// address returns an address with the attributes for the kernel. IPv6 addresses are deprecated from the beginning, so
+// that none is chosen as a source address.
 func address(a netip.Addr) *netlink.Addr {
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
 	if a.Is6() {

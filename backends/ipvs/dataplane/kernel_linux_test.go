@@ -48,7 +48,7 @@ func TestTheKernelIsLikeTheFake(t *testing.T) {
 	testInterface(t, k)
 }
 
-// Text is what the program prints: whoever reads one can read the other.
+// Text returns what ipvsadm prints.
 func TestTextIsWhatIpvsadmPrints(t *testing.T) {
 	k, ns := newKernel(t)
 	ipvsadm := need.Program(t, "ipvsadm")
