@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A load balancer with one endpoint, in the model of HNS, and what becomes of a packet.
+// A load balancer with one endpoint, in the model of HNS, and what happens to a packet.
 func Example() {
 	ctx := context.Background()
 	fake := dataplane.NewFake()

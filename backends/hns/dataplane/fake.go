@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Fake is a model of HNS for tests that run anywhere. It checks what HNS checks: that networks and endpoints are there,
-// that a frontend has one load balancer, that a load balancer has endpoints. What real ones do wrong is there to be
-// switched on. Its methods may be called from several goroutines; set the exported fields before.
+// Fake is a model of HNS for tests that run anywhere. It checks what HNS checks: that networks and endpoints exist,
+// that a frontend has one load balancer, that a load balancer has endpoints. Faults of real ones can be switched on.
+// Its methods may be called from several goroutines; set the exported fields before.
 type Fake struct {
 	mu        sync.Mutex
 	networks  map[string]*Network // by name
@@ -64,8 +64,9 @@ func (f *Fake) newID() string {
 	return fmt.Sprintf("00000000-0000-0000-0000-%012d", f.serial)
 }
 
-// SetNetwork adds a network, or changes the one of that name; with renewed it is another network of the same name, as
-// after its CNI plugin has made it anew: the endpoints of the old one are gone, load balancers point at nothing.
+// SetNetwork adds a network, or changes the one of that name; with renewed it becomes another network of the same name,
+// as if its CNI plugin had created it again: the endpoints of the old one are gone, and load balancers point at
+// nothing.
 func (f *Fake) SetNetwork(n Network, renewed bool) (id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +94,7 @@ func (f *Fake) DeleteNetwork(name string) {
 	}
 }
 
-// AddEndpoint adds an endpoint of somebody else to a network, a pod's for example, and returns its ID.
+// AddEndpoint adds somebody else's endpoint to a network, for example a pod's, and returns its ID.
 func (f *Fake) AddEndpoint(network string, e Endpoint) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +110,7 @@ func (f *Fake) RemoveEndpoint(a netip.Addr) {
 	maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return slices.Contains(e.IPs, a) })
 }
 
-// AddLoadBalancer adds a load balancer of somebody else, unchecked.
+// AddLoadBalancer adds somebody else's load balancer, unchecked.
 func (f *Fake) AddLoadBalancer(lb LoadBalancer) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,7 +140,7 @@ func (f *Fake) RemoveLoadBalancers(which func(LoadBalancer) bool) {
 	}
 }
 
-// Poison makes an ID unusable, as happens on Windows Server 2019: the load balancer is listed and cannot be changed or
+// Poison makes an ID unusable, as happens on Windows Server 2019: the load balancer is listed, but cannot be changed or
 // deleted until Cure is called.
 func (f *Fake) Poison(key Key) {
 	f.mu.Lock()
@@ -151,14 +152,14 @@ func (f *Fake) Poison(key Key) {
 	}
 }
 
-// Cure takes back every Poison.
+// Cure undoes every Poison.
 func (f *Fake) Cure() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.poisoned)
 }
 
-// Reserve has the host itself use a port, as a process that listens does: HNS refuses a load balancer there.
+// Reserve makes the host itself use a port, as a listening process does: HNS refuses a load balancer there.
 func (f *Fake) Reserve(key Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,7 +175,7 @@ func (f *Fake) TakeCalls() Calls {
 	return c
 }
 
-// NumLoadBalancers returns how many load balancers there are.
+// NumLoadBalancers returns the number of load balancers.
 func (f *Fake) NumLoadBalancers() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

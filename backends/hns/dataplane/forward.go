@@ -15,7 +15,7 @@ type Packet struct {
 	Protocol    model.Protocol // the transport protocol
 }
 
-// Forwarded is what becomes of a packet.
+// Forwarded is what happens to a packet.
 type Forwarded struct {
 	// Endpoint is who gets it; the zero AddrPort if no load balancer has its destination, which leaves it alone.
 	Endpoint netip.AddrPort
@@ -25,9 +25,9 @@ type Forwarded struct {
 	SourceKept bool
 }
 
-// Forward tells what becomes of a packet, in the way that HNS is documented and known to forward: the load balancer of
-// its destination, else the one of its port on the host's addresses, sends it to the target port of an endpoint, which
-// it chooses by a hash of the connection or, with BySource, of the source address alone. host are the host's addresses.
+// Forward tells what happens to a packet, as HNS is documented and known to forward it. The load balancer of its
+// destination, else that of its port on the host's addresses, sends it to the target port of an endpoint, chosen by a
+// hash of the connection or, with BySource, of the source address alone. host are the host's addresses.
 func (f *Fake) Forward(p Packet, host []netip.Addr) Forwarded {
 	f.mu.Lock()
 	defer f.mu.Unlock()

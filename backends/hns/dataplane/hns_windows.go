@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// HNS is the service of this machine. Its calls cannot be interrupted: a context that has ended keeps a call from being
-// made, nothing more.
+// HNS is the service of this machine. Its calls cannot be interrupted: an ended context only prevents
+// further calls.
 type HNS struct{}
 
 var _ Interface = HNS{}
@@ -23,7 +23,7 @@ var _ Interface = HNS{}
 // NewHNS returns the HNS of this machine.
 func NewHNS() (Interface, error) { return HNS{}, nil }
 
-// classify says which of the errors of this package an error is. What HNS says stays in its text.
+// classify wraps an error of HNS in the matching error of this package. Its text keeps that of HNS.
 func classify(err error) error {
 	switch {
 	case err == nil:

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// newNetwork makes a network in the stand-in for HNS that testing/wine builds. On a real Windows this must not run: it
-// would change the machine's networks.
+// newNetwork makes a network in the stand-in for HNS that testing/wine builds. It must not run on a real Windows,
+// because it would change the machine's networks.
 func newNetwork(t *testing.T, name string, policies ...hcn.NetworkPolicy) (HNS, Network) {
 	need.That(t, os.Getenv("KPL_FAKE_HNS") == "1", "the stand-in for HNS of testing/wine (KPL_FAKE_HNS=1)")
 	created, err := (&hcn.HostComputeNetwork{Name: name, Type: hcn.Overlay, Policies: policies,

@@ -9,8 +9,8 @@ import (
 )
 
 // Interface is the HNS of a machine, or something that behaves like it. Calls may come from several goroutines. Errors
-// that a caller can do something about wrap one of the errors below; any other error, of a service that is restarting
-// for example, says nothing about what there is.
+// that a caller can handle wrap one of the errors below; any other error, for example of a restarting service, says
+// nothing about what exists.
 type Interface interface {
 	// Features returns what this version of HNS can do.
 	Features(ctx context.Context) (Features, error)
@@ -47,7 +47,7 @@ var (
 	ErrNotSupported = errors.New("not supported by this version of Windows")
 )
 
-// Features are what versions of HNS differ in. The numbers are the first versions of HNS that have them.
+// Features are what versions of HNS differ in, with the first version of HNS that has each.
 type Features struct {
 	V2                 bool // the interface of version 2, which all of this needs (9.3)
 	RemoteSubnet       bool // overlay networks (9.2)
@@ -72,7 +72,7 @@ type RemoteSubnet struct {
 	Provider netip.Addr   // the address of that node
 }
 
-// Endpoint is an HNS endpoint: a port of the virtual switch, or a note of an address elsewhere.
+// Endpoint is an HNS endpoint: a port of the virtual switch, or the record of an address elsewhere.
 type Endpoint struct {
 	// ID is given by HNS: CreateEndpoint ignores it. Name is whatever the creator has chosen.
 	ID, Name string
@@ -103,7 +103,7 @@ type LoadBalancer struct {
 	Foreign bool
 }
 
-// Key is what a load balancer answers to. HNS has at most one for each.
+// Key identifies a load balancer by its frontend. HNS has at most one for each.
 type Key struct {
 	// Family is that of Addr. A node port is one key in each family.
 	Family model.Family
@@ -113,7 +113,7 @@ type Key struct {
 	Protocol model.Protocol
 }
 
-// Distribution is how a load balancer chooses, with HNS' numbers.
+// Distribution is how a load balancer chooses an endpoint, with HNS' numbers.
 type Distribution uint32
 
 const (

@@ -69,13 +69,13 @@ func (k *Key) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// SameAs tells whether two load balancers do the same, whatever their IDs and the order of their endpoints.
+// SameAs tells whether two load balancers are equal, regardless of their IDs and the order of their endpoints.
 func (lb *LoadBalancer) SameAs(o *LoadBalancer) bool {
 	return lb.SameButEndpoints(o) && lb.SourceVIP == o.SourceVIP && sameSet(lb.Endpoints, o.Endpoints)
 }
 
-// SameButEndpoints tells whether two load balancers differ at most in what can be changed in place: the endpoints, and
-// the source that they see.
+// SameButEndpoints tells whether two load balancers differ only in what can be changed in place: the endpoints, and the
+// source that they see.
 func (lb *LoadBalancer) SameButEndpoints(o *LoadBalancer) bool {
 	return lb.Key == o.Key && lb.TargetPort == o.TargetPort && lb.Distribution == o.Distribution &&
 		lb.Flags == o.Flags && lb.PortFlags == o.PortFlags && lb.Foreign == o.Foreign
@@ -94,8 +94,7 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// Text returns a load balancer on one line. lookUp returns an endpoint by its ID; one that it does not know, nil, is
-// printed by its ID.
+// Text returns a load balancer on one line. lookUp returns an endpoint by its ID, or nil; then the ID is printed.
 func (lb *LoadBalancer) Text(lookUp func(id string) *Endpoint) string {
 	var parts []string
 	flag := func(set bool, name string) {
