@@ -40,7 +40,7 @@ import (
 // patience is how long a test waits for a browser before it counts as stuck.
 const patience = 2 * time.Minute
 
-// tab is a tab of a headless Chromium, and notes what pages do there that they should not.
+// tab is a tab of a headless Chromium. It notes what a page does that it should not.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -86,7 +86,7 @@ func (b *tab) note(event any) {
 	case *runtime.EventConsoleAPICalled:
 		b.mischief = append(b.mischief, fmt.Sprint("console: ", e.Type))
 	case *cdplog.EventEntryAdded:
-		if !strings.Contains(e.Entry.Text, "400 (Bad Request)") { // of questions that are none
+		if !strings.Contains(e.Entry.Text, "400 (Bad Request)") { // to malformed questions
 			b.mischief = append(b.mischief, fmt.Sprintf("%v: %s", e.Entry.Source, e.Entry.Text))
 		}
 	case *cdppage.EventJavascriptDialogOpening:
@@ -94,7 +94,7 @@ func (b *tab) note(event any) {
 	}
 }
 
-// behaved fails if a page did anything wrong, or asked anybody but its own proxy.
+// behaved fails if a page did anything wrong, or sent a request to anything but its own proxy.
 func (b *tab) behaved(base string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -112,7 +112,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(b.ctx, steps...))
 }
 
-// value returns that of an expression.
+// value returns the value of an expression.
 func value[T any](b *tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -128,8 +128,8 @@ func script(statements string) chromedp.Action[chromedp.Void] {
 	}
 }
 
-// until waits until an expression is true. It asks again and again, because what polls within the page is not allowed
-// there by the content security policy.
+// until waits until an expression is true. It polls from outside, because the content security policy forbids
+// chromedp's polling within the page.
 func until(expression string) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		ticker := time.NewTicker(20 * time.Millisecond)
@@ -154,12 +154,12 @@ func text(selector, want string) chromedp.Action[chromedp.Void] {
 	return until(fmt.Sprintf("document.querySelector(%q)?.textContent.includes(%q)", selector, want))
 }
 
-// focus gives an element the keyboard, as the Tab key would after a while.
+// focus gives an element the keyboard focus, as the Tab key would.
 func focus(selector string) chromedp.Action[chromedp.Void] {
 	return script(fmt.Sprintf("document.querySelector(%q).focus()", selector))
 }
 
-// fill replaces what is in a field of the form about packets, and submits that.
+// fill replaces the text of a field in the form about packets, and submits the form.
 func fill(selector, text string) chromedp.Action[chromedp.Void] {
 	return script(fmt.Sprintf("document.querySelector(%q).value = %q; document.querySelector('#flow').requestSubmit()",
 		selector, text))
@@ -168,7 +168,7 @@ func fill(selector, text string) chromedp.Action[chromedp.Void] {
 // visit goes to a page.
 func visit(url string) chromedp.Action[chromedp.Void] { return chromedp.Navigate(url) }
 
-// open goes to a view of the page that is there.
+// open goes to a view of the loaded page.
 func open(fragment string) chromedp.Action[chromedp.Void] {
 	return script(fmt.Sprintf("location.hash = %q", fragment))
 }
@@ -233,8 +233,8 @@ func TestTheMocksPage(t *testing.T) {
 	b.behaved(url)
 }
 
-// TestItFitsTheReader: in the dark, and on a telephone. With KPL_SCREENSHOTS it leaves pictures of what it sees in that
-// directory; page.png is the one in docs.
+// TestItFitsTheReader: in the dark, and on a telephone. With KPL_SCREENSHOTS it writes screenshots to that directory;
+// page.png is the one in docs.
 func TestItFitsTheReader(t *testing.T) {
 	b := newTab(t)
 	url := mock(t)
@@ -331,7 +331,7 @@ func service(namespace, name string, n int) *model.Service {
 	}
 }
 
-// What users can name is text, wherever it is shown; and what changes is shown without being asked for.
+// Whatever users can name is shown as text, and changes appear by themselves.
 func TestEvilNames(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>{{7*7}}` + "\u202e\x00%2e%2e/\"&lt;"
 	p := page.New(page.Options{MinInterval: time.Millisecond})
@@ -378,7 +378,7 @@ func TestEvilNames(t *testing.T) {
 	b.behaved(server.URL)
 }
 
-// teller is a backend with something to say.
+// teller is a backend that describes services and fails.
 type teller struct {
 	sink.TeeSink
 	text string
@@ -391,7 +391,7 @@ func (s *teller) DescribeService(context.Context, model.ServiceName) (string, er
 	return s.text, nil
 }
 
-// In a cluster with 10,000 services a browser has a hundred rows to draw, and finds the others.
+// With 10,000 services the page draws a hundred rows, and finds the others.
 func TestABigCluster(t *testing.T) {
 	p := page.New(page.Options{MinInterval: time.Millisecond})
 	s := p.Sink(nil)
