@@ -1,4 +1,4 @@
-// What Go programs need of Windows 10 and Wine 8 lacks. Go loads this DLL first of all, for ProcessPrng.
+// What Go programs need from Windows 10 and Wine 8 lacks. Go loads this DLL before anything else, for ProcessPrng.
 #include <windows.h>
 #include <winternl.h>
 #include <string.h>
@@ -13,14 +13,14 @@ typedef NTSTATUS(NTAPI *setInformationFile)(HANDLE, PIO_STATUS_BLOCK, PVOID, ULO
 
 static setInformationFile original;
 
-// Wine answers class 64, FileDispositionInformationEx, with a status that os.RemoveAll does not know as that of an old
-// system. STATUS_INVALID_INFO_CLASS has it delete files in the old way.
+// Wine answers class 64, FileDispositionInformationEx, with a status that os.RemoveAll does not expect from an old
+// system. STATUS_INVALID_INFO_CLASS makes it delete files in the old way.
 static NTSTATUS NTAPI replacement(HANDLE file, PIO_STATUS_BLOCK io, PVOID data, ULONG length,
 				  FILE_INFORMATION_CLASS class) {
 	return class == 64 ? (NTSTATUS)0xC0000003 : original(file, io, data, length, class);
 }
 
-// A system call in Wine's ntdll is a few instructions that can be anywhere, and begins with these.
+// A system call in Wine's ntdll is a few position-independent instructions, and begins with these.
 static const BYTE systemCall[] = {0x4c, 0x8b, 0xd1, 0xb8};
 enum { systemCallSize = 32 };
 

@@ -1,6 +1,6 @@
 // A stand-in for HNS: networks, endpoints and load balancers are JSON texts in memory, of one process. It is
-// computenetwork.dll and, for the version of HNS, vmcompute.dll. It refuses what the real one is known to refuse and has
-// no other idea of what the texts say. Set HNS_NO_MODIFY for a version that cannot change load balancers.
+// computenetwork.dll and, for the version of HNS, vmcompute.dll. It refuses what the real one is known to refuse, and
+// does not interpret the texts otherwise. Set HNS_NO_MODIFY for a version that cannot change load balancers.
 #include <objbase.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static object **find(object **list, const wchar_t *id) {
 	return list;
 }
 
-// value copies what follows a name, up to one of the ends: of a list the whole of it.
+// value copies what follows a name up to one of the end characters, or a whole list.
 static wchar_t *value(const wchar_t *text, const wchar_t *name, const wchar_t *ends) {
 	const wchar_t *at = wcsstr(text, name);
 	if (!at)
@@ -70,7 +70,7 @@ static BOOL same(const wchar_t *a, const wchar_t *b, const wchar_t *name, const 
 	return equal;
 }
 
-// matches tells whether an object is asked for by a query, whose filter is JSON within JSON: "{\"Name\":\"cbr0\"}".
+// matches tells whether an object matches a query, whose filter is JSON within JSON: "{\"Name\":\"cbr0\"}".
 static BOOL matches(const object *o, const wchar_t *query) {
 	static const wchar_t *const filters[][2] = {
 		{L"\\\"Name\\\":\\\"", L"\"Name\":\""},
@@ -134,7 +134,7 @@ static HRESULT query(object *o, wchar_t **properties) {
 	return S_OK;
 }
 
-// Objects are never freed: somebody may have them open.
+// Objects are never freed, because there may be open handles to them.
 static HRESULT delete(object **list, const GUID *id, HRESULT missing, wchar_t **result) {
 	wchar_t text[37];
 	format(id, text);
@@ -147,7 +147,7 @@ static HRESULT delete(object **list, const GUID *id, HRESULT missing, wchar_t **
 	return code;
 }
 
-// check refuses load balancers with endpoints that are not there, or without any.
+// check refuses load balancers with unknown endpoints, or without any.
 static HRESULT check(const wchar_t *settings, wchar_t **result) {
 	wchar_t *list = value(settings, L"\"HostComputeEndpoints\":[", L"]");
 	HRESULT code = *list ? S_OK : refuse(0x803b001c, L"The reference is invalid. A Reference is required", result);
