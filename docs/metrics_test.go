@@ -151,17 +151,24 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "test", "rules", "operate/alerts_test.yaml")
 }
 
-// TestDashboard: the dashboard's queries can be parsed, every panel has one, and panels do not cover each other.
+// TestDashboard: the dashboard's queries can be parsed, every panel has one, and panels do not cover each other. All
+// queries follow the dashboard's choice of a data source, jobs and instances.
 func TestDashboard(t *testing.T) {
 	need.Program(t, "promtool")
 	text, err := os.ReadFile("operate/dashboard.json")
 	require.NoError(t, err)
 	type position struct{ X, Y, W, H int }
+	type source struct{ Type, UID string }
+	chosen := source{"prometheus", "${datasource}"}
 	var dashboard struct {
 		Panels []struct {
 			Title, Type string
 			GridPos     position
-			Targets     []struct{ Expr string }
+			Datasource  source
+			Targets     []struct {
+				Expr       string
+				Datasource source
+			}
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &dashboard))
@@ -180,8 +187,16 @@ func TestDashboard(t *testing.T) {
 			assert.False(t, overlap, "%s covers another panel", p.Title)
 		}
 		before = append(before, p.GridPos)
-		assert.True(t, p.Type == "row" || len(p.Targets) > 0, "%s has no query", p.Title)
+		if p.Type == "row" {
+			continue
+		}
+		assert.NotEmpty(t, p.Targets, "%s has no query", p.Title)
+		assert.Equal(t, chosen, p.Datasource, p.Title)
 		for _, target := range p.Targets {
+			assert.Equal(t, chosen, target.Datasource, p.Title)
+			for _, m := range selector.FindAllStringSubmatch(target.Expr, -1) {
+				assert.Contains(t, m[2], `job=~"$job", instance=~"$instance"`, "%s: %s", p.Title, m[1])
+			}
 			rules = append(rules, rule{fmt.Sprintf("query_%d", len(rules)), variables.Replace(target.Expr)})
 		}
 	}
