@@ -57,7 +57,7 @@ type familyState struct {
 	resync bool
 	failed bool // the last Sync, in this family
 
-	index    *index  // what is applied; nil before the first successful Sync
+	index    *index  // what is applied; nil before the first successful Sync, and without a table
 	due      pending // what the next pass looks at
 	failures int     // passes that failed in a row
 	never    bool    // there is no table
@@ -242,6 +242,10 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	for _, f := range r.families {
 		failedBefore := f.failed
 		f.failed = f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6
+		if f.never { // else what is gone would be remembered for ever
+			f.index = nil
+			continue
+		}
 		if f.failed {
 			continue
 		}

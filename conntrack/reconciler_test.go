@@ -245,6 +245,18 @@ func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 			r.Wait()
 		}
 		require.Equal(t, 1, table.passesOf(model.IPv4))
+		for i := range 100 { // services come and go
+			entry := []*sink.ServiceEntry{spec{ip: 10 + i}.with(endpoint{host: 1}).entry(t, model.IPv4)}
+			describe(r, nil, entry)
+			require.NoError(t, r.Sync(t.Context()))
+			describe(r, entry, nil)
+			require.NoError(t, r.Sync(t.Context()))
+		}
+		require.Nil(t, r.families[0].index, "nothing is remembered of what is gone")
+		require.Empty(t, r.families[0].services)
+		require.Empty(t, r.families[0].endpoints)
+		require.Empty(t, r.services)
+		require.Empty(t, r.serving)
 	})
 }
 
