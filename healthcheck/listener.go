@@ -56,9 +56,11 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 		if !errors.Is(err, http.ErrServerClosed) {
 			klog.FromContext(ctx).Error(err, "A health check ended; it will be started again at the next Sync",
 				"service", i.name, "address", address)
+			s.again.later(i.name)
+		} else if ctx.Err() != nil {
+			s.again.add(i.name) // a Sync with another context opens it again
 		}
 		close(l.done)
-		s.again.add(i.name)
 	}()
 	return l, nil
 }

@@ -41,9 +41,9 @@ type ServicesOptions struct {
 	Addresses func() nodeaddr.Addresses
 	// Events gets an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
-	// RequestSync, if given, is called half a minute after a port could not be opened, so that it is tried again even if
-	// nothing changes in the cluster: that of a kubeproxy.Runner. Default: it is tried again at the next Sync, which may
-	// be hours away.
+	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so that
+	// it is tried again even if nothing changes in the cluster: that of a kubeproxy.Runner. Default: it is tried again at
+	// the next Sync, which may be hours away.
 	RequestSync func()
 	// NodeName is named in the events.
 	NodeName string
@@ -98,7 +98,6 @@ type Services struct {
 	closed bool
 	open   map[model.ServiceName]*instance
 	addrs  nodeaddr.Addresses // as of the last Sync
-	retry  *time.Timer        // calls RequestSync; nil before it is needed
 
 	again again
 }
@@ -133,12 +132,21 @@ type listenKey struct {
 	port   uint16
 }
 
-// again has the services with a listener that could not be opened or has failed.
+// again has the services with a listener that could not be opened or has ended. It has a lock of its own because
+// Services' is held while listeners end.
 type again struct {
+	requestSync func() // may be nil
+
 	mu       sync.Mutex
 	services map[model.ServiceName]struct{}
+	timer    *time.Timer // calls requestSync; nil before it is needed
+	stopped  bool
 }
 
+// retryPause is the time after which a Sync is requested for a listener that could not be opened or has failed.
+const retryPause = 30 * time.Second
+
+// add makes the next Sync look at a service.
 func (a *again) add(name model.ServiceName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,6 +154,29 @@ func (a *again) add(name model.ServiceName) {
 		a.services = map[model.ServiceName]struct{}{}
 	}
 	a.services[name] = struct{}{}
+}
+
+// later adds a service, and requests the Sync: once, however many services there are.
+func (a *again) later(name model.ServiceName) {
+	a.add(name)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.requestSync == nil || a.stopped:
+	case a.timer == nil:
+		a.timer = time.AfterFunc(retryPause, a.requestSync)
+	default:
+		a.timer.Reset(retryPause)
+	}
+}
+
+// stop ends the requests.
+func (a *again) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stopped = true; a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
 func (a *again) take() map[model.ServiceName]struct{} {
@@ -190,6 +221,7 @@ func NewServices(next sink.Sink, opts ServicesOptions) *Services {
 		wanted:  map[model.ServiceName]*model.Service{},
 		touched: map[model.ServiceName]struct{}{},
 		open:    map[model.ServiceName]*instance{},
+		again:   again{requestSync: opts.RequestSync},
 	}
 }
 
@@ -330,6 +362,9 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		}
 		l, err := s.listen(ctx, i, key)
 		if i.counted[key.family] != key.family && lacksFamily(err) {
+			if !key.addr.IsUnspecified() { // an address of the machine: one that has just come may not be usable yet
+				s.again.later(name)
+			}
 			continue
 		}
 		if err != nil {
@@ -343,8 +378,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 		i.problem = ""
 		return
 	}
-	s.again.add(name)
-	s.retryLater()
+	s.again.later(name)
 	err, port := errors.Join(errs...), service.HealthCheck.NodePort
 	if err.Error() != i.problem {
 		i.problem = err.Error()
@@ -358,20 +392,6 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	}
 }
 
-// retryPause is the time after which a Sync is requested for a port that could not be opened.
-const retryPause = 30 * time.Second
-
-// retryLater requests a Sync, once however many ports could not be opened.
-func (s *Services) retryLater() {
-	switch {
-	case s.opts.RequestSync == nil:
-	case s.retry == nil:
-		s.retry = time.AfterFunc(retryPause, s.opts.RequestSync)
-	default:
-		s.retry.Reset(retryPause)
-	}
-}
-
 // lacksFamily tells whether a listener could not be opened because the machine has no addresses of its family.
 func lacksFamily(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL)
@@ -382,9 +402,7 @@ func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.retry != nil {
-		s.retry.Stop()
-	}
+	s.again.stop()
 	for _, i := range s.open {
 		for _, l := range i.listeners {
 			l.close()

@@ -375,6 +375,98 @@ func TestASyncIsRequestedForAPortThatIsTaken(t *testing.T) {
 	})
 }
 
+// idleListener is a listener that nobody connects to, until it fails or is closed.
+type idleListener struct {
+	net.Listener
+	failure chan error
+	closed  func()
+}
+
+func newIdleListener() *idleListener {
+	l := &idleListener{failure: make(chan error, 1)}
+	l.closed = sync.OnceFunc(func() { close(l.failure) })
+	return l
+}
+
+func (l *idleListener) Accept() (net.Conn, error) {
+	if err, ok := <-l.failure; ok {
+		return nil, err
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *idleListener) Close() error {
+	l.closed()
+	return nil
+}
+
+func (l *idleListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// The same goes for a listener that fails later.
+func TestASyncIsRequestedForAListenerThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var opened []*idleListener
+		requests := make(chan struct{}, 8)
+		s := NewServices(nil, ServicesOptions{
+			Listen: func(context.Context, string, string) (net.Listener, error) {
+				opened = append(opened, newIdleListener())
+				return opened[len(opened)-1], nil
+			},
+			RequestSync: func() { requests <- struct{}{} },
+		})
+		defer s.Close()
+		s.SetService(service("web", 32000, 1, -1))
+		require.NoError(t, s.Sync(t.Context()))
+		require.Len(t, opened, 2)
+		time.Sleep(time.Hour)
+		require.Empty(t, requests)
+
+		failed := time.Now()
+		opened[0].failure <- errors.New("the network is down")
+		<-requests
+		require.Equal(t, retryPause, time.Since(failed))
+		require.NoError(t, s.Sync(t.Context()))
+		require.Len(t, opened, 3)
+
+		s.DeleteService(service("web", 32000, 1, -1).Name)
+		require.NoError(t, s.Sync(t.Context()))
+		time.Sleep(time.Hour)
+		require.Empty(t, requests, "those that are closed on purpose need none")
+	})
+}
+
+// An IPv6 address that has just come cannot be used for a second or two, while the kernel looks for duplicates. No other
+// change of the addresses follows.
+func TestAnAddressThatIsNotUsableYetIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+		usable := false
+		var opened []string
+		requests := make(chan struct{}, 8)
+		s := NewServices(nil, ServicesOptions{
+			Addresses: func() nodeaddr.Addresses { return nodeaddr.Addresses{IPs: []netip.Addr{v4, v6}} },
+			Listen: func(_ context.Context, network, address string) (net.Listener, error) {
+				if network == "tcp6" && !usable {
+					return nil, syscall.EADDRNOTAVAIL
+				}
+				opened = append(opened, address)
+				return newIdleListener(), nil
+			},
+			RequestSync: func() { requests <- struct{}{} },
+		})
+		defer s.Close()
+		s.SetService(service("web", 32000, 1, -1)) // of the other family: that is no reason for an Event
+		require.NoError(t, s.Sync(t.Context()))
+		require.Equal(t, []string{"192.0.2.1:32000"}, opened)
+		usable = true
+		<-requests
+		require.NoError(t, s.Sync(t.Context()))
+		require.Equal(t, []string{"192.0.2.1:32000", "[2001:db8::1]:32000"}, opened)
+		time.Sleep(time.Hour)
+		require.Empty(t, requests)
+	})
+}
+
 func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {
 	l := &listeners{}
 	s := NewServices(nil, ServicesOptions{Listen: l.listen})
@@ -385,10 +477,7 @@ func TestAListenerThatEndsByItselfIsOpenedAgain(t *testing.T) {
 		unspecified(model.IPv4), 32000}]
 	require.NoError(t, l.open["0.0.0.0:32000"].Close())
 	<-opened.done
-	l.takeLog()
-	for len(l.takeLog()) == 0 { // the goroutine is about to say that it ended
-		require.NoError(t, s.Sync(t.Context()))
-	}
+	require.NoError(t, s.Sync(t.Context()))
 	code, _, _ := l.get(t, "0.0.0.0:32000")
 	require.Equal(t, 200, code)
 }
