@@ -435,8 +435,8 @@ func TestASyncIsRequestedForAListenerThatFails(t *testing.T) {
 	})
 }
 
-// An IPv6 address that has just come cannot be used for a second or two, while the kernel looks for duplicates. No other
-// change of the addresses follows.
+// An IPv6 address that has just come cannot be used for a second or two, while the kernel looks for duplicates. No
+// other change of the addresses follows.
 func TestAnAddressThatIsNotUsableYetIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")

@@ -69,8 +69,11 @@ type server struct {
 	name, address string
 	handler       http.Handler
 	listen        func(ctx context.Context, network, address string) (net.Listener, error)
-	hardFail      bool   // give up if the address cannot be bound
-	failure       string // the reason of the Event if it does
+	// Exactly the health server is for everybody who can reach the node. Its answers are small, those of the metrics
+	// server may take minutes: profiles, and the events of the page.
+	forEverybody bool
+	hardFail     bool   // give up if the address cannot be bound
+	failure      string // the reason of the Event if it does
 }
 
 // newServers returns the servers that the settings ask for.
@@ -82,7 +85,7 @@ func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gathe
 	var servers []*server
 	if !s.noHealthz {
 		servers = append(servers, &server{
-			name: "health", address: s.HealthzBindAddress, handler: healthzHandler(proxy),
+			name: "health", address: s.HealthzBindAddress, handler: healthzHandler(proxy), forEverybody: true,
 			listen: m.listen, hardFail: *s.BindAddressHardFail, failure: "FailedToStartProxierHealthcheck",
 		})
 	}
@@ -94,6 +97,12 @@ func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gathe
 	}
 	return servers, nil
 }
+
+// Connections end when they are of no use, so that clients cannot use up the process's file descriptors.
+const (
+	requestTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+)
 
 // bindRetry is the pause before the next attempt to bind an address.
 const bindRetry = 5 * time.Second
@@ -125,8 +134,12 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler:           s.handler,
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: requestTimeout,
+		IdleTimeout:       idleTimeout,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	if s.forEverybody {
+		server.ReadTimeout, server.WriteTimeout = requestTimeout, requestTimeout
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
