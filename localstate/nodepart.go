@@ -50,8 +50,8 @@ func (p *NodePart) Equal(o *NodePart) bool {
 // Service returns a service of the class as it is for the node: with the count of the node's endpoints, and with the
 // VIPs as allowed sources if the node's address is one (S26). If there is no difference, it returns the service itself.
 func (p *NodePart) Service(svc *model.Service, node *model.Node) *model.Service {
-	if svc == nil {
-		return nil
+	if svc == nil || svc.HealthCheck == nil && len(svc.LoadBalancerSourceRanges) == 0 {
+		return svc // as nearly all are
 	}
 	own := *svc
 	changed := false

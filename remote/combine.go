@@ -46,7 +46,7 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 func (v *view) begin(touched map[model.ServiceName]bool) {
 	v.effective = newLayer(v.shared.snapshot)
 	for e := range v.shared.snapshot.Services() {
-		if name := e.Service.Name; v.own[name] != nil || v.service(name) != e.Service || !v.takesAll(e) {
+		if name := e.Service.Name; v.own[name] != nil || v.serviceOf(e) != e.Service || !v.takesAll(e) {
 			touched[name] = true
 		}
 	}
@@ -90,7 +90,12 @@ func (v *view) service(name model.ServiceName) *model.Service {
 	if e == nil {
 		return nil
 	}
-	return narrow(v.own[name].Service(e.Service, v.node), v.families)
+	return v.serviceOf(e)
+}
+
+// serviceOf returns a service of the class as it is for this node, or nil.
+func (v *view) serviceOf(e *sink.ServiceEntry) *model.Service {
+	return narrow(v.own[e.Service.Name].Service(e.Service, v.node), v.families)
 }
 
 func (v *view) setEndpoint(takes func(*model.Endpoint) bool, key model.EndpointKey, e *model.Endpoint) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -17,7 +16,8 @@ import (
 type decoder struct {
 	object  string // the one at hand
 	errs    []error
-	strings map[string]string // of endpoints, by their value
+	strings map[string]string // that many have, by their value
+	routes  map[string]routes // by their encoding: most ports have the same ones
 	room    []model.Endpoint  // allocated, and not in use yet
 	lists   [2][][]byte       // used again for each change
 }
@@ -97,74 +97,12 @@ func (d *decoder) node(n *remotev1.Node) *model.Node {
 	}
 }
 
-// service returns a service without the ports that have values that are not known.
-func (d *decoder) service(name model.ServiceName, s *remotev1.Service) *model.Service {
-	out := &model.Service{
-		Name: name, UID: s.GetUid(), Headless: s.GetHeadless(), LoadBalancerClass: s.GetLoadBalancerClass(),
-		ExternalName: s.GetExternalName(), Labels: s.GetLabels(), Annotations: s.GetAnnotations(),
-		ClusterIPs:               d.addresses("clusterIPs", s.GetClusterIPs()),
-		ExternalIPs:              d.addresses("externalIPs", s.GetExternalIPs()),
-		LoadBalancerIPs:          d.addresses("loadBalancerIPs", s.GetLoadBalancerIPs()),
-		LoadBalancerSourceRanges: d.prefixes("loadBalancerSourceRanges", s.GetLoadBalancerSourceRanges()),
-		SessionAffinityTimeout:   time.Duration(min(s.GetSessionAffinityTimeout(), 1<<31)) * time.Second,
-	}
-	if s.GetCreated() != 0 {
-		out.Created = time.Unix(int64(s.GetCreated()), 0).UTC()
-	}
-	if t := model.ServiceType(s.GetType()); s.GetType() <= remotev1.ServiceType_SERVICE_TYPE_EXTERNAL_NAME &&
-		s.GetType() >= 0 {
-		out.Type = t
-	}
-	if s.GetInternalTrafficPolicy() == remotev1.TrafficPolicy_TRAFFIC_POLICY_LOCAL {
-		out.InternalTrafficPolicy = model.TrafficPolicyLocal
-	}
-	if s.GetExternalTrafficPolicy() == remotev1.TrafficPolicy_TRAFFIC_POLICY_LOCAL {
-		out.ExternalTrafficPolicy = model.TrafficPolicyLocal
-	}
-	if h := s.GetHealthCheck(); h != nil {
-		out.HealthCheck = &model.HealthCheck{NodePort: d.port("healthCheck.nodePort", h.GetNodePort())}
-	}
-	for _, p := range s.GetPorts() {
-		protocol, known := knownProtocol(p.GetProtocol())
-		v4, known4 := decodeRoutes(p.GetRoutesIPv4())
-		v6, known6 := decodeRoutes(p.GetRoutesIPv6())
-		if !known || !known4 || !known6 {
-			continue
-		}
-		out.Ports = append(out.Ports, model.ServicePort{
-			Name: p.GetName(), Protocol: protocol, Port: d.port("ports.port", p.GetPort()),
-			NodePort:    d.port("ports.nodePort", p.GetNodePort()),
-			AppProtocol: p.GetAppProtocol(), TargetPort: p.GetTargetPort(), RoutesIPv4: v4, RoutesIPv6: v6,
-		})
-	}
-	return out
-}
-
 func knownProtocol(p remotev1.Protocol) (model.Protocol, bool) {
-	known := []remotev1.Protocol{remotev1.Protocol_TCP, remotev1.Protocol_UDP, remotev1.Protocol_SCTP}
-	if !slices.Contains(known, p) {
-		return 0, false
+	switch p {
+	case remotev1.Protocol_TCP, remotev1.Protocol_UDP, remotev1.Protocol_SCTP:
+		return model.Protocol(p), true
 	}
-	return model.Protocol(p), true
-}
-
-func decodeRoutes(r *remotev1.Routes) (model.Routes, bool) {
-	var out model.Routes
-	for _, x := range []struct {
-		in  *remotev1.Route
-		out *model.Route
-	}{{r.GetClusterIP(), &out.ClusterIP}, {r.GetExternal(), &out.External},
-		{r.GetExternalFromPod(), &out.ExternalFromPod},
-		{r.GetExternalFromNode(), &out.ExternalFromNode}} {
-		m, v, sets := x.in.GetMasquerade(), x.in.GetEmpty(), x.in.GetEndpoints()
-		if m < 0 || m > remotev1.Masquerade_MASQUERADE_UNLESS_LOCAL_POD || v < 0 || v > remotev1.Verdict_VERDICT_DROP ||
-			sets > uint32(model.LocalSet) {
-			return out, false
-		}
-		*x.out = model.Route{Endpoints: model.EndpointSets(sets), Masquerade: model.Masquerade(m),
-			Empty: model.Verdict(v)}
-	}
-	return out, true
+	return 0, false
 }
 
 // part decodes a NodePart. It is nil if it is there no more.

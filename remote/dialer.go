@@ -340,7 +340,7 @@ func (c *conversation) answer(wanted []uint32) error {
 	out := &remotev1.Digests{}
 	c.handler.Update(func() {
 		if len(wanted) == 0 {
-			out.Buckets = c.client.view.shared.buckets.bytes()
+			out.Buckets = c.client.view.shared.digests().bytes()
 			return
 		}
 		for name, d := range serviceDigests(c.client.view.shared.snapshot, wanted) {

@@ -166,7 +166,13 @@ func (f fields) bool(v bool) fields {
 	return f.uint(0)
 }
 
-func (f fields) addr(a netip.Addr) fields { return f.text(string(a.AsSlice())) }
+func (f fields) addr(a netip.Addr) fields {
+	if a.Is4() {
+		b := a.As4()
+		return append(f.uint(uint64(len(b))), b[:]...)
+	}
+	return f.text(string(a.AsSlice()))
+}
 
 func (f fields) addrs(list []netip.Addr) fields {
 	f = f.uint(uint64(len(list)))

@@ -85,20 +85,40 @@ func splitUpdate(b []byte) (u *remotev1.Update, services, own [][]byte, err erro
 
 // change decodes a change of a service, without the endpoints that have a protocol that is not known.
 func (d *decoder) change(b []byte) receivedChange {
-	var c remotev1.ServiceChange
+	var c receivedChange
+	var namespace, name string
+	var service []byte
 	endpoints, removed := d.lists[0][:0], d.lists[1][:0]
-	err := split(b, &c, part{changeEndpoints, &endpoints}, part{changeRemoved, &removed})
+	err := eachField(b, func(t tag, n uint64, bytes []byte) (err error) {
+		switch t {
+		case changeNamespace:
+			namespace, err = d.string("namespace", bytes)
+		case changeName:
+			name, err = ownString("name", bytes)
+		case changeDeleted:
+			c.deleted = n != 0
+		case changeService:
+			join(&service, bytes)
+		case changeWhole:
+			c.whole = n != 0
+		case changeEndpoints:
+			endpoints = append(endpoints, bytes)
+		case changeRemoved:
+			removed = append(removed, bytes)
+		}
+		return err
+	})
 	d.lists = [2][][]byte{endpoints, removed}
-	out := receivedChange{name: d.name(c.Namespace, c.Name), deleted: c.Deleted, whole: c.Whole}
+	c.name = d.name(namespace, name)
 	if err != nil {
 		d.bad("services", "%v", err)
 	}
-	if c.Service != nil {
-		out.service = d.service(out.name, c.Service)
+	if service != nil {
+		c.service = d.service(c.name, service)
 	}
-	out.endpoints = d.endpoints(out.name, endpoints)
-	for _, e := range d.endpoints(out.name, removed) {
-		out.removed = append(out.removed, e.Key())
+	c.endpoints = d.endpoints(c.name, endpoints)
+	for _, e := range d.endpoints(c.name, removed) {
+		c.removed = append(c.removed, e.Key())
 	}
-	return out
+	return c
 }

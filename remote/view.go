@@ -16,12 +16,13 @@ import (
 type layer struct {
 	full     *sink.FullState
 	snapshot *sink.Snapshot
-	buckets  buckets
+	buckets  buckets // of what digested has
+	digested *sink.Snapshot
 }
 
-// newLayer makes a layer that begins with a snapshot. Its digests do not.
+// newLayer makes a layer that begins with a snapshot.
 func newLayer(begin *sink.Snapshot) *layer {
-	l := &layer{snapshot: begin}
+	l := &layer{snapshot: begin, digested: &sink.Snapshot{}}
 	l.full = sink.NewFullStateFrom(begin, func(_ context.Context, s *sink.Snapshot) error {
 		l.snapshot = s
 		return nil
@@ -34,6 +35,16 @@ func (l *layer) sync(ctx context.Context) (before *sink.Snapshot) {
 	before = l.snapshot
 	_ = l.full.Sync(ctx) // it takes the snapshot: it cannot fail
 	return before
+}
+
+// digests are those of the snapshot. They are worked out when they are asked for, by a heartbeat or for another stream:
+// the sink does not wait for those of a first state.
+func (l *layer) digests() *buckets {
+	for c := range l.snapshot.ChangesSince(l.digested) {
+		l.buckets.change(c)
+	}
+	l.digested = l.snapshot
+	return &l.buckets
 }
 
 // view is what a client knows: the two layers that it is sent, and what they are together. The caller guards it.
@@ -81,9 +92,6 @@ func (v *view) take(ctx context.Context, kind remotev1.Kind, batch receivedBatch
 		v.triggers[i] = v.triggers[i][max(0, len(v.triggers[i])-maxTriggers):]
 	}
 	old := v.shared.sync(ctx)
-	for c := range v.shared.snapshot.ChangesSince(old) {
-		v.shared.buckets.change(c)
-	}
 	if kind == remotev1.Kind_RESET {
 		old = before.snapshot
 	}
@@ -152,5 +160,5 @@ func (v *view) digest() *remotev1.Digest {
 	if v.node == nil {
 		return nil
 	}
-	return digestMessage(v.shared.buckets.root(), ownDigest(v.node, v.own))
+	return digestMessage(v.shared.digests().root(), ownDigest(v.node, v.own))
 }

@@ -14,25 +14,45 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// Nearly everything in a full state is endpoints. They are decoded from the wire into the model's values, because
-// making a message of each first takes several times as long. Everything else goes through messages.
+// Nearly everything in a full state is services and endpoints. They are decoded from the wire into the model's values,
+// because making a message of each first takes several times as long. Everything else goes through messages.
 
-// Numbers of the fields that hold the changes, parts and endpoints. They are those of remote.proto.
+// Numbers of the fields that split takes out. They are those of remote.proto.
 const (
-	updateServices     = 6
-	updateOwn          = 8
-	changeEndpoints    = 6
-	changeRemoved      = 7
-	nodePartEndpoints  = 3
-	endpointPort       = 1
-	endpointProtocol   = 2
-	endpointAddress    = 3
-	endpointTargetPort = 4
-	endpointNode       = 5
-	endpointSets       = 6
-	endpointLocal      = 7
-	endpointConditions = 8
-	endpointDetails    = 9
+	updateServices    = 6
+	updateOwn         = 8
+	nodePartEndpoints = 3
+)
+
+// tag is the number of a field and how it is encoded, as on the wire.
+type tag uint64
+
+// How fields are encoded. The tag of field 5, if it is a number, is 5<<3 | isNumber.
+const (
+	isNumber = tag(protowire.VarintType)
+	isFixed  = tag(protowire.Fixed64Type)
+	isBytes  = tag(protowire.BytesType)
+)
+
+// Tags of the fields that are decoded here.
+const (
+	changeNamespace = 1<<3 | isBytes
+	changeName      = 2<<3 | isBytes
+	changeDeleted   = 3<<3 | isNumber
+	changeService   = 4<<3 | isBytes
+	changeWhole     = 5<<3 | isNumber
+	changeEndpoints = 6<<3 | isBytes
+	changeRemoved   = 7<<3 | isBytes
+
+	endpointPort       = 1<<3 | isBytes
+	endpointProtocol   = 2<<3 | isNumber
+	endpointAddress    = 3<<3 | isBytes
+	endpointTargetPort = 4<<3 | isNumber
+	endpointNode       = 5<<3 | isBytes
+	endpointSets       = 6<<3 | isNumber
+	endpointLocal      = 7<<3 | isNumber
+	endpointConditions = 8<<3 | isNumber
+	endpointDetails    = 9<<3 | isBytes
 )
 
 // wireUpdate is an encoded Update, as a client receives it.
@@ -84,6 +104,50 @@ func split(b []byte, m proto.Message, parts ...part) error {
 	return proto.Unmarshal(append(rest, all[from:]...), m)
 }
 
+// eachField calls take for the fields of a message that are numbers, whose value is n, or bytes. It passes over others,
+// and ends with the first error.
+func eachField(b []byte, take func(t tag, n uint64, bytes []byte) error) error {
+	for len(b) > 0 {
+		field, wire, size := protowire.ConsumeTag(b)
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if field > protowire.MaxValidNumber { // ConsumeTag lets it pass
+			return fmt.Errorf("field number %d is too large", field)
+		}
+		b = b[size:]
+		var n uint64
+		var bytes []byte
+		switch wire {
+		case protowire.VarintType:
+			n, size = protowire.ConsumeVarint(b)
+		case protowire.Fixed64Type:
+			n, size = protowire.ConsumeFixed64(b)
+		case protowire.BytesType:
+			bytes, size = protowire.ConsumeBytes(b)
+		default:
+			size = protowire.ConsumeFieldValue(field, wire, b)
+		}
+		if size < 0 {
+			return protowire.ParseError(size)
+		}
+		if err := take(tag(field)<<3|tag(wire), n, bytes); err != nil {
+			return err
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// join adds to a message within a message, which may come in pieces: it is their sum. One that is there is not nil.
+func join(to *[]byte, piece []byte) {
+	if *to == nil {
+		*to = piece
+		return
+	}
+	*to = slices.Concat(*to, piece)
+}
+
 // endpointFields is an Endpoint.
 type endpointFields struct {
 	port, node       string
@@ -96,87 +160,54 @@ type endpointFields struct {
 
 // endpointFields decodes an endpoint. It treats unknown and repeated fields as [proto.Unmarshal] does.
 func (d *decoder) endpointFields(b []byte) (e endpointFields, err error) {
-	for len(b) > 0 {
-		field, wire, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return e, protowire.ParseError(n)
+	err = eachField(b, func(t tag, n uint64, bytes []byte) (err error) {
+		switch t {
+		case endpointPort:
+			e.port, err = d.string("port", bytes)
+		case endpointProtocol:
+			e.protocol = remotev1.Protocol(n)
+		case endpointAddress:
+			e.address = bytes
+		case endpointTargetPort:
+			e.targetPort = uint32(n)
+		case endpointNode:
+			e.node, err = d.string("node", bytes)
+		case endpointSets:
+			e.sets = uint32(n)
+		case endpointLocal:
+			e.local = n != 0
+		case endpointConditions:
+			e.conditions = uint32(n)
+		case endpointDetails:
+			join(&e.details, bytes)
 		}
-		if field > protowire.MaxValidNumber { // ConsumeTag lets it pass
-			return e, fmt.Errorf("field number %d is too large", field)
-		}
-		b = b[n:]
-		switch wire {
-		case protowire.VarintType:
-			var v uint64
-			if v, n = protowire.ConsumeVarint(b); n >= 0 {
-				e.number(field, v)
-			}
-		case protowire.BytesType:
-			var v []byte
-			if v, n = protowire.ConsumeBytes(b); n >= 0 {
-				err = d.text(&e, field, v)
-			}
-		default:
-			n = protowire.ConsumeFieldValue(field, wire, b)
-		}
-		if n < 0 {
-			return e, protowire.ParseError(n)
-		}
-		if err != nil {
-			return e, err
-		}
-		b = b[n:]
-	}
-	return e, nil
+		return err
+	})
+	return e, err
 }
 
-func (e *endpointFields) number(field protowire.Number, v uint64) {
-	switch field {
-	case endpointProtocol:
-		e.protocol = remotev1.Protocol(v)
-	case endpointTargetPort:
-		e.targetPort = uint32(v)
-	case endpointSets:
-		e.sets = uint32(v)
-	case endpointLocal:
-		e.local = v != 0
-	case endpointConditions:
-		e.conditions = uint32(v)
+// string decodes a string that others have as well: they share it.
+func (d *decoder) string(field string, v []byte) (string, error) {
+	if known, ok := d.strings[string(v)]; ok {
+		return known, nil
 	}
+	s, err := ownString(field, v)
+	if err != nil {
+		return "", err
+	}
+	if d.strings == nil {
+		d.strings = map[string]string{}
+	}
+	d.strings[s] = s
+	return s, nil
 }
 
-func (d *decoder) text(e *endpointFields, field protowire.Number, v []byte) error {
-	switch field {
-	case endpointPort:
-		return d.string(&e.port, "port", v)
-	case endpointNode:
-		return d.string(&e.node, "node", v)
-	case endpointAddress:
-		e.address = v
-	case endpointDetails:
-		e.details = slices.Concat(e.details, v) // in pieces, it is their sum
-		if e.details == nil {
-			e.details = []byte{}
-		}
+// ownString decodes a string that nothing else has.
+func ownString(field string, v []byte) (string, error) {
+	if !utf8.Valid(v) {
+		return "", fmt.Errorf("%s: %q is not UTF-8", field, v)
 	}
-	return nil
-}
-
-// string decodes a string that other endpoints have as well: they share it.
-func (d *decoder) string(to *string, field string, v []byte) error {
-	known, ok := d.strings[string(v)]
-	if !ok {
-		if !utf8.Valid(v) {
-			return fmt.Errorf("%s: %q is not UTF-8", field, v)
-		}
-		if d.strings == nil {
-			d.strings = map[string]string{}
-		}
-		known = string(v)
-		d.strings[known] = known
-	}
-	*to = known
-	return nil
+	return string(v), nil
 }
 
 // key returns the key of an endpoint, and false if its protocol is not known.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,6 +56,96 @@ func FuzzEndpoints(f *testing.F) {
 					Namespace: r.GetNamespace(), Name: r.GetName(), UID: r.GetUid()}}), details)
 		}
 	})
+}
+
+// FuzzServices holds services that are decoded from the wire against those that protobuf decodes.
+func FuzzServices(f *testing.F) {
+	rich := marshal(encodeService(richService()))
+	f.Add(rich)
+	f.Add(append(rich, rich...)) // fields that are there twice
+	newer := encodeService(richService())
+	newer.Type, newer.InternalTrafficPolicy, newer.Ports[0].Protocol = 99, 99, 99
+	newer.Ports[1].RoutesIPv4.ClusterIP.Masquerade = -1
+	f.Add(marshal(newer))
+	f.Add([]byte{0x82, 1, 2, 8, 7, 0x82, 1, 0})                            // a health check in two pieces
+	f.Add([]byte{0x8a, 1, 8, 0x10, 6, 0x3a, 0, 0x3a, 2, 0x0a, 0})          // routes in two pieces
+	f.Add([]byte{0x8a, 1, 8, 0x10, 6, 0x3a, 4, 0x0a, 2, 0x18, 9})          // an unknown verdict
+	f.Add([]byte{0x3a, 0, 0x3a, 3, 0x0a, 1, 0xff})                         // an empty label, one that is not UTF-8
+	f.Add([]byte{0x4a, 1, 1, 0x62, 2, 0x10, 40, 0x78, 0xff, 0xff, 1})      // an address and a prefix that are none
+	f.Add([]byte{0x11, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x10, 1, 0x09, 1, 2})    // a time before 1970, one of another type
+	f.Add([]byte{0x8a, 1, 4, 0x10, 6, 0x18, 0x80, 0x8a, 1, 2, 0x3a, 0x05}) // ports that are cut off
+	f.Add([]byte{0x38, 0x32, 0x32, 1, '0'})                                // labels of another type
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var d, reference decoder
+		got := d.service(name("a"), b)
+		var message remotev1.Service
+		if proto.Unmarshal(b, &message) != nil {
+			require.Error(t, d.err())
+			return
+		}
+		want := reference.serviceOf(name("a"), &message)
+		if reference.err() != nil {
+			require.Error(t, d.err())
+			return
+		}
+		require.NoError(t, d.err())
+		assert.True(t, want.Equal(got), "%v\n%v", want, got)
+	})
+}
+
+// serviceOf decodes a service from its message.
+func (d *decoder) serviceOf(name model.ServiceName, s *remotev1.Service) *model.Service {
+	out := &model.Service{
+		Name: name, UID: s.GetUid(), Headless: s.GetHeadless(), LoadBalancerClass: s.GetLoadBalancerClass(),
+		ExternalName: s.GetExternalName(), Labels: s.GetLabels(), Annotations: s.GetAnnotations(),
+		ClusterIPs:               d.addresses("clusterIPs", s.GetClusterIPs()),
+		ExternalIPs:              d.addresses("externalIPs", s.GetExternalIPs()),
+		LoadBalancerIPs:          d.addresses("loadBalancerIPs", s.GetLoadBalancerIPs()),
+		LoadBalancerSourceRanges: d.prefixes("loadBalancerSourceRanges", s.GetLoadBalancerSourceRanges()),
+		SessionAffinityTimeout:   time.Duration(min(s.GetSessionAffinityTimeout(), 1<<31)) * time.Second,
+		Type:                     model.ServiceType(s.GetType()),
+	}
+	if _, known := remotev1.ServiceType_name[int32(s.GetType())]; !known {
+		out.Type = model.ServiceTypeUnknown
+	}
+	if s.GetCreated() != 0 {
+		out.Created = time.Unix(int64(s.GetCreated()), 0).UTC()
+	}
+	if s.GetInternalTrafficPolicy() == remotev1.TrafficPolicy_TRAFFIC_POLICY_LOCAL {
+		out.InternalTrafficPolicy = model.TrafficPolicyLocal
+	}
+	if s.GetExternalTrafficPolicy() == remotev1.TrafficPolicy_TRAFFIC_POLICY_LOCAL {
+		out.ExternalTrafficPolicy = model.TrafficPolicyLocal
+	}
+	if h := s.GetHealthCheck(); h != nil {
+		out.HealthCheck = &model.HealthCheck{NodePort: d.port("healthCheck.nodePort", h.GetNodePort())}
+	}
+	for _, p := range s.GetPorts() {
+		v4, known4 := routesOfMessage(p.GetRoutesIPv4())
+		v6, known6 := routesOfMessage(p.GetRoutesIPv6())
+		if _, known := remotev1.Protocol_name[int32(p.GetProtocol())]; known && p.GetProtocol() != 0 && known4 && known6 {
+			out.Ports = append(out.Ports, model.ServicePort{
+				Name: p.GetName(), Protocol: model.Protocol(p.GetProtocol()), Port: d.port("ports.port", p.GetPort()),
+				NodePort:    d.port("ports.nodePort", p.GetNodePort()),
+				AppProtocol: p.GetAppProtocol(), TargetPort: p.GetTargetPort(), RoutesIPv4: v4, RoutesIPv6: v6,
+			})
+		}
+	}
+	return out
+}
+
+func routesOfMessage(r *remotev1.Routes) (out model.Routes, known bool) {
+	known = true
+	route := func(r *remotev1.Route) model.Route {
+		_, knownMasquerade := remotev1.Masquerade_name[int32(r.GetMasquerade())]
+		_, knownVerdict := remotev1.Verdict_name[int32(r.GetEmpty())]
+		known = known && knownMasquerade && knownVerdict && r.GetEndpoints() <= uint32(model.LocalSet)
+		return model.Route{Endpoints: model.EndpointSets(r.GetEndpoints()),
+			Masquerade: model.Masquerade(r.GetMasquerade()), Empty: model.Verdict(r.GetEmpty())}
+	}
+	out = model.Routes{ClusterIP: route(r.GetClusterIP()), External: route(r.GetExternal()),
+		ExternalFromPod: route(r.GetExternalFromPod()), ExternalFromNode: route(r.GetExternalFromNode())}
+	return out, known
 }
 
 // FuzzUpdate: what is split into its parts, and these, is what protobuf makes of the whole; and no message harms.

@@ -40,7 +40,7 @@ func richService() *model.Service {
 func TestWhatIsSentIsWhatArrives(t *testing.T) {
 	svc := richService()
 	var d decoder
-	got := d.service(svc.Name, encodeService(svc))
+	got := d.service(svc.Name, marshal(encodeService(svc)))
 	require.NoError(t, d.err())
 	assert.True(t, svc.Equal(got), "%v\n%v", svc, got)
 	assert.Equal(t, serviceDigest(svc), serviceDigest(got))
