@@ -286,15 +286,15 @@ func (c *session) classView() (view nodeView, ok bool) {
 	return view, true
 }
 
-// sharedView is newest for a client whose class has not changed. For any other, ok is false.
+// sharedView is newest for a client whose class has not changed. For any other, ok is false: its value is not known
+// either. It looks at as little of each session as it can, because the memory of thousands is in no cache.
 func (c *session) sharedView() (view nodeView, b *batches, ok bool) {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	class, _ := c.classNow()
-	if class == nil || class != c.class || class.isForeign(c.node) || c.tracker.AwaitsNodeCIDR() {
+	if c.class == nil || c.value == nil || c.class.isForeign(c.node) {
 		return nodeView{}, nil, false
 	}
 	view, ok = c.classView()
-	return view, class.batches, ok
+	return view, c.class.batches, ok
 }
