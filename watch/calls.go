@@ -3,7 +3,7 @@ package watch
 import "sync"
 
 // calls counts the calls in progress, so that Run can wait for them before it returns and prevent new ones: client-go
-// leaves a list call to itself when its context ends, and goes on for a moment with an event handler that was removed.
+// abandons a list call when its context ends, and may still call an event handler for a moment after it was removed.
 type calls struct {
 	mu      sync.Mutex
 	stopped bool

@@ -83,8 +83,8 @@ func logFailure(logger klog.Logger, err error) {
 	}
 }
 
-// trimmedList wraps a list function so that items are trimmed page by page, and that no call begins or goes on after
-// Run has returned.
+// trimmedList wraps a list function: it trims items page by page, and no call begins or continues after Run has
+// returned.
 func trimmedList(calls *calls, details bool, list cache.ListWithContextFunc) cache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		if !calls.begin() {

@@ -116,8 +116,8 @@ func (f *Files) Reload() {
 	f.reload()
 }
 
-// SetFS makes the files in the root of fsys what is read from now on, by every Run that is under way too. It does not
-// wait for that.
+// SetFS replaces the files: from now on those in the root of fsys are read, also by every Run in progress. It does not
+// wait for them to be read.
 func (f *Files) SetFS(fsys fs.FS) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

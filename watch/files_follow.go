@@ -61,10 +61,10 @@ func (w *follower) close() {
 	}
 }
 
-// arm is to be called before the files are read, so that no change after that is missed. It watches a directory,
-// because files are replaced by renaming others: the one at the path, or that which the file at the path is in. Where a
-// symbolic link led to another directory before, it watches the new one. That the directory itself is renamed Windows
-// does not tell: there it takes until the next look.
+// arm starts to watch. It has to be called before the files are read, so that no later change is missed. It watches a
+// directory, because files are replaced by renaming others: the directory at the path, or the one that contains the
+// file at the path. If a symbolic link pointed at another directory before, it watches the new one. Windows does not
+// report that the directory itself was renamed: that is noticed at the next check.
 func (w *follower) arm() {
 	if w.path == "" {
 		return
@@ -93,8 +93,8 @@ func (w *follower) arm() {
 	}
 }
 
-// wait returns true when the files are to be read again, and false when the context has ended. due says when that is
-// even if they do not change, if ever.
+// wait returns true when the files have to be read again, and false when the context has ended. due returns when they
+// have to be read even if they do not change, if ever.
 func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool {
 	var poll, isDue <-chan time.Time
 	if t, ok := due(); ok {

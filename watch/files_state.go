@@ -121,9 +121,9 @@ func (s *fileState) changes() []Change {
 	return append(sets, deletions...)
 }
 
-// emptied returns the files that objects have been delivered from, that have become empty, and whose objects stay: a
-// file without a document, and all of them if there is no document at all any more. A shell's "command > file" makes
-// the file empty first, and leaves it so if the command fails.
+// emptied returns the files that have become empty and whose objects stay nevertheless: a file without a document, or
+// all of them if there is no document left at all. A shell's "command > file" empties the file first, and leaves it
+// empty if the command fails.
 func (s *fileState) emptied() map[string]bool {
 	nothing := true
 	for _, n := range s.parser.documents {
