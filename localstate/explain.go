@@ -91,9 +91,10 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	return explain(), true
 }
 
-// ExplainLater is [State.Explain] for callers that guard the State by a lock: what is known of the service is noted in
-// no time, and the function that is returned works out the explanation, which takes long where there are many
-// endpoints. It may be called from any goroutine, and when the State has changed.
+// ExplainLater is [State.Explain] for callers that guard the State by a lock. It only notes what is known of the
+// service, which takes no time. The function that it returns computes the explanation, which takes long for a service
+// with many endpoints. That function may be called without the lock, from any goroutine, even after the State has
+// changed.
 func (s *State) ExplainLater(name model.ServiceName) (explain func() *Explanation, known bool) {
 	svc, skipped := s.services[name], s.skipped[name]
 	if svc == nil {

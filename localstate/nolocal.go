@@ -3,7 +3,7 @@ package localstate
 import "sigs.k8s.io/kube-proxy-lib/model"
 
 // NoLocalEndpoints counts the service ports whose traffic policy is Local and that have usable endpoints, but none on
-// this node: what clients of this node reach nothing by, although the service works elsewhere.
+// this node. Traffic under that policy is dropped here (S25), although it is served elsewhere.
 type NoLocalEndpoints struct {
 	// InternalIPv4 and InternalIPv6 are about the internal traffic policy, ExternalIPv4 and ExternalIPv6 about the
 	// external one. A port may count in several.
