@@ -41,9 +41,9 @@ type ServicesOptions struct {
 	Addresses func() nodeaddr.Addresses
 	// Events gets an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
-	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so that
-	// it is tried again even if nothing changes in the cluster: that of a kubeproxy.Runner. Default: it is tried again at
-	// the next Sync, which may be hours away.
+	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so
+	// that it is tried again even if nothing changes in the cluster. RequestSync of a kubeproxy.Runner does that.
+	// Default: the port is tried again at the next Sync, which may be hours away.
 	RequestSync func()
 	// NodeName is named in the events.
 	NodeName string
@@ -77,11 +77,12 @@ type ServicesOptions struct {
 //
 // # When
 //
-// When a Sync of the sink that it wraps has succeeded: changed counts are answered from then on, and a changed port is
-// closed and the new one opened. Where only one family is applied, only that one is updated. A port that cannot be
-// opened is tried again at the next Sync (S39), which ServicesOptions.RequestSync brings. Each failure causes an Event
-// with the reason FailedToStartServiceHealthcheck, of which recorders make a series; it is logged once until the error is
-// another one. Every address counts for itself, so that one which is taken does not keep the others closed.
+// Changes take effect when a Sync of the wrapped sink has succeeded: new counts are answered from then on, and the
+// listener of a changed port is closed and the new one opened. If only one family is applied, only that one is updated.
+// A port that cannot be opened is tried again at the next Sync (S39), which ServicesOptions.RequestSync brings. Each
+// failure causes an Event with the reason FailedToStartServiceHealthcheck (recorders combine repeated Events into a
+// series); it is logged again only when the error changes. Addresses are opened independently: one that is taken does
+// not keep the others closed.
 //
 // # Goroutines
 //
