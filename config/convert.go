@@ -65,8 +65,8 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 		MinSyncPeriod:     minSyncPeriod,
 		ConfigSyncPeriod:  old.ConfigSyncPeriod,
 	}
-	// The unspecified addresses mean that there is no override. What "::" does besides, serving on IPv6 addresses, is
-	// in the two addresses by now.
+	// The unspecified addresses mean no override. The other effect of "::", serving on IPv6 addresses, is already in
+	// the two addresses.
 	if ip, ok := parseIP(old.BindAddress); !ok || !ip.IsUnspecified() {
 		c.NodeIPOverride = []string{old.BindAddress}
 	}

@@ -81,8 +81,7 @@ func decode[T any](d *document) (*T, []Warning, error) {
 	return object, warnings, nil
 }
 
-// duplicates finds keys that the file has twice. That shows in YAML only: in the JSON that is made of it the last one
-// is left.
+// duplicates finds keys that the file has twice. Only the YAML shows them: conversion to JSON keeps the last one.
 func (d *document) duplicates() []Warning {
 	_, err := yaml.YAMLToJSONStrict(d.yaml)
 	if err == nil {

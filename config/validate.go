@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Validate returns everything that is wrong with a configuration that has its defaults. As with kube-proxy, what only
-// one mode uses is looked at in that mode only, and the modes are those of the operating system that the program runs
-// on. Which feature gates there are is not checked: the program knows.
+// Validate returns everything that is wrong with a configuration that has its defaults. As in kube-proxy, fields of one
+// mode are checked in that mode only, and the valid modes are those of the operating system that the program runs on.
+// Names of feature gates are not checked: only the program knows them.
 //
 // Logging format "json" is valid in a program that imports k8s.io/component-base/logs/json/register.
 func Validate(c *v1alpha2.KubeProxyConfiguration) field.ErrorList {

@@ -63,8 +63,8 @@ func SetDefaults(c *KubeProxyConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
 }
 
-// BindAddresses returns where /healthz and metrics are served: healthz and metrics, with the default port added where
-// there is none, or the defaults in their place where they are empty. Those are IPv6 if nodeIP is.
+// BindAddresses returns the addresses where /healthz and metrics are served. It adds the default port to an address
+// without one, and replaces an empty address by the default, which is IPv6 if nodeIP is.
 func BindAddresses(nodeIP, healthz, metrics string) (healthzAddress, metricsAddress string) {
 	all, loopback := "0.0.0.0", "127.0.0.1"
 	if netutils.IsIPv6String(nodeIP) {

@@ -89,15 +89,14 @@ type KubeProxyConfiguration struct {
 	// none, which means primary in mode nftables and all addresses in the others.
 	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 
-	// SyncPeriod is the most time between an attempt to write rules that failed and the next one. A proxy that has had
-	// rules to write for twice as long counts as unhealthy (S39a). In modes ipvs and kernelspace it is also how often
-	// all rules are written anew; in the others that is once an hour. More than 0. Default "30s".
+	// SyncPeriod is the longest time between a failed attempt to write rules and the next one. A proxy whose rules have
+	// been pending for twice as long counts as unhealthy (S39a). In modes ipvs and kernelspace it is also how often all
+	// rules are rewritten; in the others that is once an hour. More than 0. Default "30s".
 	SyncPeriod metav1.Duration `json:"syncPeriod"`
-	// MinSyncPeriod is the least time between two times of writing rules; changes that come meanwhile are written
-	// together. 0 means that every change is written at once. Not more than SyncPeriod. Default "1s".
+	// MinSyncPeriod is the shortest time between two writes of rules; changes in between are written together. 0 means
+	// that every change is written at once. Not more than SyncPeriod. Default "1s".
 	MinSyncPeriod *metav1.Duration `json:"minSyncPeriod"`
-	// ConfigSyncPeriod is how often what is known of the API server's objects is gone through again. More than 0.
-	// Default "15m".
+	// ConfigSyncPeriod is how often all known API objects are processed again. More than 0. Default "15m".
 	ConfigSyncPeriod metav1.Duration `json:"configSyncPeriod"`
 }
 
@@ -182,8 +181,7 @@ type ConntrackConfiguration struct {
 	TCPEstablishedTimeout *metav1.Duration `json:"tcpEstablishedTimeout"`
 	// TCPCloseWaitTimeout is how long a TCP connection in CLOSE_WAIT is kept. 0 leaves it alone. Default "1h".
 	TCPCloseWaitTimeout *metav1.Duration `json:"tcpCloseWaitTimeout"`
-	// TCPBeLiberal takes TCP packets with a sequence number out of the window for valid. Default false: as the kernel
-	// has it.
+	// TCPBeLiberal treats TCP packets outside of the window as valid. Default false, which is the kernel's default.
 	TCPBeLiberal bool `json:"tcpBeLiberal"`
 	// UDPTimeout is how long an idle UDP flow that had no answer is kept. Default 0: as the kernel has it.
 	UDPTimeout metav1.Duration `json:"udpTimeout"`
