@@ -194,8 +194,8 @@ func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) ne
 	return c.endpoint
 }
 
-// makeRoom forgets a client if there are too many: of a few, the one that has been away for longest. Looking at all of
-// them would take long for every new client from then on.
+// makeRoom forgets a client if there are too many: the one idle for longest among a few. To look at all of them would
+// make every new client slow from then on.
 func (p *port) makeRoom() {
 	if len(p.contacts) < maxContacts {
 		return
