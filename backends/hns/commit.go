@@ -11,8 +11,8 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 )
 
-// commit applies what is wanted. With retry it also tries again what has failed before. What fails for one load
-// balancer is in its err; an error that is returned concerns something that all of them need.
+// commit applies what is wanted. With retry it also retries what failed before. A failure of one load balancer is
+// recorded in its err; commit returns only errors that concern all of them.
 func (f *family) commit(ctx context.Context, retry bool) error {
 	defer func() { f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false }()
 	// More can turn out to be different on the way, when HNS says so.
@@ -55,8 +55,8 @@ func (f *family) due(retry bool) []*balancer {
 	return due
 }
 
-// prepare does what comes before any load balancer. If the network has been made anew, nothing that is due is up to
-// date.
+// prepare records the load balancers that are about to be created and reads the network. It returns true if the network
+// was recreated: then nothing that is known of it holds any more.
 func (f *family) prepare(ctx context.Context, due []*balancer) (renewed bool, err error) {
 	var created []dp.Key
 	for _, b := range due {

@@ -2,23 +2,23 @@
 // feed it through package sink. [New] returns a [Backend]; its Sync applies what was described.
 //
 // All decisions are made in Go that runs everywhere, against the interface of package dataplane, and are tested with
-// its fake. No Windows machine has been seen: the calls to HNS have been tried under Wine, against a DLL that stands in
-// for HNS. What HNS does with packets is what its documentation and upstream kube-proxy say.
+// its fake. It has not run on a real Windows machine: the calls to HNS have been tried under Wine, against a DLL that
+// stands in for HNS. What HNS does with packets is what its documentation and upstream kube-proxy say.
 //
 // # What it guarantees
 //
 //   - A wave costs what it changes: a replaced endpoint is one look at the network, a call to create the new HNS
 //     endpoint, one to update the load balancer of each address of its service, and one to delete the old HNS endpoint.
 //     For a new pod of this node the endpoints of the network are listed once, to find the one of its CNI plugin.
-//   - Load balancers are changed in place where this version of HNS can do that. Otherwise, and whenever anything but
-//     their endpoints changes, they are deleted and created again, which is a short gap in their service.
+//   - Load balancers are changed in place if this version of HNS can do that. Otherwise, and whenever anything but
+//     their endpoints changes, they are deleted and created again, which interrupts their service for a moment.
 //   - A restart keeps traffic. The first Sync adopts what an earlier process left, and corrects the difference; if
 //     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a
 //     service are taken over.
 //   - What others remove or change is repaired every Options.CheckInterval, and at every resync; so is a network that
-//     has been made anew.
+//     was recreated.
 //   - A load balancer that HNS refuses fails its service port and nothing else: a [sink.PortError].
-//   - An HNS that does not answer because it restarts is not taken for an empty one.
+//   - While HNS restarts and does not answer, it is not mistaken for an empty one.
 //
 // # What it never does
 //
@@ -40,23 +40,23 @@
 //
 // In overlay networks remote endpoints carry the address of the node that they are on, from the network's list of
 // remote subnets; the service's cluster IP has an endpoint, too; and endpoints see Options.SourceVIP, or the node's
-// address if one of them is a node or outside of the cluster. Annotation preserve-destination: "true" has packets to a
-// load-balancer IP keep it as their destination, on the way to local endpoints.
+// address if one of them is a node or outside of the cluster. With the annotation preserve-destination: "true", packets
+// to a load-balancer IP reach local endpoints with that IP as their destination.
 //
-// Traffic policies, topology and the fallback to terminating endpoints are the model's and work as everywhere; health
-// checks, metrics and the latency of programming are the runner's.
+// Traffic policies, topology and the fallback to terminating endpoints come with the model, as for every backend;
+// health checks, metrics and the latency of programming come with kubeproxy.Run.
 //
 // # What HNS cannot do
 //
-// What a service asks for and HNS cannot do is logged, and told to Options.OnProblem, once for each service:
+// What a service asks for and HNS cannot do is logged, and reported to Options.OnProblem, once for each service:
 //
 //   - Session affinity is a hash of the client's address, for each load balancer: there is no timeout (S32), and when
 //     endpoints come or go clients may get another one.
 //   - Source ranges (S26): load-balancer IPs are open to everybody.
 //   - External traffic policy Local: pods of the node, and the node itself, reach local endpoints alone (S27), because
 //     a load balancer does not look at sources.
-//   - A load balancer has one target port. Where endpoints differ in it, as with a named port, those with the most
-//     frequent one are used: nobody may listen on that port of the others. Upstream uses the port that it saw last for
+//   - A load balancer has one target port. If endpoints differ in it, as with a named port, those with the most
+//     frequent one are used: nothing may listen on that port of the others. Upstream uses the port that it saw last for
 //     all of them.
 //   - SCTP is not served. Endpoints in the network of this node itself have no HNS endpoint, and are not used.
 //

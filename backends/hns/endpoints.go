@@ -116,8 +116,8 @@ func (f *family) nodeIP() (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("the node has no %v address, which its endpoints in an overlay network need", f.key)
 }
 
-// lookup returns the HNS endpoint of a target, after it has created it if it is a remote one that is not there. Local
-// ones are their CNI plugin's to create.
+// lookup returns the HNS endpoint of a target. It creates a remote one that does not exist; local ones are created by
+// their CNI plugin.
 func (f *family) lookup(ctx context.Context, t target) (string, error) {
 	if t.local {
 		id, ok := f.endpoints.local[t.addr]
@@ -147,8 +147,8 @@ func (f *family) lookup(ctx context.Context, t target) (string, error) {
 	return f.remoteEndpoint(ctx, x)
 }
 
-// remoteEndpoint returns the remote endpoint of an address. One of the backend's own that is out of date, because its
-// node was not known then, for example, is replaced; those of others are used as they are.
+// remoteEndpoint returns the remote endpoint of an address. It replaces one of the backend's own that is out of date,
+// for example because its node was not known before, and uses those of others as they are.
 func (f *family) remoteEndpoint(ctx context.Context, x dp.Endpoint) (string, error) {
 	addr := x.IPs[0]
 	if id, ok := f.endpoints.remote[addr]; ok {

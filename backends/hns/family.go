@@ -232,8 +232,9 @@ func (f *family) touch(b *balancer) {
 	b.err = nil
 }
 
-// adopt compares with the load balancers that HNS has. Those of a service's address are taken over, whoever made them,
-// as are those in the record that no service has any more: these go. All others are somebody else's.
+// adopt compares with the load balancers that HNS has. Those at the address and port of a service are taken over,
+// whoever created them; those in the record that belong to no service any more are deleted. All others belong to
+// somebody else.
 func (f *family) adopt(ctx context.Context) error {
 	_, err := f.compare(ctx)
 	for _, b := range f.balancers {

@@ -23,10 +23,10 @@ type Options struct {
 	// Network is the name of the HNS network that pods are on. Sync fails while there is no such network.
 	Network string
 	// SourceVIP is the source that endpoints see, in overlay networks: an address of the node's pod network that
-	// nobody else has. Networks of other types need none.
+	// nothing else uses. Networks of other types need none.
 	SourceVIP netip.Addr
-	// DSR has endpoints of cluster IPs answer clients directly. Without it they see the node or SourceVIP as the
-	// source. External addresses with traffic policy Local always use it, where HNS can.
+	// DSR lets endpoints of cluster IPs answer clients directly. Without it they see the node or SourceVIP as the
+	// source. External addresses with traffic policy Local always use it, if HNS can.
 	DSR bool
 	// ForwardHealthChecks sends health checks that come to a load-balancer VIP to RootEndpoint, the HNS endpoint of the
 	// node itself: to the service's health-check port or, where it has none, to HealthzPort, unless that is 0.
@@ -34,8 +34,8 @@ type Options struct {
 	RootEndpoint        string
 	HealthzPort         uint16
 	// RecordFile is the path of a file, in a directory that exists, where the backend notes the addresses and ports of
-	// its load balancers. HNS has no place for an owner. Without the file, load balancers that an earlier process left
-	// for services that have gone since are taken for those of others.
+	// its load balancers. HNS cannot store an owner: without the file, load balancers that an earlier process left, of
+	// services that have been deleted since, are taken for those of others.
 	RecordFile string
 	// CheckInterval is how often the backend checks whether its load balancers are there, which lists all of them.
 	// Default 1 minute. Negative: only at a resync.

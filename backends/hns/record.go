@@ -56,8 +56,8 @@ func (r *record) load() error {
 
 func (r *record) has(key dp.Key) bool { return r.keys[key] }
 
-// change notes that load balancers are about to be created, or have been deleted. It costs what changes: the file is
-// written anew only when most of it says nothing any more.
+// change notes that load balancers are about to be created, or have been deleted. Its cost follows the change: the file
+// is rewritten only when most of its lines are obsolete.
 func (r *record) change(created, deleted []dp.Key) error {
 	var b strings.Builder
 	lines := 0

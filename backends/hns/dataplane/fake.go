@@ -26,8 +26,8 @@ type Fake struct {
 
 	// Supported is what Features returns. NewFake sets everything, as of Windows Server 2025.
 	Supported Features
-	// RefuseModify: Features promises ModifyLoadBalancer, and every call is answered with ErrNotSupported: so does a
-	// host whose update is not complete (E_NOTIMPL).
+	// RefuseModify: Features promises ModifyLoadBalancer, but UpdateLoadBalancer always fails with ErrNotSupported, as
+	// on a host whose update is incomplete (E_NOTIMPL).
 	RefuseModify bool
 	// MaxEndpoints is how many endpoints a load balancer may have; 0: any number.
 	MaxEndpoints int
