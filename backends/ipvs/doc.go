@@ -6,18 +6,18 @@
 //
 //   - A wave costs what it changes: a replaced endpoint is two requests to the kernel for each virtual server of its
 //     service port, whatever the size of the cluster. Virtual servers are never listed for a change.
-//   - An endpoint that goes takes no new connections from that moment. TCP connections that it has go on until they end
-//     or Options.DrainTimeout is over; UDP and SCTP ones end when the endpoint no longer serves. The same holds for a
-//     service that goes.
+//   - An endpoint that is removed takes no new connections from that moment. Its TCP connections continue until they
+//     end or Options.DrainTimeout has passed; UDP and SCTP ones end when the endpoint no longer serves. The same holds
+//     for a service that is removed.
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
 //     address and port of a service are taken over as they stand, with their connections.
 //   - What others change in its tables of nftables is noticed and repaired at once; what they change in IPVS, at the
 //     next full resync.
-//   - An endpoint or an address that the kernel refuses, because it can be no host's, fails its service port alone: a
+//   - An endpoint or an address that the kernel refuses, because no host can have it, fails only its service port: a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
-//   - An address is on the dummy interface only while the packet filter guards it: nobody reaches a port of the node by
-//     an address of a service, not for a moment.
+//   - An address is on the dummy interface only while the packet filter guards it: at no moment does anybody reach a
+//     port of the node through a service's address.
 //
 // # What it never does
 //
@@ -64,8 +64,8 @@
 // # Why nftables beside it, and not iptables with ipsets
 //
 // Upstream's mode ipvs uses both: a dozen ipsets, which cannot be changed together with each other or with the chains
-// that look them up. With nftables a service's rule, its source ranges and its guard change in one transaction; the
-// verdict map says in one lookup what upstream asks of set after set; and a change by others is noticed at once. IPVS
+// that look them up. With nftables a service's rule, its source ranges and its guard change in one transaction; one
+// lookup in the verdict map replaces upstream's series of set lookups; and a change by others is noticed at once. IPVS
 // works with either: both sit on the same hooks, before it and after it. All kernels that Kubernetes supports have
 // nftables. There is no fallback to iptables: [New] fails with an error that says what is missing.
 //
@@ -79,9 +79,9 @@
 //     their address alone, until the set of endpoints changes.
 //   - External IPs and VIPs are addresses of the node: new connections to ports that no service has are refused there,
 //     where other backends leave them alone.
-//   - Processes of the node cannot send datagrams to services that are larger than the MTU of the way to the endpoint:
-//     they get EMSGSIZE. The service's address is the node's own, so that the way there looks as wide as the loopback
-//     interface, and IPVS refuses what does not fit. Datagrams of pods and from outside come in fragments, and pass.
+//   - Processes of the node cannot send datagrams to services that are larger than the MTU of the path to the endpoint:
+//     they get EMSGSIZE. A service's address is the node's own, so the path seems to have the loopback interface's MTU,
+//     and IPVS refuses what does not fit the real one. Datagrams of pods and from outside come in fragments, and pass.
 //   - Node ports are not served on loopback addresses (S36). Each node port has a virtual server at each address of the
 //     node that serves node ports: choose few.
 //   - Marks are compared as a whole. If another program has set bits of a packet's mark, the sources of S27 are treated
@@ -99,11 +99,11 @@
 //	kubeproxy_sync_proxy_rules_ipvs_virtual_servers{ip_family}
 //	kubeproxy_sync_proxy_rules_ipvs_draining_endpoints{ip_family}
 //
-// The first is the one of kube-proxy's mode nftables: its mode ipvs has the counterpart of mode iptables, because it
-// has iptables beside IPVS, and nothing else of its own. Requests are those to IPVS and those for addresses on the
-// dummy interface. A resync is a Sync that compared with everything that the kernel has: the first one, one after a
-// failure, and periodic ones. Repairs are those of the tables of nftables. An endpoint that drains counts once for each
-// of its virtual servers.
+// The first has the name that it has in kube-proxy's mode nftables. Kube-proxy's mode ipvs has its counterpart of mode
+// iptables, because it uses iptables beside IPVS, and no metrics of its own. Requests are those to IPVS and those for
+// addresses on the dummy interface. A resync is a Sync that compared with everything that the kernel has: the first
+// one, one after a failure, and periodic ones. Repairs are those of the tables of nftables. An endpoint that drains
+// counts once for each of its virtual servers.
 //
 // # Kernels
 //

@@ -36,8 +36,8 @@ type family struct {
 
 	// hostAddrs are the host's own addresses: they are not put on the dummy interface.
 	hostAddrs map[netip.Addr]bool
-	// foreign are virtual servers of others: wantForeign are those that have become services' since they were read, and
-	// taken the service ports that are not served because of one of them.
+	// foreign are virtual servers of others. wantForeign are those whose address and port a service has claimed since
+	// they were read; taken has the service ports that are not served because of one of them.
 	foreign     map[dp.ServerKey]dp.Server
 	wantForeign []dp.ServerKey
 	taken       map[dp.ServerKey]model.PortName

@@ -139,7 +139,7 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 // maxTries is how often a transaction is made anew because somebody else has changed the table meanwhile.
 const maxTries = 5
 
-// commit applies what is wanted. With final it also deletes what may still be needed before: guards of addresses, and
+// commit applies what is wanted. With final it also deletes what may be needed until then: guards of addresses, and
 // chains. The caller commits without it, then removes addresses, then commits with it.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	withChains := final

@@ -82,8 +82,8 @@ func (f *family) spec(p *frontend.Port, key dp.ServerKey) dp.Server {
 	return s
 }
 
-// keys returns the virtual servers of a frontend: for a node port one at each of the node's addresses that serve some,
-// unless a service has that very address and port.
+// keys returns the virtual servers of a frontend: for a node port, one at each of the node's addresses that serve node
+// ports, unless a service has exactly that address and port.
 func (f *family) keys(c *frontend.PortChange, fr *frontend.Frontend) []dp.ServerKey {
 	key := dp.ServerKey{Family: f.key, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}
 	if !fr.IsNodePort() {

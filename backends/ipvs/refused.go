@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// isRefusal tells whether an error of the kernel says that it does not take an address or a virtual server, whatever
-// else there is: an endpoint with the broadcast address of the node's network, for example.
+// isRefusal tells whether an error means that the kernel does not accept an address or a virtual server, whatever else
+// exists: for example an endpoint with the broadcast address of the node's network.
 func isRefusal(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, syscall.EAFNOSUPPORT)

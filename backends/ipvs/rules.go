@@ -149,8 +149,8 @@ func (f *family) routeChain(r model.Route, size int, mark uint32) string {
 	return keepChain
 }
 
-// dispatchChain returns the chain for new connections to a port's frontends of a kind. It makes the chain if need be.
-// Few chains do for all ports, but those with marks are the port's own, which keeps them in mind.
+// dispatchChain returns the chain for new connections to a port's frontends of a kind, and makes it if need be. A few
+// chains serve all ports; chains with marks belong to one port, which remembers them.
 func (f *family) dispatchChain(p *frontend.Port, own *port, kind frontend.Kind, restricted bool) string {
 	keep := func(name string) {
 		if strings.Contains(name, markPrefix) {

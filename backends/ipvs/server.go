@@ -99,8 +99,8 @@ func (s *server) isGone() {
 // drains tells whether connections of a protocol go on after their endpoint has gone.
 func drains(p model.Protocol) bool { return p == model.TCP }
 
-// grow creates the virtual server and the real servers that take new connections. Those that have gone take none from
-// then on.
+// grow creates the virtual server and the real servers that take new connections. From then on, those that were removed
+// take none.
 func (s *server) grow(ctx context.Context, d dp.Interface, now time.Time) error {
 	if !s.wanted {
 		return nil

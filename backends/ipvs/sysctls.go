@@ -14,8 +14,8 @@ import (
 // masqueraded.
 const trackConnections = "net/ipv4/vs/conntrack"
 
-// SetParameters sets the kernel parameters that a backend needs, as its first Sync does: for a process that is allowed
-// to, on behalf of one that is not. The error joins one for each that does not have its value.
+// SetParameters sets the kernel parameters that a backend needs, as its first Sync does. A privileged process can call
+// it on behalf of one without privileges. The error joins one for each parameter that does not have its value.
 func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error {
 	wanted := []struct {
 		name  string
