@@ -44,8 +44,8 @@ type machine struct {
 	// excludeCIDRs are the addresses whose IPVS virtual servers belong to others.
 	excludeCIDRs []netip.Prefix
 	flows        conntrack.Table // nil: the kernel's
-	// hns is nil for that of this machine, network is the name of its network for a clean-up, and hnsRecord the path of
-	// the backend's record, if it is not the default.
+	// hns is nil for this machine's HNS. network is the name of the network that a clean-up is for, and hnsRecord the
+	// path of the backend's record if it is not the default.
 	hns                hnsdataplane.Interface
 	network, hnsRecord string
 	// asService runs the program as a service of Windows until the service is stopped.
