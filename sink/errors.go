@@ -17,7 +17,7 @@ type FamilyError struct {
 }
 
 // Error returns the family and the cause.
-func (e *FamilyError) Error() string { return e.Family.String() + ": " + e.Err.Error() }
+func (e *FamilyError) Error() string { return e.Family.String() + ": " + causeText(e.Err) }
 
 // Unwrap returns Err.
 func (e *FamilyError) Unwrap() error { return e.Err }
@@ -35,7 +35,7 @@ type PortError struct {
 
 // Error returns the service port, the family and the cause.
 func (e *PortError) Error() string {
-	return fmt.Sprintf("service port %v (%v): %v", e.Port, e.Family, e.Err)
+	return fmt.Sprintf("service port %v (%v): %s", e.Port, e.Family, causeText(e.Err))
 }
 
 // Unwrap returns Err.
@@ -49,10 +49,18 @@ type PermanentError struct {
 }
 
 // Error returns the cause.
-func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Error() string { return causeText(e.Err) }
 
 // Unwrap returns Err.
 func (e *PermanentError) Unwrap() error { return e.Err }
+
+// causeText returns the text of a cause, which a sink may have left out.
+func causeText(cause error) string {
+	if cause == nil {
+		return "the sink names no cause"
+	}
+	return cause.Error()
+}
 
 // FailedFamilies tells which families an error from Sync concerns as a whole. Errors of single service ports do not
 // count, see [PortError].

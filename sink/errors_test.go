@@ -36,3 +36,20 @@ func TestAPermanentErrorOfAServicePortIsNotPermanent(t *testing.T) {
 	assert.Nil(t, sink.Permanent(port))
 	assert.Same(t, permanent, sink.Permanent(errors.Join(port, fmt.Errorf("wrapped: %w", v6))))
 }
+
+// A sink may leave the cause out. That is no reason for whoever logs the error to panic.
+func TestErrorsWithoutACauseHaveAText(t *testing.T) {
+	family := &sink.FamilyError{Family: model.IPv6}
+	port := &sink.PortError{Port: model.PortName{Service: name("a"), Port: "one", Protocol: model.TCP},
+		Family: model.IPv4}
+	permanent := &sink.PermanentError{}
+	assert.EqualError(t, family, "IPv6: the sink names no cause")
+	assert.EqualError(t, port, "service port ns/a:one/TCP (IPv4): the sink names no cause")
+	assert.EqualError(t, permanent, "the sink names no cause")
+
+	all := errors.Join(family, port)
+	v4, v6 := sink.FailedFamilies(all)
+	assert.Equal(t, []bool{false, true}, []bool{v4, v6})
+	assert.Equal(t, []*sink.PortError{port}, sink.PortErrors(all))
+	assert.Same(t, permanent, sink.Permanent(errors.Join(all, permanent)))
+}
