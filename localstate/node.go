@@ -49,7 +49,23 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
 	}
-	return s.nodeChanged(s.opts.node(s.log, obj, s.node.model))
+	node := s.opts.node(s.log, obj, s.node.model)
+	s.logUndetected(node)
+	return s.nodeChanged(node)
+}
+
+// logUndetected logs in which families the node's podCIDRs do not tell local traffic, when they change.
+func (s *State) logUndetected(node *model.Node) {
+	cidrs := node.LocalPods.CIDRs
+	if !s.opts.DetectLocal.NodeCIDR || len(cidrs) == 0 || slices.Equal(cidrs, s.node.model.LocalPods.CIDRs) {
+		return
+	}
+	for _, f := range s.families {
+		if !node.LocalPods.Detects(f) {
+			s.log.Info("The Node has no podCIDR of this family: local traffic of it is not detected", "node", node.Name,
+				"family", f, "podCIDRs", cidrs)
+		}
+	}
 }
 
 // NodeTracker follows one node by its Node object, as a State does, for programs that compute the state of many nodes

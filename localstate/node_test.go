@@ -2,11 +2,15 @@ package localstate
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -170,4 +174,30 @@ func TestServiceCIDRs(t *testing.T) {
 	w.flush()
 	require.Empty(t, cidrs())
 	require.Empty(t, w.got.checkForm())
+}
+
+// Kube-proxy ends if the podCIDRs are of the other family than the primary one (S30).
+func TestAFamilyWithoutPodCIDRIsLogged(t *testing.T) {
+	var log strings.Builder
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+	lines := func(opts Options, cidrs ...string) []string {
+		t.Helper()
+		state, err := New(klog.NewContext(t.Context(), logger), opts)
+		require.NoError(t, err)
+		log.Reset()
+		for _, zone := range []string{"a", "b"} { // a change of something else is no reason to say it again
+			state.SetNode(aNode(podCIDRs(cidrs...), inZone(zone)))
+		}
+		return slices.Collect(strings.Lines(log.String()))
+	}
+	byNodeCIDR := Options{NodeName: me, DetectLocal: DetectLocal{NodeCIDR: true}}
+	only6 := lines(byNodeCIDR, "fd00::/64")
+	require.Len(t, only6, 1)
+	require.Contains(t, only6[0], `The Node has no podCIDR of this family`)
+	require.Contains(t, only6[0], `family="IPv4"`)
+	require.Empty(t, lines(byNodeCIDR, "fd00::/64", "10.1.0.0/24"))
+	require.Empty(t, lines(byNodeCIDR), "they are waited for")
+	byNodeCIDR.Families = []model.Family{model.IPv6}
+	require.Empty(t, lines(byNodeCIDR, "fd00::/64"))
+	require.Empty(t, lines(Options{NodeName: me}, "fd00::/64"), "it does not matter")
 }
