@@ -21,7 +21,7 @@ import (
 type flow struct {
 	oracle.Flow
 	from place
-	// about says in the words of the case what the flow is, for messages.
+	// about describes the flow in the words of the case, for messages.
 	about string
 	// ports is where the source port comes from; zero: anywhere.
 	ports portBand
@@ -37,13 +37,13 @@ func (f flow) String() string {
 // seen is what happened to a flow. Verdict is NotOurs for packets that left the node unchanged.
 type seen struct {
 	oracle.Observation
-	// detail is what exactly was seen, for messages.
+	// detail describes what was seen, for messages.
 	detail string
 	// accepted: the refusal came after the connection had been accepted.
 	accepted bool
-	// lost: a packet was lost on the way, and had to be sent again.
+	// lost: a packet was lost and sent again.
 	lost bool
-	// port is the client's, 0 where there is none.
+	// port is the client's, or 0.
 	port uint16
 	// broken is an error of the test network itself.
 	broken error
@@ -76,11 +76,11 @@ func (s seen) outcome() string {
 type patience struct {
 	// answer is how long an answer, or a refusal, may take before a flow counts as dropped.
 	answer time.Duration
-	// quiet is how long nothing must come where a drop is right.
+	// quiet is how long to wait for an answer where a drop is right.
 	quiet time.Duration
 	// repair is how long a backend that repairs itself may take.
 	repair time.Duration
-	// shrink is how long the course of events that led to a failure may be made shorter.
+	// shrink is how long the events that led to a failure may be reduced.
 	shrink time.Duration
 }
 
@@ -199,7 +199,7 @@ func (c *connection) askOnce(question string, deadline time.Time) (answer, error
 		return askUserSpaceSCTP(c.sock, c.local.Port(), c.flow.Destination, uint32(c.local.Port())<<16|uint32(c.asked),
 			deadline)
 	}
-	// EPERM: a packet filter on the way out has taken the packet. What it thinks of it comes separately, if it does.
+	// EPERM: a packet filter on output has dropped the packet. Its ICMP error, if any, arrives separately.
 	if err := c.sock.send([]byte(question + "\n")); err != nil && !isErrno(err, unix.EPERM) {
 		return answer{}, err
 	}
@@ -292,7 +292,7 @@ func classify(err error, waited time.Duration) seen {
 	case !errors.As(err, &network):
 		return see(oracle.Drop)
 	case network.icmp && outsideAddr(network.from),
-		// SCTP sockets of the kernel do not tell whose error it was. Nobody else's has this number.
+		// SCTP sockets of the kernel do not tell the sender of an error. Only the router outside sends this one.
 		!network.icmp && !network.localCause && network.errno == unix.ENETUNREACH:
 		return see(oracle.NotOurs)
 	case network.icmp, network.errno == unix.ECONNREFUSED:
@@ -303,7 +303,7 @@ func classify(err error, waited time.Duration) seen {
 		s := see(oracle.Reject)
 		s.accepted = true
 		return s
-	case unix.EINVAL: // what a blackhole route on the node tells the node's own processes
+	case unix.EINVAL: // the error that the node's own processes get from a blackhole route
 		return see(oracle.Drop)
 	case unix.EACCES, unix.EPERM, unix.EHOSTUNREACH, unix.ENETUNREACH: // routes of type prohibit and unreachable
 		return see(oracle.Reject)

@@ -32,7 +32,7 @@ const (
 	nothing event = iota
 	restarted
 	cancelled // the Sync is cancelled, and tried again
-	resynced  // everything is read anew
+	resynced  // everything is read again
 )
 
 func (e event) String() string {

@@ -71,7 +71,7 @@ type randomRun struct {
 type effort struct {
 	// visits is how many connections a client of a service with affinity makes, one after the other.
 	visits int
-	// copies is how often each of the other flows is tried at most.
+	// copies is the maximum number of tries of each other flow.
 	copies int
 }
 
@@ -105,7 +105,7 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 		if err := r.restart(ctx); err != nil {
 			return err
 		}
-		r.contacts = map[contactKey][]contact{} // What of affinity survives a restart is nobody's promise.
+		r.contacts = map[contactKey][]contact{} // No backend promises that affinity survives a restart.
 	}
 	to, err := r.build(st.services)
 	if err != nil {
@@ -178,8 +178,7 @@ func (r *randomRun) tryTraffic(ctx context.Context, flows []traffic) error {
 		}
 	}
 	reported := make([]bool, len(free))
-	// Each once, and the rest of the copies only if that was right: what fails anyway is often silent, and takes long
-	// to fail.
+	// Each once, and the other copies only if that was right, because failures are often silent and take long.
 	for _, copies := range []int{1, r.effort.copies - 1} {
 		for i, wrong := range r.judge(ctx, o, slices.Repeat(free, copies)) {
 			if i %= len(free); wrong != "" && !reported[i] {
@@ -253,7 +252,7 @@ func (r *randomRun) shrunk(ctx context.Context, flows []traffic, err error) erro
 			indent(originalDump))
 	}
 	small := shrink(original, fails, shrinkTries)
-	// The last reproduction that failed is not always the smallest script's.
+	// The last reproduction that failed need not be that of the smallest script.
 	if e := r.reproduce(ctx, small, flows); e != nil {
 		last, lastDump = e, r.dump(ctx)
 	}

@@ -22,7 +22,7 @@ type testCase struct {
 	// hook is the function of the factory that the case needs, if it needs one, and has tells whether it is there.
 	hook string
 	has  func(Factory) bool
-	// inSimulation: the case needs no network namespaces and no connections that stand.
+	// inSimulation: the case needs no network namespaces and no established connections.
 	inSimulation bool
 	run          func(ctx context.Context, s *session) error
 }

@@ -59,7 +59,7 @@ func Scale(b *testing.B, f Factory) {
 			}
 		})
 		if run == nil {
-			continue // it failed, or was not asked for
+			continue // it failed, or was not selected
 		}
 		if err := run.stop(); err != nil {
 			b.Fatal(err)
@@ -101,7 +101,7 @@ type scaleRun struct {
 	*session
 	state state
 	cost  scaleCost
-	// The endpoint that is replaced, and the one in its place. They take turns.
+	// The two endpoints that replace each other in turn.
 	now, next *model.Endpoint
 }
 
@@ -145,7 +145,7 @@ func (r *scaleRun) begin(ctx context.Context) error {
 
 // measure applies waves with one endpoint each, and notes the least processor time.
 func (r *scaleRun) measure(ctx context.Context) error {
-	runtime.GC() // what building the state has left is not to be collected while one wave is measured
+	runtime.GC() // so that the garbage of building the state is not collected during a measurement
 	began := time.Now()
 	for i := 0; i < leastWaves || i < mostWaves && time.Since(began) < measureFor; i++ {
 		before := processorTime()

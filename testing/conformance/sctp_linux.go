@@ -44,7 +44,7 @@ func probeSCTP() (sctpWay, error) {
 func repeatSoon(fd int) {
 	const rtoInfo = 0 // SCTP_RTOINFO
 	info := binary.NativeEndian.AppendUint32(nil, 0)
-	for _, milliseconds := range []uint32{200, 1000, 200} { // initial, greatest, least
+	for _, milliseconds := range []uint32{200, 1000, 200} { // initial, maximum, minimum
 		info = binary.NativeEndian.AppendUint32(info, milliseconds)
 	}
 	_ = unix.SetsockoptString(fd, unix.IPPROTO_SCTP, rtoInfo, string(info))

@@ -24,7 +24,7 @@ func serverAt(p place, f model.Family) netip.AddrPort {
 type answer struct {
 	server netip.AddrPort
 	client netip.AddrPort
-	// echo is the text of the question, so that an answer to another one is not taken for it.
+	// echo is the text of the question, which identifies its answer.
 	echo string
 }
 

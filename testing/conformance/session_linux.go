@@ -23,11 +23,11 @@ type session struct {
 	host     *nsThread // where the backend's code runs
 	patience patience
 	id       string
-	// seed decides which source ports clients have.
+	// seed determines the source ports of clients.
 	seed   uint64
 	waived *waivers
 
-	// The backend that runs now.
+	// The running backend.
 	setup setup
 	env   Env
 	sink  sink.Sink // nil: none

@@ -35,7 +35,7 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 		sc = smaller
 		return true
 	}
-	// Waves: the last one alone often does; else drop as many of the first ones as possible at a time.
+	// Waves: often the last one is enough; else drop as many of the first ones as possible at a time.
 	for drop := len(sc.steps) - 1; drop > 0; drop /= 2 {
 		for len(sc.steps) > drop && try(sc.withoutSteps(0, drop)) {
 		}
@@ -64,7 +64,7 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 			try(calm)
 		}
 	}
-	// What is left of each service.
+	// The parts of each remaining service.
 	for _, name := range sc.serviceNames() {
 		for _, simplify := range simplifications {
 			try(sc.edit(func(s service) (service, bool) {

@@ -57,7 +57,7 @@ func TestShrinkTriesAgainWhatItCouldNotLeaveOutAtFirst(t *testing.T) {
 		}
 		return list
 	}
-	// svc-a is needed as long as svc-b is there.
+	// svc-a is needed as long as svc-b exists.
 	fails := func(sc script) bool {
 		names := sc.serviceNames()
 		return slices.Contains(names, "svc-c") && (slices.Contains(names, "svc-a") || !slices.Contains(names, "svc-b"))

@@ -18,8 +18,8 @@ import (
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
-	// mine tells from the packet that an ICMP error is about whether it was sent by this flow. nil: it always was. Raw
-	// sockets get the errors of all flows between their two addresses, also of flows of the past.
+	// mine tells whether the packet in an ICMP error belongs to this flow. nil: it always does. Raw sockets get the
+	// errors of all flows between their two addresses, earlier ones included.
 	mine func(packet []byte) bool
 }
 
@@ -31,7 +31,7 @@ type networkError struct {
 	icmpType uint8
 	icmpCode uint8
 	from     netip.Addr
-	// localCause: found out by the client's own network stack.
+	// localCause: the error is from the client's own network stack.
 	localCause bool
 	// info is the MTU, where a packet was too big.
 	info uint32
@@ -64,8 +64,8 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 	if err != nil {
 		return nil, err
 	}
-	// With this option ICMP errors are queued, with their sender, and also those that the kernel calls temporary; and
-	// they are not lost when one comes while connect still holds the socket.
+	// With this option ICMP errors are queued with their sender, including those that the kernel calls temporary, and
+	// none is lost that arrives while connect still holds the socket.
 	if err := unix.SetsockoptInt(fd, optionLevel, option, 1); err != nil {
 		_ = unix.Close(fd)
 		return nil, os.NewSyscallError("setsockopt", err)
@@ -120,7 +120,7 @@ func (s *socket) connect(to netip.AddrPort, deadline time.Time) error {
 				result = s.errorOf(int(fd), err)
 				return true
 			}
-			// An error that has come meanwhile waits in the queue, and the poller has been told.
+			// An error that has arrived meanwhile waits in the queue, and wakes the poller.
 			return false
 		}
 		if e := s.pendingError(int(fd)); e != nil {
@@ -220,7 +220,7 @@ func (s *socket) pendingError(fd int) error {
 	if err != nil || errno == 0 {
 		return nil //nolint:nilerr // the question failed: it is not an error about a flow
 	}
-	// It may have come since the queue was looked at.
+	// It may have arrived since the queue was read.
 	return s.errorOf(fd, unix.Errno(errno))
 }
 

@@ -141,7 +141,7 @@ func (s *session) moved(ctx context.Context, from, to []endpoint, atFirst, then 
 
 func earlyFlowsAreServed(ctx context.Context, s *session) error {
 	svc := external(service{slot: 1, ports: udpOnly, endpoints: at(localPod1)})
-	// Another service, so that the backend has done something when the flows begin.
+	// Another service, so that the backend has applied something when the flows begin.
 	other := external(service{name: "other", slot: 2, endpoints: at(remotePod2)})
 	if err := s.put(ctx, other); err != nil {
 		return err
@@ -186,7 +186,7 @@ func flowsOfDeletedServiceEnd(ctx context.Context, s *session) error {
 	}
 	return onEach(flows, func(c *connection) string {
 		var a answer
-		// A backend may cut flows only after Sync has returned; then the first answers still come.
+		// A backend may cut flows after Sync has returned; then the first answers still arrive.
 		for deadline := time.Now().Add(s.patience.answer); time.Now().Before(deadline); {
 			var err error
 			if a, err = c.ask(time.Now().Add(s.patience.quiet)); err != nil {

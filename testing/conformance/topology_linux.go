@@ -39,7 +39,7 @@ type network struct {
 	ports     *portAllocator
 	sctp      sctpWay
 
-	// forward is there in a simulation, which has nothing else of this.
+	// forward is set in a simulation, which needs no other field.
 	forward    Forward
 	sourcePort atomic.Uint32
 }
@@ -157,7 +157,7 @@ func (n *network) add(name string) (*namespace, error) {
 		{"ipv4/conf/default/send_redirects", "0"},
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		{"ipv4/icmp_ratemask", "0"}, // every refused connection is told so
+		{"ipv4/icmp_ratemask", "0"}, // every refused connection gets its error
 	}
 	if slices.Contains(n.families, model.IPv6) {
 		sysctls = append(sysctls, []sysctl{
@@ -173,8 +173,8 @@ func (n *network) add(name string) (*namespace, error) {
 	if err := ns.setSysctls(sysctls); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	// Where the kernel can filter what a bridge forwards, it does so by default, and then takes translated packets for
-	// bridged ones, which never go back to the pod that they came from. Pods here are routed.
+	// A kernel that can filter bridged packets does so by default. It then takes translated packets for bridged ones,
+	// which a bridge never sends back to the pod that they came from. Pods here are routed.
 	for _, path := range []string{"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
 		if err := ns.setSysctls([]sysctl{{path, "0"}}); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -186,7 +186,7 @@ func (n *network) add(name string) (*namespace, error) {
 // wireBridge connects the local pods: each has only its own address, and reaches everything else through the node.
 func (n *network) wireBridge() error {
 	err := n.node.do(func() error {
-		// Its own hardware address: else it takes over that of a pod, and changes it with every new one.
+		// Its own hardware address: else it takes that of a pod, and may change it with every new one.
 		mac := net.HardwareAddr{0x02, 'k', 'p', 'l', 0, 1}
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName,
 			HardwareAddr: mac}}); err != nil {

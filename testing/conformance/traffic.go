@@ -67,7 +67,7 @@ type traffic struct {
 	to   []destination
 	// of is the name of the service, default the first of the state.
 	of string
-	// as lends its addresses and ports to traffic that no service of the state is meant by; of then means nothing.
+	// as has the addresses and ports for traffic to no service of the state; then of is not used.
 	as *service
 	// ports restricts the traffic to ports with these names.
 	ports []string
@@ -82,9 +82,9 @@ type traffic struct {
 type want struct {
 	verdict oracle.Verdict
 	reach   []reached
-	// strict: not even where backends are free is anything else right.
+	// strict: nothing else is right, even where backends have a choice.
 	strict bool
-	// anySource: nothing is said about the source that the endpoint sees.
+	// anySource: the endpoint may see any source.
 	anySource bool
 }
 

@@ -38,7 +38,7 @@ type transfer struct {
 	seed uint64
 	size int64
 	ending
-	// done gets what the server says of it: nil if it was as it should be.
+	// done gets the server's error, or nil.
 	done chan error
 }
 
@@ -150,7 +150,7 @@ func (t *transfer) exchange(r io.Reader, w io.Writer, endHalf func() error, clie
 		return send()
 	}
 	if client == (t.ending == clientResets) {
-		// Its own half is on the way, or the first half of the other's has come.
+		// Half of its own data is sent, or the first half of the other's has arrived.
 		var err error
 		if client {
 			_, err = io.CopyN(w, t.content(true), t.size/2)

@@ -45,7 +45,7 @@ func (f *failures) err() error {
 type expectation struct {
 	flow
 	out oracle.Outcome
-	// anySource: whatever source the endpoint sees is right.
+	// anySource: the endpoint may see any source.
 	anySource bool
 	// served: a process of the node listens at the destination, so that the node does not refuse it.
 	served bool
