@@ -38,7 +38,7 @@ func (c comparison) goals() []goal {
 		return nil
 	}
 	changeCPU := func(r *result) float64 { return ms(r.changeCPU) }
-	// Ticks of 10 ms do not tell nothing from little: what has been counted before may make the next one full.
+	// Ticks of 10 ms do not distinguish none from little: a tick may complete what was used before.
 	idle := goal{"processor time at rest, % of a processor", func(_, own means) float64 {
 		return own(idleCPU) / ms(idleFor) * 100
 	}, 0.05, false}

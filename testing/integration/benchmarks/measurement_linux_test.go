@@ -43,7 +43,7 @@ const (
 func pause(asked int, answered bool, since time.Duration) time.Duration {
 	switch {
 	case !answered:
-		return minPause // it is not there yet, which costs next to nothing to find out
+		return minPause // it is not applied yet, which is cheap to find out
 	case asked%askInARow > 0:
 		return 0
 	}
@@ -112,8 +112,8 @@ func (m *measurement) start() error {
 			}
 		}
 		m.result.all = time.Since(began)
-		// Those that were asked first are likely to be the last to know, so this finds nothing, or nearly so. What it
-		// finds counts.
+		// The sample probably has the services that are applied last, so this finds few others, if any. Their time
+		// counts.
 		for service := range m.services {
 			if _, _, err := askService(service); err == nil {
 				continue
@@ -330,7 +330,7 @@ func (m *measurement) quiet() error {
 			return errors.Join(err, m.proxy.running())
 		}
 		still := now-last < 2*time.Millisecond &&
-			!m.proxy.peak.hasChild() // whose processor time shows when it has ended
+			!m.proxy.peak.hasChild() // whose processor time is known after it has ended
 		last = now
 		if still && time.Since(began) > minSyncPeriod+quietFor {
 			return nil

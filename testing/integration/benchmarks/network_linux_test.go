@@ -78,7 +78,7 @@ func (n *network) answer(b *testing.B) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Write(conn.LocalAddr().(*net.TCPAddr).IP.To4()) // who asked notices
+			_, _ = conn.Write(conn.LocalAddr().(*net.TCPAddr).IP.To4()) // the client notices
 			_ = conn.Close()
 		}
 	}()
@@ -116,7 +116,7 @@ func askOnce(to netip.AddrPort) (pod netip.Addr, took time.Duration, err error) 
 	}
 	defer unix.Close(fd)
 	patience := unix.NsecToTimeval(int64(500 * time.Millisecond))
-	busy := unix.NsecToTimeval(int64(20 * time.Second)) // the pods share the machine, and it is no proxy's fault
+	busy := unix.NsecToTimeval(int64(20 * time.Second)) // the pods share the machine; this is not the proxy's fault
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &busy),

@@ -45,7 +45,7 @@ type objects struct {
 	client  kubernetes.Interface
 	size    int                          // of a slice, in endpoints; 0: endpointsPerService
 	slices  []*discoveryv1.EndpointSlice // as the API server last returned them
-	changes int                          // how many endpoints have been replaced
+	changes int                          // the number of replaced endpoints
 }
 
 func createNode(b *testing.B, client kubernetes.Interface) {

@@ -97,7 +97,7 @@ func linkIPTables(b *testing.B, variant string) string {
 			if err != nil {
 				b.Skip(err)
 			}
-			// The programs look at the name that they are called by.
+			// The programs depend on the name that they are called by.
 			target, err = filepath.EvalSymlinks(target)
 			require.NoError(b, err)
 			require.NoError(b, os.Symlink(target, filepath.Join(dir, family+suffix)))

@@ -14,12 +14,12 @@ import (
 // result has the figures of a run of a proxy. Zero means not measured; the functions below know the exceptions.
 type result struct {
 	failed    error
-	unsettled bool // the control plane was not at rest before
+	unsettled bool // the control plane was not idle before
 
 	first, all time.Duration // since the start, until one service could be reached, and all
 	late       int           // services that could not be reached when the sample could
 	startCPU   time.Duration
-	busy       int // how often it did not come to rest
+	busy       int // how often it did not become idle
 
 	changes, writes  []time.Duration // one endpoint: until it is applied; how much of that the API server took to answer
 	changeCPU        time.Duration

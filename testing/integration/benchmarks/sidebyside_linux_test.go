@@ -140,12 +140,12 @@ func (s *setting) measurement(b *testing.B, c comparison, proxy string) *measure
 // programs to be read from disk and for kernel modules to be loaded.
 func (s *setting) warm(b *testing.B, c comparison) {
 	s.objects.grow(b, 2)
-	c.services = 2 // it may know of more; these are asked
+	c.services = 2 // it may have more services; these are asked
 	for _, proxy := range order(0) {
 		m := s.measurement(b, c, proxy)
 		m.network = newNetwork(b)
 		if err := m.start(); err != nil {
-			b.Logf("%s, before it is measured: %v", proxy, err) // if that is no accident, the measurement fails, too
+			b.Logf("%s, before it is measured: %v", proxy, err) // a lasting error fails the measurement, too
 		}
 		m.proxy.stop()
 	}

@@ -66,7 +66,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	client, peer := freePort(t), freePort(t)
 	c.etcd = fmt.Sprintf("http://127.0.0.1:%d", client)
 	peers := fmt.Sprintf("http://127.0.0.1:%d", peer)
-	// The data does not have to survive the machine.
+	// The data need not survive a crash of the machine.
 	run(t, c.dir, "etcd", Program(t, "etcd"), "--data-dir="+c.file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd, "--listen-peer-urls="+peers,
 		"--initial-advertise-peer-urls="+peers, "--initial-cluster=default="+peers)
@@ -102,7 +102,7 @@ func (c *Cluster) StartAPIServer() {
 		"--service-account-key-file="+c.file("sa.key"), "--shutdown-delay-duration=0s",
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority", "--event-ttl=1h",
-		"--endpoint-reconciler-type=none") // a loopback address is no endpoint: it would say so all the time
+		"--endpoint-reconciler-type=none") // it would log all the time that a loopback address cannot be an endpoint
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Minute)
 	defer cancel()
 	for {
@@ -114,7 +114,7 @@ func (c *Cluster) StartAPIServer() {
 			c.t.Fatalf("kube-apiserver is not ready; its log is at the end of this:\n%s", c.apiserver.tail())
 		case <-c.apiserver.ended:
 			c.t.Fatalf("kube-apiserver ended:\n%s", c.apiserver.tail())
-		case <-time.After(100 * time.Millisecond): // it tells nobody when it is ready
+		case <-time.After(100 * time.Millisecond): // it does not signal when it is ready
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 func TestNoPortIsGivenTwice(t *testing.T) {
 	given := map[int]bool{}
-	for range 1000 { // of some 14,000: without a record one comes again in all likelihood
+	for range 1000 { // of some 14,000: without a record one would almost certainly be repeated
 		port := freePort(t)
 		require.False(t, given[port], port)
 		given[port] = true

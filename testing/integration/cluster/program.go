@@ -28,8 +28,8 @@ func run(t testing.TB, dir, name, path string, args ...string) *program {
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := make(chan error)
 	go func() {
-		// The kernel kills the child when the thread that started it ends: so this one waits for it. Nothing of a test
-		// is left behind, however the test ends.
+		// The kernel kills the child when the thread that started it ends, so this thread waits for it. Nothing is left
+		// behind, however a test ends.
 		runtime.LockOSThread()
 		p.cmd.SysProcAttr = dieWithParent()
 		err := p.cmd.Start()

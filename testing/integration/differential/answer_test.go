@@ -20,10 +20,10 @@ type answer struct {
 	node   nodeAnswer
 	// noLocal is what the metric of S21 counts, by family and policy.
 	noLocal map[string]int
-	// changed are the services whose part of the answer is new.
+	// changed are the services whose part of the answer changed.
 	changed []model.ServiceName
-	// triggers are when somebody changed what led to this sync's changes (S19), by family. Upstream's side says which
-	// it has seen, and which of them must be told.
+	// triggers are the times of the changes in the cluster behind this sync (S19), by family. Upstream's side says
+	// which it has seen, and which of them must be reported.
 	triggers, mustTrigger map[model.Family]map[time.Time]bool
 	// failure is a panic, or a breach of a contract, in the side's own words.
 	failure string
@@ -50,7 +50,7 @@ type portAnswer struct {
 	ClusterIP                    netip.Addr
 	Port, NodePort               uint16
 	ExternalIPs, LoadBalancerIPs []netip.Addr
-	// SourceRanges has the VIPs that are allowed as sources (S26). None: everybody is.
+	// SourceRanges includes the VIPs that are allowed as sources (S26). Empty: all sources are allowed.
 	SourceRanges                                []netip.Prefix
 	AffinityTimeout                             time.Duration // 0: no affinity
 	InternalPolicyLocal, ExternalPolicyLocal    bool

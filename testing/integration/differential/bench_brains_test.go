@@ -23,7 +23,7 @@ type brain interface {
 	// slice takes a slice, new or changed, and tells whether a sync is due.
 	slice(*discoveryv1.EndpointSlice) bool
 	sync()
-	// endpoints counts, of all services, the endpoints of the cluster sets.
+	// endpoints counts the endpoints in the cluster sets of all services.
 	endpoints() int
 }
 

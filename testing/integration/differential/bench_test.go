@@ -134,7 +134,7 @@ func BenchmarkRatio(b *testing.B) {
 						for i := range subjects {
 							if op.new {
 								subjects[i] = makers[i]()
-								runtime.GC() // what the other one leaves is not for this one to clean up
+								runtime.GC() // so that this one does not collect the other's garbage
 							}
 							start := time.Now()
 							op.run(subjects[i], o, events, len(spent[i]))

@@ -20,25 +20,24 @@ import (
 type departure struct {
 	rule string // of docs/semantics.md
 	name string // what localstate does
-	// Malformed: it takes an object that no API server lets through.
+	// Malformed: it needs an object that an API server rejects.
 	malformed bool
 
-	// notification, service and slice normalise the input. They return what they are given, or something new; they
-	// never write to it.
+	// notification, service and slice normalise the input. They return their argument or a changed copy.
 	notification func(notification) []notification
 	service      func(*corev1.Service) *corev1.Service
 	slice        func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice
 	// endpoints normalises what upstream has collected for a family.
 	endpoints func(*upstreamFamily, proxy.EndpointsMap)
-	// nodeIP is the address that stands for the node in source ranges; it is told upstream's.
+	// nodeIP returns the address that stands for the node in source ranges; its argument is upstream's.
 	nodeIP func(n *upstreamNode, f model.Family, ip net.IP) net.IP
-	// podCIDRs are those that count; it is told the node's own.
+	// podCIDRs returns those that count; its argument are the node's own.
 	podCIDRs func(n *upstreamNode, list []string) []string
-	// notEligible is whether load balancers should send no new traffic here; it is told what upstream says.
+	// notEligible tells whether load balancers should send no new traffic here; its argument is upstream's answer.
 	notEligible func(n *upstreamNode, is bool) bool
 	// countsExternal tells whether a port with externalTrafficPolicy Local may count as one without local endpoints.
 	countsExternal func(proxy.ServicePort) bool
-	// changed is the list of services with news, from upstream's own and from those whose answer differs.
+	// changed returns the changed services, from upstream's own list and those whose answer differs.
 	changed func(reported, differs []model.ServiceName) []model.ServiceName
 }
 

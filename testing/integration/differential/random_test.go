@@ -15,7 +15,7 @@ import (
 type generator struct {
 	testdice.Dice
 	malformed bool
-	hinted    bool // as a rule every endpoint has hints, so that topology counts
+	hinted    bool // usually every endpoint has hints, so that topology matters
 	objects   cluster
 	made      int // objects so far
 }
@@ -42,13 +42,13 @@ func randomScript(d testdice.Dice, malformed bool) script {
 		var w wave
 		events := 1 + d.Roll(4)
 		if i == 0 {
-			events += 3 // what is there when the watches begin
+			events += 3 // the objects that exist when the watches begin
 			if g.hinted {
 				node := g.newNode(nodeName)
 				node.Labels = map[string]string{corev1.LabelTopologyZone: testdice.Pick(d, "za", "zb")}
 				w = g.set(node)
 			}
-			if g.Roll(4) > 0 { // so that the rest is about something
+			if g.Roll(4) > 0 { // so that the other events matter
 				w = append(w, g.set(g.newService(types.NamespacedName{Namespace: "ns", Name: "a"}))...)
 				w = append(w, g.set(g.newSlice(types.NamespacedName{Namespace: "ns", Name: "s1"}))...)
 			}

@@ -55,7 +55,7 @@ func (g *generator) changedService(old *corev1.Service) *corev1.Service {
 	if testdice.OneIn(g, 8) && !slices.Contains(svc.Spec.ClusterIPs, corev1.ClusterIPNone) {
 		g.changeType(svc)
 	}
-	if len(old.Spec.ClusterIPs) == 2 && len(svc.Spec.ClusterIPs) == 2 { // not by way of one: it is one update
+	if len(old.Spec.ClusterIPs) == 2 && len(svc.Spec.ClusterIPs) == 2 { // directly, in one update
 		svc.Spec.ClusterIPs, svc.Spec.IPFamilies = old.Spec.ClusterIPs, old.Spec.IPFamilies
 	}
 	g.finishService(svc)

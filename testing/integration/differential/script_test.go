@@ -22,13 +22,13 @@ type script struct {
 type setup struct {
 	// Families are "IPv4" and "IPv6", or one of them.
 	Families []corev1.IPFamily `json:"families,omitempty"`
-	// Detector is how local pods are told apart (S30).
+	// Detector is how local pods are detected (S30).
 	Detector detector `json:"detector,omitempty"`
 	// MasqueradeAll is S28.
 	MasqueradeAll bool `json:"masqueradeAll,omitempty"`
-	// Unfiltered: localstate sees all objects. Otherwise package watch is between, and applies S1.
+	// Unfiltered: localstate sees all objects. Otherwise package watch filters them by S1.
 	Unfiltered bool `json:"unfiltered,omitempty"`
-	// Malformed: there may be objects that no API server lets through.
+	// Malformed: there may be objects that an API server rejects.
 	Malformed bool `json:"malformed,omitempty"`
 }
 

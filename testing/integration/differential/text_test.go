@@ -80,7 +80,7 @@ func writeObject(o object, whole bool) []byte {
 		fields["spec"].(map[string]any)["ipFamilies"] = []string{}
 	}
 	var text []byte
-	for _, name := range []string{"apiVersion", "kind", "metadata", ""} { // as people write them
+	for _, name := range []string{"apiVersion", "kind", "metadata", ""} { // in canonical form
 		part := fields
 		if name != "" {
 			part = map[string]any{name: fields[name]}

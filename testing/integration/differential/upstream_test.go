@@ -28,7 +28,7 @@ type upstream struct {
 	node     *upstreamNode
 	families []*upstreamFamily
 	fullSync bool // the next sync looks at every service
-	// normalised are the slices of which upstream has not been told everything.
+	// normalised are the slices that departures changed for upstream.
 	normalised map[key]bool
 	before     answer
 	failure    string
@@ -41,13 +41,13 @@ type upstreamFamily struct {
 	endpointsChanges *proxy.EndpointsChangeTracker
 	svcPortMap       proxy.ServicePortMap
 	endpointsMap     proxy.EndpointsMap
-	// What follows is of one wave. triggers are the trigger times that endpointsChanges gave out. In vague are services
-	// whose times do not say what must be told, in mayTell times that may be told all the same: see remember.
+	// The following fields are of one wave. triggers are the trigger times that endpointsChanges returned. vague has
+	// services whose times need not be reported, mayTell the times that may be reported all the same: see remember.
 	triggers map[types.NamespacedName][]time.Time
 	vague    map[types.NamespacedName]bool
 	raw      map[types.NamespacedName][]time.Time
 	mayTell  []time.Time
-	// told are the slices that endpointsChanges has been told of, by service and name, as departures normalised them.
+	// told are the slices that endpointsChanges has got, by service and name, as departures normalised them.
 	told map[types.NamespacedName]map[string]*discoveryv1.EndpointSlice
 }
 

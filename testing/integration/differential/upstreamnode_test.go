@@ -22,7 +22,7 @@ import (
 // traffic, and the addresses.
 type upstreamNode struct {
 	topologyLabels   map[string]string
-	onTopologyChange func() // every service is to be looked at
+	onTopologyChange func() // every service has to be checked
 
 	manager *proxy.NodeManager
 	health  *healthcheck.ProxyHealthServer

@@ -96,7 +96,7 @@ func TestEventsAreWritten(t *testing.T) {
 	l.awaitEvent(nodeEvent(corev1.EventTypeNormal, "Starting"), 1)
 	p.terminate()
 
-	// What ends the program is written before it does.
+	// The event about a fatal error is written before the program ends.
 	l.occupy(10256)
 	p = l.start(append(flags, "--bind-address-hard-fail")...)
 	p.wait()

@@ -26,7 +26,7 @@ var (
 	nodeIPs      = [2]string{"172.30.0.1", "fd00:30::1"}
 	clientIPs    = [2]string{"172.30.0.2", "fd00:30::2"}
 	podCIDRs     = [2]string{"10.244.0.0/16", "fd00:244::/32"}
-	gatewaysOnly = [2]string{"169.254.1.1", "fe80::1"} // what pods send everything to; nobody's address
+	gatewaysOnly = [2]string{"169.254.1.1", "fe80::1"} // the pods' default gateway, an address that nobody has
 )
 
 const (
@@ -49,7 +49,7 @@ type lab struct {
 func newLab(t *testing.T, o cluster.Options) *lab {
 	need.Root(t)
 	need.Program(t, "nft")
-	mustBuild(t) // before there is traffic: it takes long, and each connection keeps ports busy for minutes
+	mustBuild(t) // before there is traffic: the build takes long, and each connection keeps ports busy for minutes
 	l := &lab{Cluster: cluster.Start(t, o), t: t, node: testns.New(t), client: testns.New(t)}
 	l.prepare(l.node)
 	l.prepare(l.client)
@@ -57,7 +57,7 @@ func newLab(t *testing.T, o cluster.Options) *lab {
 	address(l.node, "eth0", nodeIPs[0]+"/24", nodeIPs[1]+"/64")
 	address(l.client, "eth0", clientIPs[0]+"/24", clientIPs[1]+"/64")
 	for i := range families {
-		// What the node has no other route for goes to the client, which drops it.
+		// The node's default route points at the client, which drops everything else.
 		route(l.node, "0", "eth0", clientIPs[i])
 		route(l.client, "0", "eth0", nodeIPs[i])
 	}
@@ -71,8 +71,8 @@ type pod struct {
 	name string
 	ips  [2]string
 	ns   *testns.Namespace
-	stop func() // the server refuses new connections from then on
-	// served is how many connections the server has had.
+	stop func() // then the server refuses new connections
+	// served is the number of connections that the server has accepted.
 	served atomic.Int64
 }
 
@@ -220,7 +220,7 @@ func (p *pod) serve(t *testing.T) (stop func()) {
 				}
 				p.served.Add(1)
 				from, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-				_, _ = fmt.Fprintf(conn, "%s %s", p.name, from) // who asked notices
+				_, _ = fmt.Fprintf(conn, "%s %s", p.name, from) // the client notices
 				_ = conn.Close()
 			}
 		})

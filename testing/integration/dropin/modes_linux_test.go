@@ -14,7 +14,7 @@ type proxyIn struct {
 	name     string
 	upstream bool // Kubernetes' own kube-proxy
 	mode     string
-	trace    string // is in the rules of this one only
+	trace    string // a text in the rules of this one only
 }
 
 // rulesOf has a text that the rules of each mode contain.
@@ -26,7 +26,7 @@ func TestAnotherModeTakesOverWithoutOneFailedConnection(t *testing.T) {
 	from := []proxyIn{
 		{"kube-proxy in mode nftables", true, "nftables", " kube-proxy {"},
 		{"kube-proxy in mode iptables", true, "iptables", "KUBE-S"},
-		// services and endpoints: the kubelet's chains stay
+		// chains of services and endpoints: the kubelet's stay
 	}
 	for _, mode := range modes {
 		from = append(from, proxyIn{"mode " + mode, false, mode, rulesOf[mode]})

@@ -22,7 +22,7 @@ type question struct {
 	name string
 	from *testns.Namespace
 	to   string
-	// asks is how often to ask at least. All answers together have to be ok; that may take more of them.
+	// asks is how often to ask at least. All answers together have to be ok, which may take more of them.
 	asks    int
 	timeout time.Duration
 	ok      func(answers []answer) bool
@@ -134,8 +134,8 @@ func expose(l *lab) *exposed {
 	for i, family := range families {
 		at := func(ip string, port int) string { return net.JoinHostPort(ip, strconv.Itoa(port)) }
 		add := func(name string, from *testns.Namespace, to string, asks int, ok func([]answer) bool) {
-			// A kernel that is told "refused" while it still sends the first packet notices at the second one, a second
-			// later.
+			// A kernel that gets the refusal while it still sends the first packet notices only the second refusal, a
+			// second later.
 			e.questions = append(e.questions, question{family + ": " + name, from, to, asks, 5 * time.Second, ok})
 		}
 		add("a pod to a cluster IP, as itself", e.asking.ns, at(web[i], 80), 2,
@@ -174,7 +174,7 @@ func (e *exposed) await() time.Duration {
 				break
 			}
 			require.True(e.t, time.Since(begin) < patience, "%s: %v", q.name, answers)
-			time.Sleep(5 * time.Millisecond) // nobody tells when packets would get through
+			time.Sleep(5 * time.Millisecond) // nothing signals when packets would get through
 		}
 	}
 	return time.Since(begin)

@@ -90,8 +90,8 @@ func (l *lab) run(env []string, path string, args ...string) *program {
 	l.t.Helper()
 	p := &program{t: l.t, cmd: exec.Command(path, args...), ended: make(chan struct{}), new: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = p, p, append(os.Environ(), env...)
-	// The kernel kills it with the thread that started it, which is the namespace's: nothing is left behind, however
-	// the test ends.
+	// The kernel kills it with the thread that started it, which belongs to the namespace. So nothing is left behind,
+	// however the test ends.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	l.node.Do(p.cmd.Start)
 	go func() {

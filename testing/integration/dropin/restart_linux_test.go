@@ -111,7 +111,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 			a, c, d := b.threePods()
 			flags, p := b.startUnderLoad(mode, a, c)
 
-			// As it was.
+			// Without changes.
 			for range 3 {
 				p.kill()
 				b.load.more(20)
@@ -120,7 +120,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 				b.load.more(20)
 			}
 
-			// With changes meanwhile: an endpoint comes, another one goes, which still serves those who do not know.
+			// With changes meanwhile: one endpoint is added, another one removed, which still serves clients.
 			p.kill()
 			b.setEndpoints("busy", a, d)
 			b.load.more(20)
@@ -133,7 +133,7 @@ func TestKilledAndRestartedWithoutOneFailedConnection(t *testing.T) {
 			assert.NotContains(t, pods, "c", "it is no endpoint any more")
 			assert.Contains(t, pods, "d")
 
-			// Killed while it starts, wherever it is.
+			// Killed at any point of its start.
 			for n := range 5 {
 				p.kill()
 				p = b.start(flags...)
@@ -157,7 +157,7 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			a, c, d := b.threePods()
 			flags, p := b.startUnderLoad(mode, a, c)
 
-			// Away, and changed meanwhile: the pod that is no endpoint any more still serves.
+			// Disconnected, with changes meanwhile: the pod that is no longer an endpoint still serves.
 			b.relay.Refuse()
 			b.setEndpoints("busy", a, d)
 			b.load.more(20)
@@ -165,7 +165,7 @@ func TestWithoutAnAPIServerTrafficGoesOn(t *testing.T) {
 			b.awaitPod("d")
 			b.load.more(20)
 
-			// Away while the proxy is restarted: what the rules say stays, though the new process knows of no service.
+			// Disconnected while the proxy restarts: the rules stay, although the new process knows no service.
 			b.relay.Refuse()
 			b.setEndpoints("busy", c, d)
 			p.kill()

@@ -145,7 +145,7 @@ func (k *kubelet) rollOut(version string, grace int64) {
 	}
 	require.NoError(k.t, err)
 	for deadline := time.Now().Add(patience); ; time.Sleep(
-		20 * time.Millisecond) { // a watch would have to look at all pods each time, too
+		20 * time.Millisecond) { // a watch would have to check all pods each time, too
 		pods, err := k.Client.CoreV1().Pods(namespace).List(k.t.Context(),
 			metav1.ListOptions{LabelSelector: "app=busy"})
 		require.NoError(k.t, err)
@@ -177,7 +177,8 @@ func TestRollingUpdatesWithoutOneFailedConnection(t *testing.T) {
 			b := newBusy(l, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "busy"} })
 			l.start(l.flags(mode, l.AdminKubeconfig(l.relay.Port))...)
 			k := startKubelet(l)
-			// In its grace period a pod serves on; by its end the proxies have to know. This is upstream's default.
+			// A pod still serves in its grace period, and at its end the proxies must have stopped using it. This is
+			// upstream's default.
 			const grace = 30
 			k.rollOut("0", grace)
 			b.awaitAnswers()

@@ -28,7 +28,7 @@ func onThread(ns *testns.Namespace, f func()) {
 	run = func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// This thread cannot end. While it is taken, the next goroutine gets another one.
+			// This thread cannot end. While it is locked, the next goroutine gets another one.
 			next := make(chan struct{})
 			go func() {
 				defer close(next)
@@ -40,7 +40,7 @@ func onThread(ns *testns.Namespace, f func()) {
 		}
 		defer close(done)
 		if err := netns.Set(ns.Handle()); err != nil {
-			panic(err) // the namespace is there as long as the test is
+			panic(err) // the namespace lasts as long as the test
 		}
 		f()
 	}
@@ -125,7 +125,7 @@ func await(t *testing.T, what string, ns *testns.Namespace, address string, ok f
 		if time.Now().After(deadline) {
 			require.Fail(t, "in vain: "+what, "at %s, the last answer: %+v %v", address, r, err)
 		}
-		time.Sleep(5 * time.Millisecond) // nobody tells when packets would get through
+		time.Sleep(5 * time.Millisecond) // nothing signals when packets would get through
 	}
 }
 

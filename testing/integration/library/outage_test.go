@@ -23,7 +23,7 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		outage func(o outage)
-		// tooOld: who asks for what happened meanwhile is told that it is not to be had any more.
+		// tooOld: the API server no longer has the changes of the outage, and says so.
 		tooOld bool
 	}{
 		{
@@ -66,8 +66,8 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 				w.serve(fmt.Sprint("s", i), nil, fmt.Sprint("10.1.0.", i), fmt.Sprint("10.2.0.", i))
 			}
 
-			// Of the proxies that are cut off, one finds an API server that ends its connections, two find none. The
-			// last one is not cut off and feels no more of it than the API server's own absence.
+			// Of the proxies that are cut off, one finds an API server that ends its connections, and two find none.
+			// The last one is not cut off, and notices only outages of the API server itself.
 			here := func(f func() error) { require.NoError(t, f()) }
 			cut, refused := c.Relay(t, here), c.Relay(t, here)
 			var proxies []*proxy
@@ -91,7 +91,7 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 			for _, p := range proxies {
 				p.await("everything", func() bool { return len(p.state()) == 3*services })
 			}
-			w.serve("first", nil, "10.1.0.99") // by now they watch
+			w.serve("first", nil, "10.1.0.99") // now they watch
 			for _, p := range proxies {
 				p.await("the first change",
 					func() bool { return slices.Contains(p.state(), "first -> 10.1.0.99:8080") })
@@ -123,7 +123,7 @@ func TestAnOutageCostsWhatChangedMeanwhile(t *testing.T) {
 						p.Node().Zone == "zone-a"
 				})
 			}
-			// One more change of each kind: when it has come, all that came before it has.
+			// One more change of each kind: when it has arrived, so have all the changes before it.
 			w.serve("last", nil, "10.1.0.101")
 			w.moveNode("zone-b")
 			last := netip.MustParsePrefix("10.200.0.0/24")

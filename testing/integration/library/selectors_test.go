@@ -22,7 +22,7 @@ func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
 	c := cluster.Start(t, cluster.Options{})
 	w := newWriter(t, c)
 	mine, theirs := map[string]string{proxyNameLabel: "mine"}, map[string]string{proxyNameLabel: "theirs"}
-	// What is named "foreign" is for none of the proxies here.
+	// Objects named "foreign" are for none of the proxies here.
 	foreign := func(suffix string) {
 		w.serve("foreign-proxy"+suffix, theirs, "10.9.0.1")
 		w.create(
@@ -91,7 +91,7 @@ func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
 		[]string{"mine-1", "mine-1 -> 10.2.0.1:8080", "mine-2", "mine-2 -> 10.2.0.2:8080", "moving",
 			"moving -> 10.3.0.1:8080"})
 
-	// The API server lets a service become headless by way of this type only.
+	// The API server lets a service become headless only through this type.
 	for _, name := range []string{"plain-2", "mine-2"} {
 		w.change(name, func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
