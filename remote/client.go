@@ -221,8 +221,7 @@ func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.no
 func (c *Feed) Applied(err error) {
 	now := ack{}
 	if err != nil {
-		now.problem = err.Error()
-		now.problem = strings.ToValidUTF8(now.problem[:min(len(now.problem), maxErrorText)], "")
+		now.problem = firstOf(err.Error())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -43,6 +43,12 @@ func (d *decoder) address(field string, b []byte) netip.Addr {
 	return a
 }
 
+func (d *decoder) limit(field string, length, most int) {
+	if length > most {
+		d.bad(field, "has the length %d, more than %d", length, most)
+	}
+}
+
 func (d *decoder) addresses(field string, list [][]byte) []netip.Addr {
 	var out []netip.Addr
 	for _, b := range list {

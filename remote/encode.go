@@ -170,9 +170,20 @@ func encodeOptions(o localstate.Options) *remotev1.Options {
 	}
 }
 
+// maxAddresses is how many addresses, and how many ranges of them, a client's options may have. The server keeps them as
+// long as the client stays.
+const maxAddresses = 100
+
 func decodeOptions(o *remotev1.Options) (nodeOptions, error) {
 	var d decoder
 	in := o.GetDetectLocal()
+	d.limit("nodeIPs", len(o.GetNodeIPs()), maxAddresses)
+	d.limit("clusterCIDRs", len(in.GetClusterCIDRs()), maxAddresses)
+	d.limit("bridge", len(in.GetBridge()), maxName)
+	d.limit("interfacePrefix", len(in.GetInterfacePrefix()), maxName)
+	if err := d.err(); err != nil {
+		return nodeOptions{}, err
+	}
 	out := nodeOptions{
 		masqueradeAll: o.GetMasqueradeAll(), draining: o.GetDrainingEndpoints(),
 		nodeIPs: d.addresses("nodeIPs", o.GetNodeIPs()),

@@ -146,7 +146,7 @@ func (c *session) compare(view nodeView, b *batches) error {
 	return c.sendBatch(remotev1.Kind_DIFF, &batch{chunks: w.done()}, nodeView{}, view, true)
 }
 
-// maxAnswer is how long a client may take to answer.
+// maxAnswer is how long a client may take to answer, or to say Hello.
 const maxAnswer = 20 * time.Second
 
 // ask asks the client for digests.
@@ -160,7 +160,7 @@ func (c *session) ask(view nodeView, what *remotev1.Compare) (*remotev1.Digests,
 	if err := c.stream.SendMsg(u); err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(maxAnswer)
+	timer := time.NewTimer(c.server.maxAnswer)
 	defer timer.Stop()
 	select {
 	case digests := <-answer:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -64,8 +65,13 @@ func (c *session) applied(problem string) {
 	if problem != "" && c.applyErr == "" {
 		c.server.metrics.applyErrors.Inc()
 	}
-	c.applyErr = problem[:min(len(problem), maxErrorText)]
+	c.applyErr = firstOf(problem)
 }
 
-// maxErrorText bounds what is kept of a client's error.
+// maxErrorText bounds what is kept of a client's error, and what a client is told that quotes it.
 const maxErrorText = 1000
+
+// firstOf returns the beginning of a text, without keeping the rest in memory.
+func firstOf(text string) string {
+	return strings.ToValidUTF8(strings.Clone(text[:min(len(text), maxErrorText)]), "")
+}

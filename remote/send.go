@@ -3,6 +3,9 @@ package remote
 import (
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
@@ -131,6 +134,10 @@ func (c *session) sharedNews() *frame {
 // beat sends a heartbeat if nothing else has been sent for long enough.
 func (c *session) beat() {
 	every := c.server.opts.Heartbeat
+	if !c.expires.IsZero() && time.Now().After(c.expires) {
+		c.end(status.Error(codes.Unauthenticated, "the client's certificate has expired"))
+		return
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()

@@ -31,7 +31,7 @@ type NodeFunc func(ctx context.Context, claimed string) (string, error)
 // ServeOptions say who may ask.
 type ServeOptions struct {
 	// TLS is for listeners that are not Unix sockets. It needs certificates, and ClientCAs: clients have to have a
-	// certificate from one of them.
+	// certificate from one of them. A stream ends when its client's certificate has expired, within a heartbeat.
 	TLS *tls.Config
 	// Insecure serves without TLS on a listener that is not a Unix socket. Then Node is needed.
 	Insecure bool
@@ -65,8 +65,8 @@ func CertificateNode(ctx context.Context, claimed string) (string, error) {
 }
 
 // Listen opens a listener for a target: unix:///PATH, or host:port. A Unix socket has the mode, 0600 by default, from
-// the moment at which it can be opened. A socket that an earlier process left is replaced; one that is in use is an
-// error.
+// the moment at which it can be opened. A socket that an earlier process left is replaced; one that is in use, or a file
+// that is no socket, is an error.
 func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(target, "unix://")
 	var config net.ListenConfig
@@ -77,6 +77,9 @@ func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener,
 	if conn, err := dialer.DialContext(ctx, "unix", path); err == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("%s: a server listens there already", target)
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s: there is a file that is no socket", target)
 	}
 	if mode == 0 {
 		mode = 0o600
@@ -91,30 +94,49 @@ func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener,
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	err = os.Chmod(hidden, mode)
+	var own fs.FileInfo
+	if err == nil {
+		own, err = os.Lstat(hidden)
+	}
 	if err == nil {
 		err = os.Rename(hidden, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, ln.Close(), os.Remove(hidden))
 	}
-	return &unixListener{ln, path}, nil
+	return &unixListener{ln, path, own}, nil
 }
 
 // unixListener removes its socket when it is closed.
 type unixListener struct {
 	net.Listener
 	path string
+	own  fs.FileInfo // of the socket
 }
 
 // Addr names the socket as clients know it.
 func (l *unixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
 
+// Close removes the socket first: as long as it can be opened, no other process puts its own in its place.
 func (l *unixListener) Close() error {
-	err := l.Listener.Close()
-	if removed := os.Remove(l.path); !errors.Is(removed, fs.ErrNotExist) {
-		err = errors.Join(err, removed)
+	var removed error
+	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.own) {
+		removed = os.Remove(l.path)
 	}
-	return err
+	return errors.Join(removed, l.Listener.Close())
+}
+
+// certificateEnd returns when a client's certificate expires; zero: it has none.
+func certificateEnd(ctx context.Context) time.Time {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return time.Time{}
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return time.Time{}
+	}
+	return info.State.PeerCertificates[0].NotAfter
 }
 
 const (
@@ -232,6 +254,9 @@ type brain struct {
 
 func (b *brain) Watch(stream grpc.BidiStreamingServer[remotev1.Request, remotev1.Update]) error {
 	err := b.server.watch(stream, b.nodeOf)
+	if s := status.Convert(err); len(s.Message()) > maxErrorText { // it may quote what the client has sent
+		err = status.Error(s.Code(), firstOf(s.Message()))
+	}
 	if gone := status.Code(err) == codes.Canceled; err != nil && !gone && b.ctx.Err() == nil {
 		address := "unknown"
 		if p, ok := peer.FromContext(stream.Context()); ok {

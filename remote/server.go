@@ -29,6 +29,8 @@ type Server struct {
 	changed  chan struct{} // there is something to publish
 	slots    chan struct{} // one for each client that is sent a full state
 
+	maxAnswer time.Duration // see the constant
+
 	// work guards what is worked out from the cluster: base, and the fields of each class that say so. It may be held
 	// for long, so no stream waits for it except to have a new class made. It is locked before mu.
 	work sync.Mutex
@@ -68,7 +70,8 @@ func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
 	return &Server{
 		opts: opts, instance: hex.EncodeToString(id), log: klog.FromContext(ctx), metrics: newServerMetrics(),
 		changed: make(chan struct{}, 1), slots: make(chan struct{}, opts.MaxFullStates),
-		base: base, nodes: map[string]*corev1.Node{}, renewed: map[string]struct{}{},
+		maxAnswer: maxAnswer,
+		base:      base, nodes: map[string]*corev1.Node{}, renewed: map[string]struct{}{},
 		classes: map[localstate.Class]*class{}, sessions: map[string]map[*session]struct{}{},
 	}, nil
 }

@@ -56,11 +56,12 @@ func (v *nodeView) sameNode(o nodeView) bool { return v.node == o.node || v.node
 // that there is something to send: the publisher, the receiving goroutine after an acknowledgement, or a temporary one.
 // Only one sends at a time, see begin.
 type session struct {
-	server *Server
-	node   string
-	stream stream
-	ctx    context.Context
-	since  time.Time
+	server  *Server
+	node    string
+	stream  stream
+	ctx     context.Context
+	since   time.Time
+	expires time.Time // the client's certificate; zero: it has none
 
 	// Guarded by the server's mu.
 	tracker *localstate.NodeTracker
@@ -108,9 +109,12 @@ func (c *session) renew(node *corev1.Node, revision uint64) {
 
 // watch serves a client until its stream ends.
 func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
-	first, err := receiveHello(stream)
+	first, err := s.receiveHello(stream)
 	if err != nil {
 		return err
+	}
+	if n := len(first.GetNode()); n > maxName {
+		return status.Errorf(codes.InvalidArgument, "the name of the node has %d bytes, more than %d", n, maxName)
 	}
 	node, err := nodeOf(stream.Context(), first.GetNode())
 	if err == nil && node == "" {
@@ -124,7 +128,7 @@ func (s *Server) watch(stream stream, nodeOf NodeFunc) error {
 		return status.Errorf(codes.InvalidArgument, "options: %v", err)
 	}
 	c := &session{server: s, node: node, stream: stream, ctx: stream.Context(), since: time.Now(), news: true,
-		resume: first.GetResume()}
+		expires: certificateEnd(stream.Context()), resume: first.GetResume()}
 	if err := s.join(c, options); err != nil {
 		return err
 	}
@@ -158,12 +162,18 @@ func statusOf(cause error) *status.Status {
 	case errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded):
 		return status.FromContextError(cause)
 	}
-	return status.New(codes.InvalidArgument, cause.Error())
+	return status.New(codes.InvalidArgument, firstOf(cause.Error()))
 }
 
-// receiveHello waits for the first message.
-func receiveHello(stream stream) (*remotev1.Hello, error) {
+// receiveHello waits for the first message. Clients that do not send one count as no clients: there is no limit to their
+// number, so there is one to their time.
+func (s *Server) receiveHello(stream stream) (*remotev1.Hello, error) {
+	late := status.New(codes.DeadlineExceeded, "no Hello came")
+	timer := time.AfterFunc(s.maxAnswer, func() { endStream(stream.Context(), late) })
 	request, err := stream.Recv()
+	if !timer.Stop() {
+		return nil, late.Err()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -172,6 +182,14 @@ func receiveHello(stream stream) (*remotev1.Hello, error) {
 	}
 	return request.GetHello(), nil
 }
+
+const (
+	// maxName is how many bytes names may have: as many as Kubernetes allows for those of Nodes.
+	maxName = 253
+	// maxPerNode is the number of clients of one node, so that none can take the places of all. A node has one, those
+	// of people who look, and for some time those whose connections broke without a word.
+	maxPerNode = 64
+)
 
 // join lets a client in.
 func (s *Server) join(c *session, o nodeOptions) error {
@@ -189,6 +207,8 @@ func (s *Server) join(c *session, o nodeOptions) error {
 		return status.Error(codes.Unavailable, "not everything has been listed yet")
 	case s.clients >= s.opts.MaxClients:
 		return status.Errorf(codes.ResourceExhausted, "there are %d clients already", s.clients)
+	case len(s.sessions[c.node]) >= maxPerNode:
+		return status.Errorf(codes.ResourceExhausted, "node %s has %d clients already", c.node, maxPerNode)
 	}
 	if node := s.nodes[c.node]; node != nil {
 		tracker.Set(node)

@@ -47,8 +47,15 @@ func (a *Authority) Server(t testing.TB, name string, ips ...net.IP) tls.Certifi
 // Client makes the files NAME.crt and NAME.key of a client with a common name.
 func (a *Authority) Client(t testing.TB, name, commonName string) tls.Certificate {
 	t.Helper()
+	return a.ClientUntil(t, name, commonName, time.Now().Add(time.Hour))
+}
+
+// ClientUntil is Client with the time at which the certificate expires.
+func (a *Authority) ClientUntil(t testing.TB, name, commonName string, end time.Time) tls.Certificate {
+	t.Helper()
 	return a.sign(t, name, &x509.Certificate{
 		Subject: pkix.Name{CommonName: commonName}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotAfter: end,
 	})
 }
 
@@ -58,7 +65,10 @@ func (a *Authority) sign(t testing.TB, name string, template *x509.Certificate) 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.NotBefore = time.Now().Add(-time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(time.Hour)
+	}
 	if a.key == nil {
 		a.Certificate, a.key = template, key
 	}
