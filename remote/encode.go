@@ -170,8 +170,8 @@ func encodeOptions(o localstate.Options) *remotev1.Options {
 	}
 }
 
-// maxAddresses is how many addresses, and how many ranges of them, a client's options may have. The server keeps them as
-// long as the client stays.
+// maxAddresses is how many addresses, and how many ranges of them, a client's options may have. The server keeps them
+// as long as the client stays.
 const maxAddresses = 100
 
 func decodeOptions(o *remotev1.Options) (nodeOptions, error) {

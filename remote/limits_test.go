@@ -12,11 +12,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // What a client says of itself is kept as long as it stays, and is sent back to it, so there is a limit to its size.
@@ -89,8 +90,8 @@ func TestAStreamWithoutAHelloEnds(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// The handshake is the only time at which TLS looks at a certificate, and a stream may last for months. To the handshake
-// of this test it is earlier than it is.
+// The handshake is the only time at which TLS looks at a certificate, and a stream may last for months. To the
+// handshake of this test it is earlier than it is.
 func TestAStreamEndsWithTheCertificateOfItsClient(t *testing.T) {
 	ca := newAuthority(t)
 	config := ca.server(t)
@@ -98,12 +99,19 @@ func TestAStreamEndsWithTheCertificateOfItsClient(t *testing.T) {
 	server := serveTCP(t, ServerOptions{Source: newCluster(baseObjects()...), Heartbeat: time.Millisecond},
 		ServeOptions{TLS: config})
 	cert := ca.ClientUntil(t, "client", "system:node:n1", time.Now().Add(-10*time.Minute))
-	client, err := NewFeed(Options{Targets: []string{server.target}, Sink: &sink.Recorder{},
-		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: ca.Pool}})
+	conn, err := grpc.NewClient("passthrough:///"+server.target, grpc.WithTransportCredentials(credentials.NewTLS(
+		&tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: ca.Pool})))
 	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(quiet(t), patience)
 	defer cancel()
-	err = (&dialer{client: client, handler: noHandler{}, answer: patience}).stream(ctx, server.target)
+	stream, err := remotev1.NewBrainClient(conn).Watch(ctx)
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&remotev1.Request{Hello: &remotev1.Hello{}}))
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	assert.Equal(t, codes.Unauthenticated, status.Code(err))
 	assert.ErrorContains(t, err, "the client's certificate has expired")
 }
 

@@ -65,8 +65,8 @@ func CertificateNode(ctx context.Context, claimed string) (string, error) {
 }
 
 // Listen opens a listener for a target: unix:///PATH, or host:port. A Unix socket has the mode, 0600 by default, from
-// the moment at which it can be opened. A socket that an earlier process left is replaced; one that is in use, or a file
-// that is no socket, is an error.
+// the moment at which it can be opened. A socket that an earlier process left is replaced; one that is in use, or a
+// file that is no socket, is an error.
 func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(target, "unix://")
 	var config net.ListenConfig

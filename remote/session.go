@@ -165,7 +165,7 @@ func statusOf(cause error) *status.Status {
 	return status.New(codes.InvalidArgument, firstOf(cause.Error()))
 }
 
-// receiveHello waits for the first message. Clients that do not send one count as no clients: there is no limit to their
+// receiveHello waits for the first message. Clients that do not send one are not counted: there is no limit to their
 // number, so there is one to their time.
 func (s *Server) receiveHello(stream stream) (*remotev1.Hello, error) {
 	late := status.New(codes.DeadlineExceeded, "no Hello came")
