@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/component-base/logs"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/config"
@@ -51,8 +53,26 @@ func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer, p
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		mux.HandleFunc("PUT /debug/flags/v", setVerbosity)
 	}
 	return mux, nil
+}
+
+// setVerbosity sets --v to what the body says, until the program ends:
+//
+//	curl -X PUT -d 4 http://127.0.0.1:10249/debug/flags/v
+func setVerbosity(w http.ResponseWriter, r *http.Request) {
+	level, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 16))
+	answer := ""
+	if err == nil {
+		answer, err = logs.GlogSetter(strings.TrimSpace(string(level)))
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	klog.FromContext(r.Context()).Info("The verbosity of the log has been set", "v", string(level))
+	text("text/plain; charset=utf-8", answer).ServeHTTP(w, r)
 }
 
 // text returns a handler with a constant answer.

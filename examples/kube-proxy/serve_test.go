@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -14,9 +15,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/component-base/logs"
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
 func TestAServerTriesAnAddressAgainUntilItIsFree(t *testing.T) {
@@ -120,4 +125,27 @@ func TestConnectionsOfSlowClientsEnd(t *testing.T) {
 			})
 		}
 	}
+}
+
+// With --profiling the verbosity of the log can be changed while the program runs, as with kube-proxy.
+func TestTheVerbosityCanBeSet(t *testing.T) {
+	t.Cleanup(func() { _, _ = logs.GlogSetter("0") })
+	ask := func(profiling bool, method, body string) int {
+		t.Helper()
+		c := v1alpha2.Default()
+		c.EnableProfiling = profiling
+		handler, err := metricsHandler(c, prometheus.NewRegistry(), nil)
+		require.NoError(t, err)
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(method, "/debug/flags/v", strings.NewReader(body)))
+		return answer.Code
+	}
+	assert.Equal(t, http.StatusOK, ask(true, http.MethodPut, "7\n"))
+	assert.True(t, klog.V(7).Enabled())
+	assert.False(t, klog.V(8).Enabled())
+	assert.Equal(t, http.StatusBadRequest, ask(true, http.MethodPut, "much"))
+	assert.Equal(t, http.StatusBadRequest, ask(true, http.MethodPut, strings.Repeat("9", 100)))
+	assert.Equal(t, http.StatusMethodNotAllowed, ask(true, http.MethodGet, ""))
+	assert.Equal(t, http.StatusNotFound, ask(false, http.MethodPut, "9"))
+	assert.True(t, klog.V(7).Enabled(), "it is as it was set")
 }
