@@ -24,6 +24,7 @@ type action struct {
 type actions struct {
 	fromPod, fromNode, other action
 	restricted               bool // only from the sources in vip-sources
+	onNode                   bool // only to the addresses that serve node ports
 }
 
 // simple tells whether the source makes no difference.
@@ -45,7 +46,7 @@ func (p portPlan) actionsOf(kind frontend.Kind, restricted bool) actions {
 	}
 	r := p.RoutesOf(kind)
 	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other),
-		restricted: restricted}
+		restricted: restricted, onNode: kind == frontend.NodePort}
 }
 
 func setName(s model.EndpointSets) string {
@@ -97,8 +98,11 @@ func (a actions) chainName() string {
 			name = "nodeport-" + name
 		}
 	}
-	if a.restricted {
+	switch {
+	case a.restricted:
 		return "restricted-" + name
+	case a.onNode:
+		return "on-node-" + name
 	}
 	return name
 }
@@ -116,10 +120,12 @@ func (a actions) own() string {
 // itself. Left out are those that every table has, and those that a service port has of its own for each set.
 func (c *config) chains(s *sets, a actions) []chain {
 	var chains []chain
-	if a.restricted {
-		inner := a
-		inner.restricted = false
+	if a.restricted || a.onNode {
+		inner := actions{fromPod: a.fromPod, fromNode: a.fromNode, other: a.other}
 		chains = c.chains(s, inner)
+		if a.onNode {
+			return append(chains, c.onNodeChain(s, a.chainName(), inner.chainName()))
+		}
 		ch := chain{Chain: dp.Chain{Name: a.chainName()}}
 		ch.add(dp.InSet{Set: s[vipSources], Not: true}, dp.Drop{})
 		ch.add(dp.Goto{Chain: inner.chainName()})

@@ -43,7 +43,7 @@
 //	                            ▼
 //	 services ── 1. address . protocol . port in service-ips? ─────────────► go to the chain that it says
 //	                            │ no
-//	             2. address in nodeport-ips, protocol . port in nodeports? ─► go to the chain that it says
+//	             2. protocol . port in nodeports? ─────────────────────────► go to the chain that it says
 //	                            │ no
 //	                            ▼
 //	                      not ours
@@ -56,6 +56,8 @@
 //	 cluster-3-masq-nonpod                                   ... and masquerade unless a local pod sends (S28)
 //	 local-2, local-2-masq, ...                              one of the 2 in the local set
 //	 nodeport-cluster-3-masq, ...                            the same for node ports
+//	 on-node-nodeport-cluster-3-masq, ...                    if the address is in nodeport-ips (S35), then
+//	                                                         nodeport-cluster-3-masq
 //	 restricted-cluster-3-masq                               drop unless the source is in vip-sources (S26), then
 //	                                                         cluster-3-masq
 //	 pod-cluster3-node-cluster3masq-other-local2             traffic policy Local (S27):

@@ -9,7 +9,7 @@ import (
 )
 
 // layoutComment is the comment of the table. A table with another one is replaced.
-const layoutComment = "service proxy of kube-proxy-lib, layout 2"
+const layoutComment = "service proxy of kube-proxy-lib, layout 3"
 
 // The chains that every table has. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
 // reserves.)
@@ -147,11 +147,17 @@ func loopback(f model.Family) netip.Prefix {
 // Packets to service addresses that lack the port, or belong to no service, are refused on forward and output, after
 // all address translation (S33): another program may serve some of these, and packets to an address of the node itself
 // are not forwarded at all.
+//
+// Whether an address serves node ports is asked after the port, in the chains that onNodeChain makes: connections that
+// are nobody's would all pay for the answer.
 func (c *config) baseChains(s *sets) []chain {
 	reject := chain{Chain: dp.Chain{Name: rejectChain}}
 	reject.add(dp.Reject{})
 	drop := chain{Chain: dp.Chain{Name: dropChain}}
 	drop.add(dp.Drop{})
+	services := chain{Chain: dp.Chain{Name: servicesChain}}
+	services.add(dp.GotoMap{Map: s[serviceIPs]})
+	services.add(dp.GotoMap{Map: s[nodePorts]})
 	masquerade := chain{Chain: dp.Chain{Name: masqueradeChain}}
 	masquerade.add(dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{})
 	masquerade.addCommented("an endpoint that reaches itself",
@@ -161,10 +167,10 @@ func (c *config) baseChains(s *sets) []chain {
 		ch.add(rule...)
 		return ch
 	}
-	services, check := dp.Jump{Chain: servicesChain}, dp.Jump{Chain: clusterIPsChain}
-	return []chain{reject, drop, c.servicesChain(s), c.clusterIPsChain(s), masquerade,
-		base(preroutingChain, dp.Prerouting, dstNAT, false, services),
-		base(outputChain, dp.Output, dstNAT, false, services),
+	sort, check := dp.Jump{Chain: servicesChain}, dp.Jump{Chain: clusterIPsChain}
+	return []chain{reject, drop, services, c.clusterIPsChain(s), masquerade,
+		base(preroutingChain, dp.Prerouting, dstNAT, false, sort),
+		base(outputChain, dp.Output, dstNAT, false, sort),
 		base(postroutingChain, dp.Postrouting, srcNAT, false, dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}),
 		base(forwardChain, dp.Forward, filter, true, dp.IsNew{}, check),
 		base(filterChain, dp.Output, afterDstNAT, true, dp.IsNew{}, check),
@@ -183,20 +189,19 @@ func (c *config) clusterIPsChain(s *sets) chain {
 	return ch
 }
 
-// servicesChain sorts new connections: those to an address and port of a service, then those to node ports (S35).
-func (c *config) servicesChain(s *sets) chain {
-	ch := chain{Chain: dp.Chain{Name: servicesChain}}
-	ch.add(dp.GotoMap{Map: s[serviceIPs]})
-	nodePorts := dp.GotoMap{Map: s[nodePorts]}
+// onNodeChain goes to another chain if the destination is one of the addresses that serve node ports (S35).
+func (c *config) onNodeChain(s *sets, name, to string) chain {
+	ch := chain{Chain: dp.Chain{Name: name}}
+	then := dp.Goto{Chain: to}
 	if c.nodePortPrefixes == nil {
-		ch.add(dp.InSet{Set: s[nodePortIPs]}, nodePorts)
+		ch.add(dp.InSet{Set: s[nodePortIPs]}, then)
 	}
 	for _, p := range c.nodePortPrefixes {
 		match := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: loopback(c.family), Not: true}}
 		if p.Bits() > 0 {
 			match = append(match, dp.InPrefix{Field: dp.DestinationAddr, Prefix: p})
 		}
-		ch.add(append(match, dp.IsLocal{Field: dp.DestinationAddr}, nodePorts)...)
+		ch.add(append(match, dp.IsLocal{Field: dp.DestinationAddr}, then)...)
 	}
 	return ch
 }

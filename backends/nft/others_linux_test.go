@@ -16,6 +16,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -171,4 +172,20 @@ func TestOnlyTranslatedConnectionsAreMasqueraded(t *testing.T) {
 	r.nft("table ip vpn { chain pre { type filter hook prerouting priority mangle; meta mark set " + wgQuick + "; }; }")
 	assert.Equal(t, roadClient, r.answer(roadServer+":"+serverPort), "nobody asked for another source")
 	assert.Equal(t, roadNode, r.answer("10.96.0.10:80"), "the service does")
+}
+
+func TestPortsOfOtherHostsThatAreNodePortsHereAreLeftToThem(t *testing.T) {
+	r := newRoad(t)
+	r.node.Set(fm.Service("default/idle").ClusterIP("10.96.0.11").UDPPort("web", 80).NodePort(8080).Build())
+	for name, choice := range map[string]nodeaddr.Choice{
+		"all addresses of the node":        {},
+		"its primary address":              {Primary: true},
+		"a range that the host is in, too": {CIDRs: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+	} {
+		r.node.options.NodePortAddresses = choice
+		r.node.Restart()
+		r.node.Sync()
+		assert.Equal(t, "refused", r.answer(roadNode+":"+serverPort), "%s: the node port has no endpoint", name)
+		assert.Equal(t, roadClient, r.answer(roadServer+":"+serverPort), "%s: the other host's port", name)
+	}
 }
