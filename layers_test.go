@@ -76,6 +76,7 @@ var layers = []struct {
 	{"internal/testns", []string{""}},      // likewise
 	{"internal/testcert", []string{""}},    // likewise
 	{"internal/backendtest", []string{""}}, // likewise
+	{"internal/osthread", []string{"golang.org/x/sys/"}},
 	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},
 	{"diffstore", nil},
@@ -101,7 +102,7 @@ var layers = []struct {
 		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
-		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink",
+		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink", module + "/internal/osthread",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/vishvananda/netns",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink",

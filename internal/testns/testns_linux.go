@@ -2,13 +2,12 @@ package testns
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
@@ -26,7 +25,7 @@ func New(t testing.TB) *Namespace {
 	need.Root(t)
 	n := &Namespace{t: t, jobs: make(chan func())}
 	ready := make(chan error)
-	go onThread(func() {
+	osthread.Go(func() {
 		var err error
 		n.fd, err = netns.New()
 		ready <- err
@@ -42,23 +41,6 @@ func New(t testing.TB) *Namespace {
 		_ = n.fd.Close()
 	})
 	return n
-}
-
-// onThread runs f on an operating-system thread that ends with it; never the first thread of the process, which cannot
-// end, and whose namespace /proc/self shows.
-func onThread(f func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() == os.Getpid() {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			onThread(f)
-		}()
-		<-done
-		runtime.UnlockOSThread()
-		return
-	}
-	f()
 }
 
 // FD is the file descriptor of the namespace.

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 )
 
 // namespace is an anonymous network namespace: it has no name in the file system, and only open files and threads keep
@@ -61,7 +62,7 @@ func (ns *namespace) close() {
 // concurrently, until the test ends.
 func (e Env) Do(f func() error) error {
 	done := make(chan error, 1)
-	onSideThread(func() {
+	osthread.Go(func() {
 		err := errThreadEnded
 		defer func() { done <- err }()
 		if err = unix.Setns(int(e.NetNS.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -104,7 +105,7 @@ var errThreadEnded = errors.New(
 func newThread(enter func() error) (*nsThread, error) {
 	t := &nsThread{jobs: make(chan func()), ended: make(chan struct{})}
 	entered := make(chan error)
-	onSideThread(func() {
+	osthread.Go(func() {
 		defer close(t.ended)
 		err := enter()
 		entered <- err
@@ -116,26 +117,6 @@ func newThread(enter func() error) (*nsThread, error) {
 		}
 	})
 	return t, <-entered
-}
-
-// onSideThread runs f on a thread of its own, which ends with f. It is never the process's first thread: that one
-// cannot end, and /proc/self, which many programs read, shows its namespace.
-func onSideThread(f func()) {
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f() // Returning without unlocking ends the thread.
-			return
-		}
-		taken := make(chan struct{})
-		go func() {
-			runtime.LockOSThread()
-			close(taken)
-			f()
-		}()
-		<-taken
-		runtime.UnlockOSThread()
-	}()
 }
 
 // do runs f on the thread and returns its error; in a simulation, which has no thread, it just runs f.

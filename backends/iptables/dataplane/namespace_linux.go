@@ -2,11 +2,11 @@ package dataplane
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 )
 
 // namespace is a network namespace that stays known for as long as it is open. A program inherits the one of the thread
@@ -34,7 +34,7 @@ func (n *namespace) do(f func() error) error {
 	}
 	runtime.UnlockOSThread()
 	done := make(chan error, 1)
-	go onOtherThread(func() {
+	osthread.Go(func() {
 		if err := netns.Set(n.NsHandle); err != nil {
 			done <- fmt.Errorf("entering the network namespace: %w", err)
 			return
@@ -51,22 +51,4 @@ func (n *namespace) isCurrent() bool {
 	}
 	defer func() { _ = current.Close() }()
 	return n.Equal(current)
-}
-
-// onOtherThread calls f on a thread that ends with it, so that what f does to the thread is nobody else's business. It
-// is never the first thread of the process: that one cannot end, and the rest of the system takes it for the whole
-// process.
-func onOtherThread(f func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() == os.Getpid() {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			onOtherThread(f)
-		}()
-		<-done
-		runtime.UnlockOSThread()
-		return
-	}
-	f()
 }
