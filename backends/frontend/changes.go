@@ -76,30 +76,17 @@ func (c *Changes) Ports() iter.Seq[*PortChange] {
 	}
 }
 
-// Port returns a service port, as new, if it exists.
-func (c *Changes) Port(name model.PortName) (*PortChange, bool) {
-	s := c.table.services[name.Service]
-	if s == nil {
-		return nil, false
+// Port returns a service port, as new, or nil.
+func (c *Changes) Port(name model.PortName) *PortChange {
+	if s := c.table.services[name.Service]; s != nil {
+		return s.port(portID{c.family, name.Port, name.Protocol}).asNew()
 	}
-	p := s.port(portID{c.family, name.Port, name.Protocol})
-	if p == nil || p.current == nil {
-		return nil, false
-	}
-	return &PortChange{After: p.current, port: p}, true
+	return nil
 }
 
 // Owner returns the service port that has a frontend, as new, or nil. It is for backends that serve each node port at
 // addresses of the node: where a service has that very address and port, as an external IP, that comes first.
-func (c *Changes) Owner(k Key) *PortChange { return c.family.owner(k) }
-
-func (f *family) owner(k Key) *PortChange {
-	p := f.owners.byKey[k].port
-	if p == nil || p.current == nil {
-		return nil
-	}
-	return &PortChange{After: p.current, port: p}
-}
+func (c *Changes) Owner(k Key) *PortChange { return c.family.owners.byKey[k].port.asNew() }
 
 // Hairpins returns the addresses of endpoints that can now, or can no longer, reach themselves through a service with
 // their own source address: such connections are to be masqueraded (S29). With Full all of them are reported as added.
@@ -119,6 +106,14 @@ type PortChange struct {
 	Before, After *Port
 
 	port *port
+}
+
+// asNew returns a port as if it were new, or nil if there is none or it does not exist.
+func (p *port) asNew() *PortChange {
+	if p == nil || p.current == nil {
+		return nil
+	}
+	return &PortChange{After: p.current, port: p}
 }
 
 // Name is that of the port.
@@ -142,10 +137,8 @@ func (c *PortChange) Frontends() iter.Seq[Frontend] {
 	p := c.port
 	return func(yield func(Frontend) bool) {
 		for _, fr := range p.asked {
-			if p.lost > 0 && p.family.owners.byKey[fr.Key].port != p {
-				continue
-			}
-			if !yield(fr) {
+			owns := p.lost == 0 || p.family.owners.byKey[fr.Key].port == p
+			if owns && !yield(fr) {
 				return
 			}
 		}
@@ -179,9 +172,6 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 			}
 			return
 		}
-		if len(c.port.frontends) == 0 {
-			return
-		}
 		for _, k := range slices.SortedFunc(maps.Keys(c.port.frontends), Key.Compare) {
 			before, after := c.port.frontends[k], Frontend{}
 			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
@@ -205,22 +195,28 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 }
 
 // Endpoints returns a backend set as it is to be, by slot. It belongs to the table: do not change it, nor keep it.
-func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint {
-	return c.port.endpoints.sets[setIndex(set)].list
+func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint { return c.slots(set).list }
+
+// slots returns a backend set, an empty one for what is none.
+func (c *PortChange) slots(set model.EndpointSets) *slots {
+	if i := setIndex(set); i >= 0 {
+		return &c.port.endpoints.sets[i]
+	}
+	return &slots{}
 }
 
 // Owner is [Changes.Owner] for the family of the port.
-func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owner(k) }
+func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.byKey[k].port.asNew() }
 
 // Has tells whether an endpoint is in a backend set as it is to be.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
-	i := c.port.endpoints.find(target)
-	return i >= 0 && c.port.endpoints.all[i].slots[setIndex(set)] >= 0
+	i, in := c.port.endpoints.find(target), setIndex(set)
+	return i >= 0 && in >= 0 && c.port.endpoints.all[i].slots[in] >= 0
 }
 
 // EndpointChanges returns the slots of a backend set that differ, in their order.
 func (c *PortChange) EndpointChanges(set model.EndpointSets) []EndpointChange {
-	s := &c.port.endpoints.sets[setIndex(set)]
+	s := c.slots(set)
 	if c.Before != nil {
 		return s.changes()
 	}

@@ -17,8 +17,8 @@ type family struct {
 	clusterIPs counted[netip.Addr]
 	// healthChecks are of all services, whatever their families.
 	healthChecks counted[HealthCheck]
-	existing     int     // ports that exist
 	dirty        []*port // that may differ from what was last accepted
+	accepted     bool    // something was, ever: until then all ports are dirty
 
 	full   bool // the backend is to trust nothing
 	failed bool // the last Apply failed
@@ -48,22 +48,16 @@ type port struct {
 	current, accepted *Port
 
 	endpoints endpoints
-	asked     []Frontend // all that it asks for, sorted by key
-	shape     shape      // of asked
-	omitted   int        // frontends beyond the limit
-	lost      int        // how many of asked others have
+	spec      *model.ServicePort // as described, nil like current
+	asked     []Frontend         // all that it asks for, sorted by key
+	omitted   int                // frontends beyond the limit
+	lost      int                // how many of asked others have
 	// frontends has those that were gained, lost or changed since they were last accepted, as they were then: zero for
 	// those that the port did not have.
 	frontends map[Key]Frontend
 
 	isDirty   bool
 	described uint64 // the round in which it was last described
-}
-
-// shape is what a port's frontends depend on beside the addresses of its service.
-type shape struct {
-	port, nodePort      uint16
-	clusterIP, external bool
 }
 
 func (p *port) key() portID { return portID{p.family, p.name.Port, p.name.Protocol} }
@@ -96,9 +90,7 @@ func (p *port) isUnused() bool {
 // describe takes over what a service says of a port.
 func (p *port) describe(next Port, asked []Frontend) {
 	before := p.current
-	if before == nil {
-		p.family.existing++
-	} else {
+	if before != nil {
 		next.sizes, next.frontends = before.sizes, before.frontends
 	}
 	if before == nil || !before.equal(&next) {
@@ -118,8 +110,7 @@ func (p *port) remove() {
 		return
 	}
 	p.mark()
-	p.current, p.shape = nil, shape{}
-	p.family.existing--
+	p.current, p.spec = nil, nil
 	p.ask(nil)
 	p.placeAll()
 }
@@ -258,12 +249,9 @@ type pair struct{ loser, owner *port }
 // settle ends a wave: keys get their owners, and backend sets have no gaps any more.
 func (f *family) settle(report func(Problem)) {
 	lost := map[pair][]Key{}
-	changed := f.owners.settle(func(loser, owner *port, k Key) {
+	f.owners.settle(func(loser, owner *port, k Key) {
 		lost[pair{loser, owner}] = append(lost[pair{loser, owner}], k)
 	})
-	for _, p := range changed {
-		p.mark()
-	}
 	for _, p := range f.inUse(lost) {
 		report(p)
 	}
@@ -316,15 +304,15 @@ func (f *family) accept() map[*service]bool {
 	f.hairpins.accept()
 	f.clusterIPs.accept()
 	f.healthChecks.accept()
-	f.full = false
+	f.full, f.accepted = false, true
 	return unused
 }
 
 // sorted returns the ports that may have changed or, if all is set, all that exist, by name.
 func (f *family) sorted(services map[model.ServiceName]*service, all bool) []*port {
 	list := f.dirty
-	if all && f.existing != countExisting(f.dirty) {
-		list = make([]*port, 0, f.existing)
+	if all && f.accepted {
+		list = make([]*port, 0, len(services))
 		for _, s := range services {
 			for _, p := range s.ports.all {
 				if p.family == f && p.current != nil {
@@ -335,14 +323,4 @@ func (f *family) sorted(services map[model.ServiceName]*service, all bool) []*po
 	}
 	slices.SortFunc(list, func(a, b *port) int { return a.name.Compare(b.name) })
 	return list
-}
-
-func countExisting(ports []*port) int {
-	n := 0
-	for _, p := range ports {
-		if p.current != nil {
-			n++
-		}
-	}
-	return n
 }

@@ -184,9 +184,7 @@ func (m *mirror) compareWithAll(c *Changes) {
 			owned++
 		}
 		assert.Equal(tb, p.After.NumFrontends(), owned)
-		again, ok := c.Port(p.After.Name)
-		assert.True(tb, ok)
-		assert.Equal(tb, p.After, again.After)
+		assert.Equal(tb, p.After, c.Port(p.After.Name).After)
 	}
 	assert.Len(tb, m.ports, n)
 	assert.True(tb, slices.IsSorted(names))

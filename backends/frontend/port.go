@@ -28,8 +28,14 @@ type Port struct {
 // NumFrontends returns how many frontends the port has: those that it asks for and owns.
 func (p *Port) NumFrontends() int { return p.frontends }
 
-// Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining].
-func (p *Port) Size(set model.EndpointSets) int { return p.sizes[setIndex(set)] }
+// Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining]. Whatever is
+// none of these, such as the 0 of a route that carries no traffic, has none.
+func (p *Port) Size(set model.EndpointSets) int {
+	if i := setIndex(set); i >= 0 {
+		return p.sizes[i]
+	}
+	return 0
+}
 
 // SourceRoutes are the routes of a frontend for each kind of source. Tell them apart in this order (S27).
 type SourceRoutes struct {
@@ -64,18 +70,20 @@ func (p *Port) equal(o *Port) bool {
 
 // Draining is the backend set of the endpoints that take no new connections by any route and still serve those that
 // they have. No route points at it; it is for dataplanes that can tell a draining endpoint from one that is gone.
-const Draining model.EndpointSets = 0
+const Draining model.EndpointSets = 1 << 7
 
 // numSets is the number of backend sets of a port.
 const numSets = 3
 
-// setIndex is the place of a backend set in arrays that have one entry for each.
+// setIndex is the place of a backend set in arrays that have one entry for each, -1 for what is none.
 func setIndex(set model.EndpointSets) int {
 	switch set {
 	case model.ClusterSet:
 		return 0
 	case model.LocalSet:
 		return 1
+	case Draining:
+		return 2
 	}
-	return 2
+	return -1
 }

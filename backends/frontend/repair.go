@@ -19,32 +19,33 @@ type RepairOptions struct {
 	// Look checks whether somebody else has changed the backend's objects in one family, and repairs them. c has what
 	// was described up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
 	// that the repair has applied that as well. An error is logged, and Look is called again after a pause.
+	//
+	// There is a pause after a repair, too: somebody may change the same thing again and again. It begins with 100 ms,
+	// or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for ten times as
+	// long.
 	Look func(ctx context.Context, c *Changes) (Look, error)
-	// MinPause and MaxPause bound the pause after an error or a repair: somebody may change the same thing again and
-	// again. It doubles each time, until nothing has been changed for ten times as long. 0 means 100 ms and 30 s.
-	MinPause, MaxPause time.Duration
 }
+
+// The pause after an error or a repair.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 30 * time.Second
+)
 
 // Look is the result of a look at the dataplane.
 type Look struct {
 	// Repaired: something was different, and is not any more.
 	Repaired bool
-	// Rest is how long not to look again, where looking is expensive.
+	// Rest is how long at least not to look again, where looking is expensive.
 	Rest time.Duration
 }
 
 // Repair looks at the dataplane, and repairs it, until ctx ends. Families are repaired independently: one that cannot
 // be repaired holds up no other. Before the first Sync and after CleanUp there is nothing to look at.
 func (t *Table) Repair(ctx context.Context, o RepairOptions) {
-	if o.MinPause <= 0 {
-		o.MinPause = 100 * time.Millisecond
-	}
-	if o.MaxPause <= 0 {
-		o.MaxPause = 30 * time.Second
-	}
 	loops := make([]repairLoop, len(t.families))
 	for i, f := range t.families {
-		loops[i] = repairLoop{family: f, pause: o.MinPause}
+		loops[i] = repairLoop{family: f, pause: minPause}
 	}
 	var tick <-chan time.Time
 	if o.Every > 0 {
@@ -103,26 +104,25 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 	}
 	now := time.Now()
 	if now.Sub(l.busy) > 10*l.pause {
-		l.pause = o.MinPause
+		l.pause = minPause
 	}
 	look, err := o.Look(ctx, &Changes{t, l.family, l.family.full})
 	now = time.Now()
-	l.notBefore = now.Add(look.Rest)
 	if err == nil && !look.Repaired {
+		l.notBefore = now.Add(look.Rest)
 		return
 	}
-	if ctx.Err() == nil {
-		t.repairs.add(sink.Repair{At: now, Family: l.family.family, Err: err})
+	wait := max(l.pause, look.Rest)
+	l.notBefore, l.busy, l.pause = now.Add(wait), now, min(2*wait, maxPause)
+	if ctx.Err() != nil {
+		return
 	}
-	if err != nil && ctx.Err() == nil {
+	t.repairs.add(sink.Repair{At: now, Family: l.family.family, Err: err})
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not repair what somebody else changed", "family", l.family.family,
-			"retryIn", l.pause)
+			"retryIn", wait)
 		l.due = true
 	}
-	if again := now.Add(l.pause); l.notBefore.Before(again) {
-		l.notBefore = again
-	}
-	l.busy, l.pause = now, min(2*l.pause, o.MaxPause)
 }
 
 // maxRepairs is how many repairs are remembered.

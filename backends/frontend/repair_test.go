@@ -116,14 +116,14 @@ func TestAFamilyThatCannotBeRepairedWaitsAloneAndLongerEachTime(t *testing.T) {
 		r.sync(t)
 		l.look[model.IPv4] = func() (Look, error) { return Look{}, errDataplane }
 		wake := make(chan struct{})
-		o := RepairOptions{Wake: wake, MinPause: time.Second, MaxPause: 4 * time.Second, Look: l.Look}
-		repairing(t, r, o, func() {
+		repairing(t, r, RepairOptions{Wake: wake, Look: l.Look}, func() {
 			wake <- struct{}{}
 			time.Sleep(5500 * time.Millisecond)
 			wake <- struct{}{}
-			time.Sleep(7 * time.Second)
+			time.Sleep(105 * time.Second)
 		})
-		assert.Equal(t, []float64{0, 1, 3, 7, 11}, l.of(model.IPv4))
+		assert.InDeltaSlice(t, []float64{0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1, 81.1}, l.of(model.IPv4),
+			0.001)
 		assert.Equal(t, []float64{0, 5.5}, l.of(model.IPv6))
 	})
 }
@@ -132,21 +132,21 @@ func TestWhatSomebodyChangesAgainAndAgainIsRepairedLessAndLessOften(t *testing.T
 	synctest.Test(t, func(t *testing.T) {
 		r, l := newRig(t), newLooker()
 		r.sync(t)
-		l.look[model.IPv4] = func() (Look, error) { return Look{Repaired: true}, nil }
+		// Where looking is expensive the pause begins with the rest.
+		l.look[model.IPv4] = func() (Look, error) { return Look{Repaired: true, Rest: time.Second}, nil }
 		wake := make(chan struct{})
-		o := RepairOptions{Wake: wake, MinPause: time.Second, MaxPause: 4 * time.Second, Look: l.Look}
-		repairing(t, r, o, func() {
+		repairing(t, r, RepairOptions{Wake: wake, Look: l.Look}, func() {
 			for range 100 {
 				wake <- struct{}{}
 				time.Sleep(100 * time.Millisecond)
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(3 * time.Minute)
 			wake <- struct{}{}
 			synctest.Wait()
 			wake <- struct{}{}
 			time.Sleep(time.Second)
 		})
-		assert.InDeltaSlice(t, []float64{0, 1, 3, 7, 11, 70, 71}, l.of(model.IPv4), 0.01)
+		assert.InDeltaSlice(t, []float64{0, 1, 3, 7, 15, 190, 191}, l.of(model.IPv4), 0.01)
 	})
 }
 

@@ -210,8 +210,8 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*Port
 	for _, f := range t.families {
 		var ports []*PortChange
 		for _, p := range s.ports.all {
-			if p.family == f && p.current != nil {
-				ports = append(ports, &PortChange{After: p.current, port: p})
+			if pc := p.asNew(); pc != nil && p.family == f {
+				ports = append(ports, pc)
 			}
 		}
 		slices.SortFunc(ports, func(a, b *PortChange) int { return a.After.Name.Compare(b.After.Name) })

@@ -35,7 +35,7 @@ func (f *family) write(ctx context.Context) error {
 			f.state = known
 		}
 		f.countRules()
-		f.metrics.written(f.features.Family, b)
+		f.backend.metrics.written(f.features.Family, b)
 		return nil
 	}
 	return f.restore(ctx, b, read)
@@ -61,11 +61,11 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	}
 	if err := f.dataplane.Restore(ctx, b); err != nil {
 		if ctx.Err() == nil {
-			f.metrics.failed(f.features.Family, !read)
+			f.backend.metrics.failed(f.features.Family, !read)
 		}
 		return err
 	}
-	f.metrics.written(f.features.Family, b)
+	f.backend.metrics.written(f.features.Family, b)
 	after, err := f.dataplane.Generation(ctx)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 
 // adopt notes the generation that is our own doing. iptables-nft has one for both families.
 func (f *family) adopt(before, after uint64) {
-	for _, o := range f.all {
+	for _, o := range f.backend.families {
 		if (o == f || o.features.Variant == dp.NFT) && o.generation == before {
 			o.generation = after
 		}
@@ -90,7 +90,7 @@ func (f *family) adopt(before, after uint64) {
 
 func (f *family) countRules() {
 	for _, c := range f.tables() {
-		f.metrics.applied(f.features.Family, c.table, c.rules+len(c.jumps))
+		f.backend.metrics.applied(f.features.Family, c.table, c.rules+len(c.jumps))
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -27,6 +26,8 @@ type Backend struct {
 	*frontend.Table
 
 	options  Options
+	kernel   *kernel
+	metrics  *metrics
 	families []*family // guarded by the table
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -40,7 +41,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("iptables: %w", err)
 	}
-	b := &Backend{options: o.withDefaults(), done: make(chan struct{})}
+	b := &Backend{options: o.withDefaults(), kernel: newKernel(o.Sysctls), done: make(chan struct{})}
 	given, opened := o.Dataplanes, []dp.Interface(nil)
 	if given == nil {
 		var err error
@@ -49,18 +50,14 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		}
 		given = opened
 	}
-	kernel := newKernel(o.Sysctls)
 	var families []model.Family
 	for _, d := range given {
-		f := newFamily(d, &b.options, kernel)
+		f := newFamily(b, d)
 		b.families = append(b.families, f)
 		families = append(families, f.features.Family)
 	}
-	metrics := newMetrics(families)
-	for _, f := range b.families {
-		f.all, f.metrics = b.families, metrics
-	}
-	unregister, err := metrics.Register(o.Metrics)
+	b.metrics = newMetrics(families)
+	unregister, err := b.metrics.Register(o.Metrics)
 	if err == nil {
 		b.Table, err = frontend.New(frontend.Options{Families: families, OnProblem: o.OnProblem,
 			Apply: func(ctx context.Context, c *frontend.Changes) error { return b.family(c.Family()).apply(ctx, c) }})
@@ -76,7 +73,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	go func() {
 		defer close(b.done)
 		if every := b.options.DriftInterval; every > 0 {
-			b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look, MinPause: time.Second})
+			b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look})
 		}
 	}()
 	return b, nil
@@ -129,7 +126,7 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 				continue
 			}
 			for _, table := range []dp.Table{dp.NAT, dp.Filter} {
-				f.metrics.applied(f.features.Family, table, 0)
+				b.metrics.applied(f.features.Family, table, 0)
 			}
 		}
 		return errors.Join(errs...)

@@ -27,8 +27,16 @@ func (f *family) planBase() {
 	f.planJumps()
 }
 
-// isLocal matches packets to an address of the node.
-const isLocal = "-m addrtype --dst-type LOCAL "
+// toNodePorts returns jumps to a chain for what goes to the addresses that serve node ports, if the chain has rules.
+func (c *config) toNodePorts(chain string, rules []string) (jumps []string) {
+	if len(rules) == 0 {
+		return nil
+	}
+	for _, m := range c.nodePorts {
+		jumps = append(jumps, m+"-m addrtype --dst-type LOCAL -j "+chain)
+	}
+	return jumps
+}
 
 // into returns jumps to the trees that are not empty.
 func (f *family) into(table int, isNodePort bool, m model.Masquerade) []string {
@@ -49,13 +57,8 @@ func (f *family) servicesRules() (rules, marked []string) {
 	never := f.into(inNAT, false, model.MasqueradeNever)
 	unlessPod := f.into(inNAT, false, model.MasqueradeUnlessLocalPod)
 	always := f.into(inNAT, false, model.MasqueradeAlways)
-	var nodePorts, markedToo []string
-	if rules, _ := f.nodePortsRules(); len(rules) > 0 {
-		for _, m := range c.nodePorts {
-			nodePorts = append(nodePorts, m+isLocal+"-j "+nodePortsChain)
-			markedToo = append(markedToo, m+isLocal+"-j "+markedNodePorts)
-		}
-	}
+	toNodePorts, toMarked := f.nodePortsRules()
+	nodePorts, markedToo := c.toNodePorts(nodePortsChain, toNodePorts), c.toNodePorts(markedNodePorts, toMarked)
 	if len(unlessPod)+len(always)+len(nodePorts) == 0 {
 		return never, nil // nothing here sets the mark
 	}
@@ -96,21 +99,12 @@ func (f *family) nodePortsRules() (rules, marked []string) {
 }
 
 func (c *config) masqueradeRules() []string {
-	masquerade := "-j MASQUERADE"
-	if c.randomFully {
-		masquerade += " --random-fully"
-	}
-	return []string{markText(c.mark, false), masquerade}
+	return []string{markText(c.mark, false), "-j MASQUERADE --random-fully"}
 }
 
 func (f *family) refuseRules() []string {
 	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, f.into(inFilter, false, 0)...)
-	if len(f.refuseNodePortsRules()) > 0 {
-		for _, m := range f.config.nodePorts {
-			rules = append(rules, m+isLocal+"-j "+refuseNodePorts)
-		}
-	}
-	return rules
+	return append(rules, f.config.toNodePorts(refuseNodePorts, f.refuseNodePortsRules())...)
 }
 
 func (f *family) refuseNodePortsRules() []string {

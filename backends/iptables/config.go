@@ -36,16 +36,15 @@ type config struct {
 	nodePorts          []string
 	localhostNodePorts bool
 	dropInvalid        bool // S34
-	randomFully        bool
 }
 
-func newConfig(f dp.Features, o *Options, k *kernel, node *model.Node) *config {
+func newConfig(f dp.Features, b *Backend, node *model.Node) *config {
 	if node == nil {
 		node = &model.Node{}
 	}
-	return &config{family: f.Family, mark: o.MasqueradeMark, dropInvalid: k.dropInvalid, randomFully: f.RandomFully,
-		localPods: node.LocalPods.Of(f.Family), localhostNodePorts: k.localnet && f.Family == model.IPv4,
-		nodePorts: nodePortMatches(f.Family, o.NodePortAddresses, node)}
+	return &config{family: f.Family, mark: b.options.MasqueradeMark, dropInvalid: b.kernel.dropInvalid,
+		localPods: node.LocalPods.Of(f.Family), localhostNodePorts: b.kernel.localnet && f.Family == model.IPv4,
+		nodePorts: nodePortMatches(f.Family, b.options.NodePortAddresses, node)}
 }
 
 func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) []string {

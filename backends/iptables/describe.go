@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -72,7 +73,7 @@ func (f *family) listPort(c *frontend.PortChange, l [2]*listing) {
 	if !f.noBPF {
 		return
 	}
-	for _, set := range []model.EndpointSets{model.ClusterSet, model.LocalSet} {
+	for _, set := range backendSets() {
 		for _, ep := range c.Endpoints(set) {
 			f.hairpins.listEntry(&entry{key: hairpinKey(ep.Target.Addr())}, l[inNAT])
 		}
@@ -109,20 +110,18 @@ func (t *tree) listEntry(wanted *entry, l *listing) {
 type listing struct {
 	names []string
 	rules map[string][]string
-	whole map[string]bool    // chains with all of their rules
-	seen  map[[2]string]bool // chains and rules
+	whole map[string]bool // chains with all of their rules
 }
 
 func newListing() *listing {
-	return &listing{rules: map[string][]string{}, whole: map[string]bool{}, seen: map[[2]string]bool{}}
+	return &listing{rules: map[string][]string{}, whole: map[string]bool{}}
 }
 
 // add adds rules of a chain that may have others.
 func (l *listing) add(chain string, rules ...string) {
 	for _, r := range rules {
-		if id := [2]string{chain, r}; !l.seen[id] {
+		if !slices.Contains(l.rules[chain], r) {
 			l.set(chain, append(l.rules[chain], r))
-			l.seen[id] = true
 		}
 	}
 }

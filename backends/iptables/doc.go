@@ -28,7 +28,7 @@
 //
 // # Machines
 //
-// iptables, tried with 1.8.9; see package dataplane for older versions, and for which programs are chosen. The kernel
+// iptables 1.6.2 or later, tried with 1.8.9; see package dataplane for which programs are chosen. The kernel
 // needs the matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and
 // REJECT, as kube-proxy does. Without the match bpf there are rules for single endpoints instead (S29).
 //

@@ -16,6 +16,9 @@ import (
 // so that looking takes 1% of a processor at most.
 const restAfterReading = 100
 
+// restAfterRepair is how long not to read again after something was different, or could not be read.
+const restAfterRepair = time.Second
+
 // maxRepair is how long a repair may take. A program that hangs must not hold up Syncs, which wait for it, for ever.
 const maxRepair = time.Minute
 
@@ -42,7 +45,7 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 	case before == known: // others are at work, and not at our rules
 		return frontend.Look{Rest: restAfterReading * time.Since(began)}, nil
 	}
-	return frontend.Look{Repaired: repaired}, err
+	return frontend.Look{Repaired: repaired, Rest: restAfterRepair}, err
 }
 
 // repair reads the tables, and corrects what differs.

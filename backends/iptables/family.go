@@ -11,13 +11,10 @@ import (
 
 // family is the backend in one IP family: the rules that are wanted, and what is known of the tables.
 type family struct {
+	backend   *Backend
 	dataplane dp.Interface
 	features  dp.Features
-	options   *Options
-	kernel    *kernel
-	metrics   *metrics
 	config    *config
-	all       []*family
 
 	// What is wanted.
 	nat, filter *chains
@@ -57,10 +54,9 @@ type treeKey struct {
 	protocol   model.Protocol
 }
 
-func newFamily(d dp.Interface, o *Options, k *kernel) *family {
-	f := &family{dataplane: d, features: d.Features(), options: o, kernel: k, nat: newChains(dp.NAT),
-		filter: newChains(dp.Filter), trees: map[treeKey]*tree{}, ports: map[model.PortName]*port{},
-		leftOut: map[model.PortName]leftOut{}}
+func newFamily(b *Backend, d dp.Interface) *family {
+	f := &family{backend: b, dataplane: d, features: d.Features(), nat: newChains(dp.NAT), filter: newChains(dp.Filter),
+		trees: map[treeKey]*tree{}, ports: map[model.PortName]*port{}, leftOut: map[model.PortName]leftOut{}}
 	f.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
 	f.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
 	return f
@@ -70,8 +66,9 @@ func newFamily(d dp.Interface, o *Options, k *kernel) *family {
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if c.Full() {
 		f.state = unknown
-		if f.options.LocalhostNodePorts && f.options.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
-			f.kernel.allowLocalnet(ctx)
+		o := &f.backend.options
+		if o.LocalhostNodePorts && o.NodePortAddresses.Loopback() && c.Family() == model.IPv4 {
+			f.backend.kernel.allowLocalnet(ctx)
 		}
 	}
 	f.plan(ctx, c)
@@ -95,7 +92,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 // plan works out what the tables are to hold. It does not touch them, except to try again what was refused.
 func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	before := f.config
-	f.config = newConfig(f.features, f.options, f.kernel, c.Node())
+	f.config = newConfig(f.features, f.backend, c.Node())
 	changes := c.Difference()
 	var taken []*frontend.PortChange
 	if f.failed == nil || c.Retry() {

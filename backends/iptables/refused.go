@@ -104,7 +104,7 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 		_, again[p.Name()] = f.leftOut[p.Name()]
 	}
 	for name, e := range f.leftOut {
-		if _, ok := c.Port(name); !ok {
+		if c.Port(name) == nil {
 			delete(f.leftOut, name)
 		} else if c.Retry() || e.inDoubt {
 			again[name] = true
@@ -157,7 +157,7 @@ func (f *family) suspects() map[model.PortName]bool {
 // candidates returns the service ports with these names, as far as they exist, one protocol after the other.
 func candidates(c *frontend.Changes, names map[model.PortName]bool) (list []*frontend.PortChange) {
 	for name, in := range names {
-		if change, ok := c.Port(name); ok && in {
+		if change := c.Port(name); change != nil && in {
 			list = append(list, change)
 		}
 	}
@@ -183,7 +183,7 @@ func (c *config) rulesOf(change *frontend.PortChange) (rules [2][]string) {
 	}
 	for i, s := range p.sets {
 		if s.size > 0 {
-			rules[inNAT] = append(rules[inNAT], c.setRules(change.After, change.Endpoints(setOf(i)))...)
+			rules[inNAT] = append(rules[inNAT], c.setRules(change.After, change.Endpoints(backendSets()[i]))...)
 		}
 	}
 	return rules

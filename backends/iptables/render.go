@@ -17,7 +17,7 @@ type renderer struct {
 }
 
 func (r *renderer) isEmpty(rt model.Route) bool {
-	return rt.Endpoints == 0 || r.from.Size(rt.Endpoints) == 0
+	return r.from.Size(rt.Endpoints) == 0
 }
 
 // same tells whether the same happens to traffic of two routes.
@@ -78,7 +78,7 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 		if users == 0 {
 			continue
 		}
-		set := setOf(i)
+		set := backendSets()[i]
 		if users == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
 			rule := "-g " + setChain(p.name, i)
 			at := slices.IndexFunc(p.traffic[:nodePorts], func(t traffic) bool { return t.to[inNAT].rule == rule })
@@ -94,7 +94,7 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 
 // toSet returns a jump to the endpoints of a route, for so many users.
 func (r *renderer) toSet(rt model.Route, users int) string {
-	i := setIndex(rt.Endpoints)
+	i := slices.Index(backendSets(), rt.Endpoints)
 	r.users[i] += users
 	return "-g " + setChain(r.port.name, i)
 }

@@ -26,16 +26,9 @@ type ownSet struct {
 	parts int // 0: all in one chain
 }
 
-// setOf returns the backend set with an index in port.sets, and setIndex the index.
-func setOf(i int) model.EndpointSets {
-	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}[i]
-}
-
-func setIndex(set model.EndpointSets) int {
-	if set == model.LocalSet {
-		return 1
-	}
-	return 0
+// backendSets are those that routes use, in the order of port.sets.
+func backendSets() []model.EndpointSets {
+	return []model.EndpointSets{model.ClusterSet, model.LocalSet}
 }
 
 func setChain(p model.PortName, i int) string { return chainName([2]string{"CLUSTER", "LOCAL"}[i], p) }
@@ -81,33 +74,22 @@ func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old
 		}
 		return
 	}
-	var changes []frontend.EndpointChange
-	if c.Before != nil {
-		changes = c.EndpointChanges(setOf(i))
-		if old == next && c.Before.AffinityTimeout == c.After.AffinityTimeout && len(changes) == 0 {
-			return
-		}
+	changes, endpoints := c.EndpointChanges(backendSets()[i]), c.Endpoints(backendSets()[i])
+	if c.Before != nil && old == next && c.Before.AffinityTimeout == c.After.AffinityTimeout && len(changes) == 0 {
+		return
 	}
-	endpoints := c.Endpoints(setOf(i))
 	if next.parts == 0 {
 		f.nat.set(setChain(name, i), f.config.setRules(c.After, endpoints), name)
 		return
 	}
-	planPart := func(part int) {
-		list := endpoints[part*partSize : min((part+1)*partSize, len(endpoints))]
-		f.nat.set(partChain(name, i, part), f.config.setRules(c.After, list), name)
+	changed := map[int]bool{}
+	for _, ch := range changes {
+		changed[ch.Slot/partSize] = true
 	}
-	if c.Before == nil || old.parts == 0 {
-		for part := range next.parts {
-			planPart(part)
-		}
-	} else {
-		last := -1
-		for _, ch := range changes {
-			if part := ch.Slot / partSize; part != last && part < next.parts {
-				planPart(part)
-				last = part
-			}
+	for part := range next.parts {
+		if changed[part] || old.parts == 0 {
+			list := endpoints[part*partSize : min((part+1)*partSize, len(endpoints))]
+			f.nat.set(partChain(name, i, part), f.config.setRules(c.After, list), name)
 		}
 	}
 	if old != next {

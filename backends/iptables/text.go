@@ -23,17 +23,7 @@ func prefixText(p netip.Prefix) string {
 
 func hostText(a netip.Addr) string { return dp.Address(a) + "/" + strconv.Itoa(a.BitLen()) }
 
-func protocolText(p model.Protocol) string {
-	switch p {
-	case model.TCP:
-		return "tcp"
-	case model.UDP:
-		return "udp"
-	case model.SCTP:
-		return "sctp"
-	}
-	return strconv.Itoa(int(p))
-}
+func protocolText(p model.Protocol) string { return strings.ToLower(p.String()) }
 
 func protocolMatch(p model.Protocol) string { return "-p " + protocolText(p) + " " }
 

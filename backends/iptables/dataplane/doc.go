@@ -23,9 +23,8 @@
 // # Which iptables
 //
 // Since 1.8 there are two: iptables-nft writes to nf_tables, iptables-legacy to x_tables, and rules in both work side
-// by side, which nobody should want. [Options] says which one New takes. Versions before 1.8 are legacy: before 1.6.2
-// iptables-restore does not take the lock that programs share, so it is taken here, and there is no --random-fully.
-// That has been tested with stand-ins, not with such versions.
+// by side, which nobody should want. [Options] says which one New takes. Versions before 1.8 are legacy; those before
+// 1.6.2 are refused.
 //
 // # What it costs
 //

@@ -38,13 +38,8 @@ var _ Interface = (*Fake)(nil)
 
 // NewFake returns a Fake that says of itself that it is iptables-nft 1.8.9.
 func NewFake(f model.Family) *Fake {
-	return newFakeWith(Features{Family: f, Variant: NFT, Version: "1.8.9", RandomFully: true})
-}
-
-// newFakeWith returns a Fake with features. Without RandomFully it refuses --random-fully.
-func newFakeWith(features Features) *Fake {
 	tables := []*fakeTable{newFakeTable(Mangle), newFakeTable(NAT), newFakeTable(Filter)}
-	return &Fake{features: features, tables: tables}
+	return &Fake{features: Features{Family: f, Variant: NFT, Version: "1.8.9"}, tables: tables}
 }
 
 // Features implements [Interface].

@@ -71,10 +71,9 @@ func (p *ruleParser) extension(of, option string) ([]argument, bool) {
 		return args(p.address)
 	case "REDIRECT --to-ports", "MASQUERADE --to-ports":
 		return args(func(value string) error { return portRange(strings.Replace(value, "-", ":", 1)) })
-	case "MASQUERADE --random", "SNAT --random", "DNAT --random", "DNAT --persistent":
+	case "MASQUERADE --random", "MASQUERADE --random-fully", "SNAT --random", "SNAT --random-fully", "DNAT --random",
+		"DNAT --persistent":
 		return args()
-	case "MASQUERADE --random-fully", "SNAT --random-fully":
-		return nil, p.features.RandomFully
 	case "REJECT --reject-with":
 		if p.features.Family == model.IPv6 {
 			return args(oneOf("icmp6-port-unreachable", "icmp6-addr-unreachable", "icmp6-adm-prohibited",

@@ -185,13 +185,6 @@ func TestFakeFailsWhenItIsTold(t *testing.T) {
 	assert.ErrorIs(t, f.Restore(cancelled, batch), context.Canceled)
 }
 
-func TestFakeWithoutRandomFully(t *testing.T) {
-	f := newFakeWith(Features{Family: model.IPv4, Variant: Legacy, Version: "1.6.1"})
-	assert.Equal(t, "1.6.1", f.Features().Version)
-	assert.Error(t, f.Restore(t.Context(), oneRule(NAT, "-j MASQUERADE --random-fully")))
-	assert.NoError(t, f.Restore(t.Context(), oneRule(NAT, "-j MASQUERADE")))
-}
-
 func TestFakeHasThreeTables(t *testing.T) {
 	f := NewFake(model.IPv4)
 	_, err := f.Read(t.Context(), "raw", "KPL-")

@@ -46,10 +46,9 @@ const (
 
 // Features are what an iptables can do.
 type Features struct {
-	Family      model.Family // the one that it is for
-	Variant     Variant      // never ""
-	Version     string       // for example "1.8.9"
-	RandomFully bool         // MASQUERADE --random-fully (1.6.2)
+	Family  model.Family // the one that it is for
+	Variant Variant      // never ""
+	Version string       // for example "1.8.9"
 }
 
 // Batch is what iptables-restore gets, table by table. The zero Batch is empty.

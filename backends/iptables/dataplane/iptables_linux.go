@@ -17,8 +17,7 @@ type IPTables struct {
 	options  Options
 	programs *programs
 	ns       *namespace
-	lock     string // the file that iptables-restore should lock and does not, before 1.6.2
-	lockWait int    // how many seconds a program may wait for it
+	lockWait int // how many seconds a program may wait for the lock of iptables-legacy
 
 	// One thing is done after the other, so that nothing is closed before it has ended.
 	mu         sync.Mutex
@@ -50,7 +49,7 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &IPTables{options: o, programs: p, ns: ns, lock: xtablesLock, lockWait: 5}
+	t := &IPTables{options: o, programs: p, ns: ns, lockWait: 5}
 	if p.variant == Legacy {
 		// The program loads modules of the kernel.
 		if _, err := t.restore(ctx, strings.NewReader("*nat\nCOMMIT\n")); err != nil {
@@ -73,7 +72,7 @@ func (t *IPTables) Close() error {
 
 // Features implements [Interface].
 func (t *IPTables) Features() Features {
-	return Features{t.options.Family, t.programs.variant, t.programs.version, t.programs.randomFully}
+	return Features{t.options.Family, t.programs.variant, t.programs.version}
 }
 
 // Restore implements [Interface]. Tables are changed one after the other: those before the one that fails are. If ctx
@@ -109,16 +108,7 @@ func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 }
 
 func (t *IPTables) restore(ctx context.Context, input io.WriterTo) (stderr string, err error) {
-	args := []string{"--noflush"}
-	if t.programs.restoreLocks {
-		args = append(args, "--wait", strconv.Itoa(t.lockWait))
-	} else {
-		unlock, err := lockXtables(ctx, t.lock, t.lockWait)
-		if err != nil {
-			return "", err
-		}
-		defer unlock()
-	}
+	args := []string{"--noflush", "--wait", strconv.Itoa(t.lockWait)}
 	return run(ctx, t.ns, command{path: t.programs.restore, args: args, write: input})
 }
 

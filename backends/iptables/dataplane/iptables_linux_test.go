@@ -47,11 +47,9 @@ func eachIPTables(t *testing.T, test func(t *testing.T, n *testns.Namespace, ipt
 func newIPTables(t testing.TB, n *testns.Namespace, o Options) *IPTables {
 	t.Helper()
 	// A lock of the test's own keeps it from waiting for others, and it needs no write permission in /run.
-	lock := filepath.Join(t.TempDir(), "xtables.lock")
-	t.Setenv("XTABLES_LOCKFILE", lock)
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "xtables.lock"))
 	var ipt *IPTables
 	n.Do(func() (err error) { ipt, err = New(t.Context(), o); return err })
-	ipt.lock = lock
 	t.Cleanup(func() {
 		if err := ipt.Close(); err != nil {
 			t.Error(err)
@@ -160,18 +158,19 @@ func TestGenerationTellsOfOthers(t *testing.T) {
 }
 
 // holdLock holds the lock of iptables-legacy until the test ends.
-func holdLock(t *testing.T, ipt *IPTables) {
+func holdLock(t *testing.T) {
 	t.Helper()
-	unlock, err := lockXtables(t.Context(), ipt.lock, 60)
+	f, err := os.OpenFile(os.Getenv("XTABLES_LOCKFILE"), os.O_CREATE, 0o600)
 	require.NoError(t, err)
-	t.Cleanup(unlock)
+	t.Cleanup(func() { _ = f.Close() })
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 }
 
 func TestRestoreEndsWithItsContext(t *testing.T) {
 	need.Program(t, "iptables-legacy")
 	ipt := newIPTables(t, testns.New(t), Options{Variant: Legacy})
 	ipt.lockWait = 60
-	holdLock(t, ipt) // so that restore waits
+	holdLock(t) // so that restore waits
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := ipt.Restore(ctx, oneRule(NAT, "-j RETURN"))
@@ -190,24 +189,8 @@ func TestRestoreThatDoesNotGetTheLockSaysSo(t *testing.T) {
 	need.Program(t, "iptables-legacy")
 	ipt := newIPTables(t, testns.New(t), Options{Variant: Legacy})
 	ipt.lockWait = 1
-	holdLock(t, ipt)
+	holdLock(t)
 	assert.ErrorIs(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")), ErrLocked)
-
-	ipt.programs.restoreLocks = false // as before 1.6.2
-	assert.ErrorIs(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")), ErrLocked)
-}
-
-func TestRestoreOfOldVersionsIsLocked(t *testing.T) {
-	need.Root(t)
-	flock := need.Program(t, "flock")
-	ipt := newIPTables(t, testns.New(t), Options{Variant: Legacy})
-	ipt.programs.restoreLocks = false
-	ipt.programs.restore = filepath.Join(t.TempDir(), "restore")
-	// It fails, and says so, if it could get the lock, or if there is an option that old versions do not know.
-	script := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = --noflush ] || exit 5\n%s -n %s true && exit 6\nexit 0\n", flock,
-		ipt.lock)
-	require.NoError(t, os.WriteFile(ipt.programs.restore, []byte(script), 0o755))
-	assert.NoError(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")))
 }
 
 func TestTablesBeforeTheOneThatFailsAreAppliedOnce(t *testing.T) {

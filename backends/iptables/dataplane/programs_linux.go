@@ -20,9 +20,6 @@ type programs struct {
 	version string // for example "1.8.9"
 	// path, save and restore are what to run.
 	path, save, restore string
-	// restoreLocks: iptables-restore waits for the lock, and has the option --wait for it.
-	restoreLocks bool
-	randomFully  bool
 }
 
 // findPrograms looks in PATH for the programs of a variant, or, if it is empty, for those that have the plain name.
@@ -65,7 +62,8 @@ func findNamed(ctx context.Context, f model.Family, v Variant) (*programs, error
 
 var versionLine = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)\S*(?: \((\w+)\))?`)
 
-// askVersion finds out what the programs can do. Since 1.8 their version says which variant they are.
+// askVersion finds out what the programs are. Since 1.8 their version says which variant. Those before 1.6.2 are
+// refused: their iptables-restore does not take the lock that programs share, and they have no --random-fully.
 func (p *programs) askVersion(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, p.path, "--version").CombinedOutput()
 	if err != nil {
@@ -81,12 +79,8 @@ func (p *programs) askVersion(ctx context.Context) error {
 	}
 	version := make([]int, 3)
 	_, _ = fmt.Sscanf(p.version, "%d.%d.%d", &version[0], &version[1], &version[2])
-	p.randomFully = slices.Compare(version, []int{1, 6, 2}) >= 0
-	p.restoreLocks = p.randomFully
-	if !p.restoreLocks {
-		// It got --version and --wait at once, in 1.6.2, and some distributions have put both into older versions.
-		out, err := exec.CommandContext(ctx, p.restore, "--version").Output()
-		p.restoreLocks = err == nil && versionLine.Match(out)
+	if slices.Compare(version, []int{1, 6, 2}) < 0 {
+		return fmt.Errorf("iptables %s is too old, 1.6.2 is needed", p.version)
 	}
 	return nil
 }

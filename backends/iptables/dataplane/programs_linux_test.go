@@ -52,15 +52,11 @@ func TestProgramsAreFoundWithWhatTheyCanDo(t *testing.T) {
 		program       string
 		want          Variant
 		text          string
-		randomFully   bool
-		locks         bool
 	}{
-		{"before there were variants", "iptables v1.4.21", model.IPv4, "iptables", Legacy, "1.4.21", false, false},
-		{"before restore knew of the lock", "iptables v1.6.1", model.IPv4, "iptables", Legacy, "1.6.1", false, false},
-		{"the first that knows", "ip6tables v1.6.2", model.IPv6, "ip6tables", Legacy, "1.6.2", true, true},
-		{"nft", "iptables v1.8.9 (nf_tables)", model.IPv4, "iptables", NFT, "1.8.9", true, true},
-		{"legacy", "iptables v1.8.10 (legacy)", model.IPv4, "iptables", Legacy, "1.8.10", true, true},
-		{"IPv6", "ip6tables v2.0.0 (nf_tables)", model.IPv6, "ip6tables", NFT, "2.0.0", true, true},
+		{"before there were variants", "ip6tables v1.6.2", model.IPv6, "ip6tables", Legacy, "1.6.2"},
+		{"nft", "iptables v1.8.9 (nf_tables)", model.IPv4, "iptables", NFT, "1.8.9"},
+		{"legacy", "iptables v1.8.10 (legacy)", model.IPv4, "iptables", Legacy, "1.8.10"},
+		{"IPv6", "ip6tables v2.0.0 (nf_tables)", model.IPv6, "ip6tables", NFT, "2.0.0"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			installed(t, three(x.program, x.version, ""))
@@ -69,8 +65,6 @@ func TestProgramsAreFoundWithWhatTheyCanDo(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, x.want, p.variant)
 				assert.Equal(t, x.text, p.version)
-				assert.Equal(t, x.randomFully, p.randomFully)
-				assert.Equal(t, x.locks, p.restoreLocks)
 			}
 			other := NFT
 			if x.want == NFT {
@@ -80,16 +74,6 @@ func TestProgramsAreFoundWithWhatTheyCanDo(t *testing.T) {
 			assert.ErrorIs(t, err, exec.ErrNotFound)
 		})
 	}
-}
-
-func TestRestoreOfADistributionMayWaitBefore162(t *testing.T) {
-	scripts := three("iptables", "iptables v1.4.21", "")
-	scripts["iptables-restore"] = "[ \"$1\" = --version ] && echo 'iptables-restore v1.4.21'"
-	installed(t, scripts)
-	p, err := findPrograms(t.Context(), model.IPv4, Legacy)
-	require.NoError(t, err)
-	assert.True(t, p.restoreLocks)
-	assert.False(t, p.randomFully)
 }
 
 func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
@@ -103,6 +87,7 @@ func TestProgramsThatAreMissingOrStrangeAreNamed(t *testing.T) {
 			"iptables-nft-restore"},
 		"not a version":   {three("iptables-nft", "BusyBox", ""), "BusyBox"},
 		"does not run":    {merged(nft, map[string]string{"iptables-nft": "echo broken >&2; exit 127"}), "broken"},
+		"too old":         {three("iptables-nft", "iptables v1.6.1", ""), "iptables 1.6.1 is too old, 1.6.2 is needed"},
 		"another variant": {three("iptables-nft", "iptables v1.8.9 (legacy)", ""), "legacy"},
 	} {
 		t.Run(name, func(t *testing.T) {
