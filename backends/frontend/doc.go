@@ -29,10 +29,10 @@
 //
 // # Who owns a contested address (S59)
 //
-// Nothing keeps two services from listing the same external IP. The service port that has it keeps it. Among newcomers
-// the oldest service gets it; after a restart all are newcomers. The exception is a cluster IP: it always belongs to
-// its service, because the API server gives it to no other. The next one gets the address when the owner goes or no
-// longer asks for it.
+// Nothing keeps two services from listing the same external IP. The service port that has it keeps it, also when it is
+// renamed. Among newcomers the oldest service gets it; after a restart all are newcomers. The exception is a cluster
+// IP: it always belongs to its service, because the API server gives it to no other. The next one gets the address when
+// the owner goes or no longer asks for it.
 //
 // # What is left to the backend
 //

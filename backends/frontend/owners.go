@@ -11,7 +11,8 @@ import (
 //
 //  1. A cluster IP comes first: the API server gives each to one service only, and everybody may list it as an external
 //     IP.
-//  2. The service port that has the key keeps it for as long as it asks for it.
+//  2. The service port that has the key keeps it for as long as it asks for it. Then another port of its service comes
+//     first: a port that is renamed gives nothing up.
 //  3. Among newcomers, and that is everybody after a restart, the oldest service gets it; then the lower kind; then the
 //     first by name. A service of unknown age is younger than all others.
 //
@@ -20,8 +21,9 @@ type owners struct {
 	byKey map[Key]claim
 	// contested lists who asks for a key, for keys that several asked for when the present wave began or later in it.
 	contested map[Key][]claim
-	// unsettled are the contested keys that somebody began or ceased to ask for in the present wave.
-	unsettled map[Key]bool
+	// unsettled are the contested keys that somebody began or ceased to ask for in the present wave, with the service
+	// whose port had the key and no longer asks for it, if there is one.
+	unsettled map[Key]*service
 	wave      uint64
 }
 
@@ -40,7 +42,7 @@ func (c claim) frontend(k Key) Frontend {
 }
 
 func newOwners() owners {
-	return owners{byKey: map[Key]claim{}, contested: map[Key][]claim{}, unsettled: map[Key]bool{}}
+	return owners{byKey: map[Key]claim{}, contested: map[Key][]claim{}, unsettled: map[Key]*service{}}
 }
 
 // add lets a port ask for a frontend.
@@ -57,8 +59,13 @@ func (o *owners) add(p *port, fr Frontend) {
 		list = []claim{owner}
 	}
 	o.contested[fr.Key] = append(list, c)
-	o.unsettled[fr.Key] = true
+	o.unsettle(fr.Key, nil)
 	p.lost++
+}
+
+// unsettle has it decided anew who gets a key.
+func (o *owners) unsettle(k Key, before *service) {
+	o.unsettled[k] = cmp.Or(before, o.unsettled[k])
 }
 
 // remove withdraws that.
@@ -73,12 +80,16 @@ func (o *owners) remove(p *port, k Key) {
 		return
 	}
 	o.contested[k] = slices.DeleteFunc(list, func(c claim) bool { return c.port == p })
-	o.unsettled[k] = true
-	if owner.port == p {
-		o.byKey[k] = claim{} // until it is settled
-	} else {
+	var heirs *service // none if the service itself goes, even if another one of its name comes
+	if owner.port != p {
 		p.lost--
+	} else {
+		o.byKey[k] = claim{} // until it is settled
+		if p.service.object != nil {
+			heirs = p.service
+		}
 	}
+	o.unsettle(k, heirs)
 }
 
 // update changes what a port that has asked for a frontend says of it.
@@ -91,15 +102,13 @@ func (o *owners) update(p *port, fr Frontend) {
 	for i := range o.contested[fr.Key] {
 		if c := &o.contested[fr.Key][i]; c.port == p {
 			c.kind, c.restricted = fr.Kind, fr.Restricted
-			o.unsettled[fr.Key] = true
+			o.unsettle(fr.Key, nil)
 		}
 	}
 }
 
-// settle ends a wave: every contested key gets its owner. It returns the ports that have gained or lost a key, and
-// reports who loses to whom, each pair once.
-func (o *owners) settle(report func(loser, owner *port, k Key)) []*port {
-	var changed []*port
+// settle ends a wave: every contested key gets its owner. It reports who loses to whom, each pair once.
+func (o *owners) settle(report func(loser, owner *port, k Key)) {
 	for _, k := range slices.SortedFunc(maps.Keys(o.unsettled), Key.Compare) {
 		list := o.contested[k]
 		if len(list) == 0 {
@@ -108,16 +117,14 @@ func (o *owners) settle(report func(loser, owner *port, k Key)) []*port {
 			continue
 		}
 		before := o.byKey[k]
-		after := o.choose(list, before.port)
+		after := o.choose(list, before.port, o.unsettled[k])
 		if before.port != after.port {
 			if before.port != nil {
 				before.port.noteFrontend(k, before.frontend(k))
 				before.port.lost++
-				changed = append(changed, before.port)
 			}
 			after.port.noteFrontend(k, Frontend{})
 			after.port.lost--
-			changed = append(changed, after.port)
 		}
 		after.told = nil
 		o.byKey[k] = after
@@ -134,18 +141,18 @@ func (o *owners) settle(report func(loser, owner *port, k Key)) []*port {
 			delete(o.contested, k)
 		}
 	}
-	o.unsettled = map[Key]bool{}
+	o.unsettled = map[Key]*service{}
 	o.wave++
-	return changed
 }
 
-// choose returns who of several is to have a key that before has had, if anybody.
-func (o *owners) choose(list []claim, before *port) claim {
+// choose returns who of several is to have a key that before has, or that a port of heirs had, if anybody.
+func (o *owners) choose(list []claim, before *port, heirs *service) claim {
 	return slices.MinFunc(list, func(a, b claim) int {
 		keeps := func(c claim) bool { return c.port == before && c.wave < o.wave }
 		return cmp.Or(
 			first(a.kind == ClusterIP, b.kind == ClusterIP),
 			first(keeps(a), keeps(b)),
+			first(a.port.service == heirs, b.port.service == heirs),
 			a.port.service.compareAge(b.port.service),
 			cmp.Compare(a.kind, b.kind),
 			a.port.name.Compare(b.port.name))

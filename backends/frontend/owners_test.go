@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -45,6 +46,26 @@ func TestTheOwnerKeepsAnAddressWhileItChangesElsewhere(t *testing.T) {
 	r.set(claimant("old/x", 2001), &changed)
 	r.sync(t)
 	assert.Equal(t, "prod/web", r.v4.owner(contested))
+}
+
+// A port is renamed by its owner, who does not give up its addresses by that.
+func TestAServiceThatRenamesAPortKeepsItsAddress(t *testing.T) {
+	r := newRig(t)
+	r.set(claimant("prod/web", 2025))
+	r.sync(t)
+	r.set(claimant("old/x", 2001))
+	r.sync(t)
+	for _, name := range []string{"web", "http", "web"} {
+		renamed := *claimant("prod/web", 2025)
+		renamed.Ports = slices.Clone(renamed.Ports)
+		renamed.Ports[0].Name = name
+		r.set(&renamed)
+		r.sync(t)
+		assert.Equal(t, "prod/web", r.v4.owner(contested))
+	}
+	r.DeleteService(model.ServiceName{Namespace: "prod", Name: "web"})
+	r.sync(t)
+	assert.Equal(t, "old/x", r.v4.owner(contested))
 }
 
 type services []*model.Service

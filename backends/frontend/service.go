@@ -49,8 +49,11 @@ func (s *service) removeUnused() (empty bool) {
 			s.ports.remove(i)
 		}
 	}
-	return s.object == nil && len(s.ports.all) == 0
+	return s.isEmpty()
 }
+
+// isEmpty tells whether nothing is known of a service.
+func (s *service) isEmpty() bool { return s.object == nil && len(s.ports.all) == 0 }
 
 // compareAge orders the oldest first. Those of unknown age come last.
 func (s *service) compareAge(o *service) int {

@@ -147,6 +147,38 @@ func TestAnEndpointThatTakesNoNewConnectionsIsDrainingWhileItServes(t *testing.T
 	p := r.v4.ports[ep("10.1.0.1:80", 0).Port]
 	assert.Equal(t, 1, p.Size(Draining))
 	assert.Zero(t, p.Size(model.ClusterSet))
+	assert.Zero(t, p.Size(model.Route{}.Endpoints), "a route that carries no traffic")
+}
+
+// Whatever is no backend set has no endpoints, and is no reason to panic.
+func TestWhatIsNoBackendSetIsEmpty(t *testing.T) {
+	target := netip.MustParseAddrPort("10.1.0.1:80")
+	r := newRig(t)
+	r.options.Apply = func(_ context.Context, c *Changes) error {
+		for p := range c.Ports() {
+			for _, set := range []model.EndpointSets{0, model.ClusterSet | model.LocalSet, 255} {
+				assert.Zero(t, p.After.Size(set))
+				assert.Empty(t, p.Endpoints(set))
+				assert.Empty(t, p.EndpointChanges(set))
+				assert.False(t, p.Has(set, target))
+			}
+		}
+		return nil
+	}
+	r.set(web().Build(), ep(target.String(), 0), ep("10.1.0.2:80", model.ClusterSet|model.LocalSet))
+	r.sync(t)
+}
+
+func TestEndpointsThatAreServedNowhereLeaveNothingBehind(t *testing.T) {
+	table, err := New(Options{Families: []model.Family{model.IPv4}, Apply: newMirror(t).apply})
+	require.NoError(t, err)
+	for _, e := range []*model.Endpoint{ep("[fd01::1]:80", model.ClusterSet), {Port: ep("10.1.0.1:80", 0).Port}} {
+		table.SetEndpoint(e)
+		require.NoError(t, table.Sync(quiet(t)))
+		table.DeleteEndpoint(e.Key())
+		require.NoError(t, table.Sync(quiet(t)))
+		assert.Empty(t, table.services)
+	}
 }
 
 func TestRefusedServicePortsDoNotFailAFamily(t *testing.T) {

@@ -36,7 +36,10 @@ func (t *Table) update(ctx context.Context) {
 		}
 		switch {
 		case d.endpoint != nil:
-			t.updateEndpoint(ctx, s, t.described[i:])
+			if t.updateEndpoint(ctx, s, t.described[i:]); s.isEmpty() {
+				delete(t.services, name)
+				s = nil
+			}
 		case d.gone:
 			if t.deleteService(s); s.removeUnused() {
 				delete(t.services, name)
@@ -130,42 +133,42 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 	}
 	ranges := next.SourceRanges(f.family)
 	left := t.maxFrontends
-	for _, sp := range next.Ports {
-		spec := Port{Name: next.PortName(sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
-		if spec.Routes.Sets() == 0 {
+	for i := range next.Ports {
+		sp := &next.Ports[i]
+		described := Port{Name: next.PortName(*sp), Routes: sp.Routes(f.family), AffinityTimeout: affinity}
+		if described.Routes.Sets() == 0 {
 			continue
 		}
 		if sp.Port == 0 || sp.Protocol == 0 {
-			t.found(ctx, s, Problem{Family: f.family, Port: spec.Name, Reason: InvalidPort,
+			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: InvalidPort,
 				Message: "it has no port number or protocol"})
 			continue
 		}
 		p := s.makePort(portID{f, sp.Name, sp.Protocol})
 		if p.described == t.round {
-			t.found(ctx, s, Problem{Family: f.family, Port: spec.Name, Reason: DuplicatePort,
+			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: DuplicatePort,
 				Message: "the service has two ports of that name and protocol"})
 			continue
 		}
 		p.described = t.round
-		if spec.Routes.External.Endpoints != 0 {
-			spec.SourceRanges = ranges
+		if described.Routes.External.Endpoints != 0 {
+			described.SourceRanges = ranges
 		}
 		if t.options.Extra != nil {
-			spec.Extra = t.options.Extra(next)
+			described.Extra = t.options.Extra(next)
 		}
 		asked := p.asked
-		shape := shape{sp.Port, sp.NodePort, spec.Routes.ClusterIP.Endpoints != 0, spec.Routes.External.Endpoints != 0}
-		if !same || shape != p.shape || p.omitted > 0 || len(asked) > left {
-			asked, p.omitted = frontends(f.family, next, sp, left)
+		if !same || p.spec == nil || *p.spec != *sp || p.omitted > 0 || len(asked) > left {
+			asked, p.omitted = frontends(f.family, next, *sp, left)
 		}
 		if p.omitted > 0 {
-			t.found(ctx, s, Problem{Family: f.family, Port: spec.Name, Reason: TooManyFrontends,
+			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManyFrontends,
 				Message: fmt.Sprintf("%d of its addresses are not served: a service may have %d frontends",
 					p.omitted, t.maxFrontends)})
 		}
 		left -= len(asked)
-		p.shape = shape
-		p.describe(spec, asked)
+		p.spec = sp
+		p.describe(described, asked)
 	}
 	for _, p := range s.ports.all {
 		if p.family == f && p.described != t.round {

@@ -161,6 +161,9 @@ func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after
 	}
 }
 
+// maxAffinity is 49 days, in seconds: the kernel multiplies them by its ticks, up to 1,000 in one, in 32 bits.
+const maxAffinity = 1 << 32 / 1000
+
 // affinityRules send a client to the endpoint that it had before, or to one at random if it had none (S32). Each
 // endpoint has a list in /proc/net/xt_recent of the clients it was chosen for, and when.
 func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
@@ -169,7 +172,7 @@ func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []s
 	if c.family == model.IPv6 {
 		mask = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
 	}
-	seconds := strconv.FormatInt(int64(p.AffinityTimeout/time.Second), 10)
+	seconds := strconv.FormatInt(min(int64(p.AffinityTimeout/time.Second), maxAffinity), 10)
 	rules := make([]string, 0, 2*len(endpoints))
 	lists := make([]string, len(endpoints))
 	for i, ep := range endpoints {
