@@ -172,6 +172,9 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 			}
 			return
 		}
+		if len(c.port.frontends) == 0 {
+			return // without an allocation
+		}
 		for _, k := range slices.SortedFunc(maps.Keys(c.port.frontends), Key.Compare) {
 			before, after := c.port.frontends[k], Frontend{}
 			if owner := c.port.family.owners.byKey[k]; owner.port == c.port {
