@@ -2,17 +2,14 @@ package frontend
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
-
-// maxPortErrors is how many errors of a service port are named: nobody reads those of 10,000 addresses.
-const maxPortErrors = 10
 
 // PortErrors joins a [*sink.PortError] for each service port of which the dataplane has refused something; nil if there
 // is none. They are in the order of names, and so are the errors of a port, so that the same state gives the same text.
@@ -22,10 +19,11 @@ func PortErrors(f model.Family, refused map[model.PortName][]error) error {
 	for _, name := range slices.SortedFunc(maps.Keys(refused), model.PortName.Compare) {
 		list := slices.Clone(refused[name])
 		slices.SortFunc(list, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-		if more := len(list) - maxPortErrors; more > 0 {
-			list = append(list[:maxPortErrors:maxPortErrors], fmt.Errorf("and %d more errors", more))
+		var few failures.List // nobody reads those of 10,000 addresses
+		for _, err := range list {
+			few.Add(err)
 		}
-		errs = append(errs, &sink.PortError{Port: name, Family: f, Err: errors.Join(list...)})
+		errs = append(errs, &sink.PortError{Port: name, Family: f, Err: few.Err()})
 	}
 	return errors.Join(errs...)
 }

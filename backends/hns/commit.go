@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 )
 
 // commit applies what is wanted. With retry it also retries what failed before. A failure of one load balancer is
@@ -137,7 +138,7 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBalancer, error) {
 	lb := &dp.LoadBalancer{Key: b.key, TargetPort: s.targetPort, Distribution: s.distribution, Flags: s.flags,
 		PortFlags: s.portFlags}
-	var errs []error
+	var errs failures.List // there can be one for each of many endpoints
 	var err error
 	if lb.SourceVIP, err = f.sourceVIP(s.targets); err != nil {
 		return nil, err
@@ -152,22 +153,22 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBal
 	for _, t := range s.targets {
 		id, err := f.lookup(ctx, t)
 		if err != nil {
-			errs = append(errs, err)
+			errs.Add(err)
 			continue
 		}
 		lb.Endpoints = append(lb.Endpoints, id)
 	}
 	if len(lb.Endpoints) == 0 {
-		return nil, errors.Join(errs...)
+		return nil, errs.Err()
 	}
 	vip := ""
 	if s.vip && f.isOverlay() {
 		if vip, err = f.vipEndpoint(ctx, b.key.Addr); err != nil {
-			errs = append(errs, err)
+			errs.Add(err)
 		}
 	}
 	f.setVIP(b, vip)
-	return lb, errors.Join(errs...)
+	return lb, errs.Err()
 }
 
 // replace changes a load balancer to next, in place where that is possible.

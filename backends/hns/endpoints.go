@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -233,7 +234,7 @@ func remoteMAC(a netip.Addr) string {
 
 // deleteUnused deletes the backend's endpoints that no load balancer has. What fails is tried again at the next commit.
 func (f *family) deleteUnused(ctx context.Context) error {
-	var errs []error
+	var errs failures.List
 	for _, id := range slices.Sorted(maps.Keys(f.endpoints.unused)) {
 		x := f.endpoints.byID[id]
 		if x == nil || f.endpoints.used[id] > 0 || f.endpoints.usedByOthers[id] ||
@@ -243,7 +244,7 @@ func (f *family) deleteUnused(ctx context.Context) error {
 		}
 		if err := f.dataplane.DeleteEndpoint(ctx, id); err != nil && !errors.Is(err, dp.ErrNotFound) {
 			klog.FromContext(ctx).Error(err, "Could not delete an HNS endpoint, trying again later", "addresses", x.IPs)
-			errs = append(errs, fmt.Errorf("delete HNS endpoint %v: %w", x.IPs, err))
+			errs.Add(fmt.Errorf("delete HNS endpoint %v: %w", x.IPs, err))
 			continue
 		}
 		delete(f.endpoints.unused, id)
@@ -257,5 +258,5 @@ func (f *family) deleteUnused(ctx context.Context) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errs.Err()
 }

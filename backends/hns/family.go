@@ -13,6 +13,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -356,9 +357,10 @@ func (f *family) cleanUp(ctx context.Context) error {
 			return err
 		}
 	}
-	errs := []error{f.commit(ctx, true)}
+	var errs failures.List
+	errs.Add(f.commit(ctx, true))
 	for b := range f.dirty {
-		errs = append(errs, fmt.Errorf("load balancer %v: %w", b.key, b.err))
+		errs.Add(fmt.Errorf("load balancer %v: %w", b.key, b.err))
 	}
-	return errors.Join(append(errs, f.deleteUnused(ctx))...)
+	return errors.Join(errs.Err(), f.deleteUnused(ctx))
 }

@@ -3,7 +3,9 @@ package hns
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -228,4 +230,36 @@ func TestHNSWithoutDualStackServesIPv4(t *testing.T) {
 		fm.Endpoint(webPort, "10.244.1.5:8080").Local().Build(),
 		fm.Endpoint(webPort, "[fd00:244:1::5]:8080").Local().Build())
 	require.Equal(t, 1, m.hns.NumLoadBalancers())
+}
+
+// Nobody reads an error for each endpoint of a large service, and each is logged whole.
+func TestOfManyEndpointsThatCannotBeUsedTheFirstAreNamed(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	backendtest.Set(t, b, web()...)
+	for i := range 1000 {
+		backendtest.Set(t, b, fm.Endpoint(webPort, fmt.Sprintf("10.244.%d.%d:8080", 3+i/250, i%250)).Local().Build())
+	}
+	err := b.Sync(t.Context())
+	failsOnly(t, err, webPort)
+	require.ErrorContains(t, err, "endpoint 10.244.3.0 of this node is not in HNS network")
+	require.ErrorContains(t, err, "and 990 more errors")
+	require.Equal(t, 10, strings.Count(err.Error(), "is not in HNS network"))
+}
+
+func TestOfManyEndpointsThatCannotBeDeletedTheFirstAreNamed(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	backendtest.Set(t, b, web()...)
+	for i := range 100 {
+		backendtest.Set(t, b, fm.Endpoint(webPort, fmt.Sprintf("10.244.3.%d:8080", i)).Build())
+	}
+	require.NoError(t, b.Sync(t.Context()))
+	m.hns.Fail = func(call string) error {
+		if strings.HasPrefix(call, "delete endpoint") {
+			return errors.New("busy")
+		}
+		return nil
+	}
+	require.Equal(t, 10, strings.Count(b.CleanUp(t.Context()).Error(), "busy"))
 }

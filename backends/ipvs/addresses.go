@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 )
 
 // guard has the packet filter protect an address of the dummy interface.
@@ -42,7 +44,7 @@ func (f *family) count(s *server) {
 // addAddresses puts addresses on the dummy interface. One that the kernel refuses, such as an IPv6 multicast address,
 // holds up no other.
 func (f *family) addAddresses(ctx context.Context) error {
-	var errs failures
+	var errs failures.List
 	for _, a := range slices.SortedFunc(maps.Keys(f.dirtyAddrs), netip.Addr.Compare) {
 		if len(f.users[a]) == 0 {
 			continue
@@ -53,7 +55,7 @@ func (f *family) addAddresses(ctx context.Context) error {
 			case isRefusal(err):
 				f.refusedAddrs[a] = err
 			case err != nil:
-				errs.add(err)
+				errs.Add(err)
 				continue
 			default:
 				f.bound[a] = true
@@ -62,19 +64,19 @@ func (f *family) addAddresses(ctx context.Context) error {
 		}
 		delete(f.dirtyAddrs, a)
 	}
-	return errs.err()
+	return errs.Err()
 }
 
 // removeAddresses deletes the addresses of the dummy interface that nobody needs, and then their guards in the filter.
 func (f *family) removeAddresses(ctx context.Context) error {
-	var errs failures
+	var errs failures.List
 	for _, a := range slices.SortedFunc(maps.Keys(f.dirtyAddrs), netip.Addr.Compare) {
 		if len(f.users[a]) > 0 {
 			continue
 		}
 		if f.bound[a] {
 			if err := f.dataplane.DeleteAddress(ctx, a); err != nil {
-				errs.add(err)
+				errs.Add(err)
 				continue
 			}
 			delete(f.bound, a)
@@ -83,5 +85,5 @@ func (f *family) removeAddresses(ctx context.Context) error {
 		delete(f.refusedAddrs, a)
 		delete(f.dirtyAddrs, a)
 	}
-	return errs.err()
+	return errs.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -162,12 +163,12 @@ func (f *family) rebuild(c *frontend.Changes) {
 // then what is no longer needed is deleted. An address is on the dummy interface only while the filter guards it.
 func (f *family) commit(ctx context.Context, now time.Time) error {
 	defer f.report()
-	var errs failures
+	var errs failures.List
 	var grown []*server
 	for _, s := range f.dirtyServers() {
 		f.count(s)
 		if err := s.grow(ctx, f.dataplane, now); err != nil {
-			errs.add(err)
+			errs.Add(err)
 			continue
 		}
 		grown = append(grown, s)
@@ -178,21 +179,21 @@ func (f *family) commit(ctx context.Context, now time.Time) error {
 		}
 	}
 	if err := f.commitFilter(ctx, false); err != nil {
-		return errors.Join(err, errs.err())
+		return errors.Join(err, errs.Err())
 	}
-	errs.add(f.addAddresses(ctx))
+	errs.Add(f.addAddresses(ctx))
 	for _, s := range grown {
-		errs.add(f.shrink(ctx, s, now))
+		errs.Add(f.shrink(ctx, s, now))
 	}
-	errs.add(f.removeAddresses(ctx))
-	errs.add(f.commitFilter(ctx, true))
+	errs.Add(f.removeAddresses(ctx))
+	errs.Add(f.commitFilter(ctx, true))
 	if len(f.dirty) == 0 { // looking through a map that was ever big takes long
 		f.dirty = map[*server]bool{}
 	}
 	if len(f.dirtyAddrs) == 0 {
 		f.dirtyAddrs = map[netip.Addr]bool{}
 	}
-	return errs.err()
+	return errs.Err()
 }
 
 // commitFilter applies the packet filter.
@@ -247,14 +248,14 @@ func (f *family) settle(s *server) {
 // drain deletes what drained, once its connections have ended.
 func (f *family) drain(ctx context.Context, now time.Time) error {
 	defer f.report()
-	var errs failures
+	var errs failures.List
 	for _, s := range slices.SortedFunc(maps.Keys(f.draining), func(a, b *server) int { return a.key.Compare(b.key) }) {
-		errs.add(s.drain(ctx, f.dataplane, now, f.options.DrainTimeout))
+		errs.Add(s.drain(ctx, f.dataplane, now, f.options.DrainTimeout))
 		f.settle(s)
 	}
-	errs.add(f.removeAddresses(ctx))
-	errs.add(f.commitFilter(ctx, true))
-	return errs.err()
+	errs.Add(f.removeAddresses(ctx))
+	errs.Add(f.commitFilter(ctx, true))
+	return errs.Err()
 }
 
 // cleanUp deletes everything of the family. Addresses go before what guards them.
@@ -267,22 +268,22 @@ func (f *family) cleanUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list virtual servers: %w", err)
 	}
-	var errs failures
+	var errs failures.List
 	addrs, err := f.dataplane.Addresses(ctx, f.key)
-	errs.add(err)
+	errs.Add(err)
 	for _, a := range addrs {
-		errs.add(f.dataplane.DeleteAddress(ctx, a))
+		errs.Add(f.dataplane.DeleteAddress(ctx, a))
 	}
 	for _, s := range list {
 		if s.Family != f.key || s.Flags&dp.Owned == 0 {
 			continue
 		}
 		if err := f.dataplane.DeleteServer(ctx, s.ServerKey); err != nil && !errors.Is(err, syscall.ESRCH) {
-			errs.add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
+			errs.Add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
 		}
 	}
-	errs.add(f.filter.cleanUp(ctx))
-	if err := errs.err(); err != nil {
+	errs.Add(f.filter.cleanUp(ctx))
+	if err := errs.Err(); err != nil {
 		return err
 	}
 	f.metrics.servers.Set(0)

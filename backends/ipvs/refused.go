@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"syscall"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -68,29 +67,4 @@ func (s *server) refuse(target netip.AddrPort, err error) {
 		s.refused = map[netip.AddrPort]error{}
 	}
 	s.refused[target] = err
-}
-
-// failures collects errors, but no more than anyone would read.
-type failures struct {
-	list []error
-	more int
-}
-
-const maxFailures = 10
-
-func (f *failures) add(err error) {
-	switch {
-	case err == nil:
-	case len(f.list) < maxFailures:
-		f.list = append(f.list, err)
-	default:
-		f.more++
-	}
-}
-
-func (f *failures) err() error {
-	if f.more > 0 {
-		return errors.Join(append(slices.Clone(f.list), fmt.Errorf("and %d more errors", f.more))...)
-	}
-	return errors.Join(f.list...)
 }

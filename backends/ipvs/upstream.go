@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -36,7 +37,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 	if err != nil {
 		return fmt.Errorf("list virtual servers: %w", err)
 	}
-	var errs failures
+	var errs failures.List
 	for _, s := range servers {
 		nodePort := slices.Contains(nodeIPs, s.Addr) && s.Port >= 30000 && s.Port <= 32767
 		if s.Mark != 0 || s.Flags&dp.Owned != 0 || !own[s.Addr] && !nodePort ||
@@ -44,11 +45,11 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 			continue
 		}
 		if err := upstream.DeleteServer(ctx, s.ServerKey); err != nil {
-			errs.add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
+			errs.Add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
 		}
 	}
-	errs.add(upstream.DeleteLink(ctx))
-	return errs.err()
+	errs.Add(upstream.DeleteLink(ctx))
+	return errs.Err()
 }
 
 // UpstreamDataplane opens the kernel with the dummy interface of upstream kube-proxy, for [CleanUpUpstream]. It returns
