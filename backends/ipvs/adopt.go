@@ -2,12 +2,15 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -85,6 +88,31 @@ func (f *family) adopt(ctx context.Context, actual dp.Server) error {
 	s.adopt(actual, destinations)
 	f.dirty[s] = true
 	return nil
+}
+
+// retryTaken serves what virtual servers of others kept from being served, where these have gone. A virtual server that
+// can be created is one that nobody has: reading all that there are would cost what the largest cluster costs.
+func (f *family) retryTaken(ctx context.Context, c *frontend.Changes) {
+	freed := map[model.PortName]*frontend.PortChange{}
+	for key, name := range f.taken {
+		p := c.Port(name)
+		if p == nil {
+			continue
+		}
+		want := f.spec(p.After, key)
+		err := f.dataplane.AddServer(ctx, want)
+		if errors.Is(err, syscall.EEXIST) {
+			continue
+		}
+		if err == nil {
+			f.serverFor(key, key.Protocol).adopt(want, nil)
+		} // else the commit meets the error, too
+		delete(f.foreign, key)
+		freed[name] = p
+	}
+	for _, p := range freed {
+		f.describe(p)
+	}
 }
 
 // adoptForeign takes over those virtual servers of others that have the address and port of a service: those of

@@ -385,6 +385,44 @@ func TestAServiceThatComesLaterTakesOverTheVirtualServerOfUpstream(t *testing.T)
 	require.NotContains(t, writes, "add destination 10.244.1.5:8080 to 10.96.0.10:80/TCP")
 }
 
+// What keeps a service port from being served is looked at again when what failed is, at the cost of such ports alone.
+func TestAVirtualServerOfSomebodyElseThatGoesMakesRoom(t *testing.T) {
+	k := newKernel(t)
+	var taken []dp.ServerKey
+	for _, a := range []string{"203.0.113.1:80", "203.0.113.2:80"} {
+		taken = append(taken, key(a, model.TCP))
+		addServer(t, k, dp.Server{ServerKey: key(a, model.TCP), Scheduler: "rr"}, pod1)
+	}
+	b := k.start(t, func(o *Options) { o.ExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")} })
+	backendtest.Set(t, b,
+		fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("203.0.113.1", "203.0.113.2").Port("http", 80).Build(),
+		fm.Endpoint("default/web:http/TCP", pod2.String()).Build())
+	require.Len(t, sink.PortErrors(b.Sync(t.Context())), 1)
+	before := k.ipvs.Dump()
+	b.ResyncFailed()
+	require.Len(t, sink.PortErrors(b.Sync(t.Context())), 1)
+	require.Equal(t, before, k.ipvs.Dump(), "they are still somebody else's")
+
+	require.NoError(t, k.ipvs.DeleteServer(t.Context(), taken[0]))
+	k.ipvs.TakeCalls()
+	b.ResyncFailed()
+	err := b.Sync(t.Context())
+	require.ErrorContains(t, err, "203.0.113.2:80/TCP is a virtual server of somebody else")
+	require.NotContains(t, err.Error(), "203.0.113.1")
+	require.Contains(t, k.ipvs.Dump(),
+		"-A -t 203.0.113.1:80 -s rr -b flag-3\n-a -t 203.0.113.1:80 -r 10.244.2.5:8080 -m -w 1\n")
+	require.Zero(t, k.ipvs.TakeCalls().Reads)
+
+	require.NoError(t, k.ipvs.DeleteServer(t.Context(), taken[1]))
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	dump, table := k.ipvs.Dump(), k.table(model.IPv4)
+	b.ForceResync()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Equal(t, dump, k.ipvs.Dump(), "as if nobody had ever been in the way")
+	require.Equal(t, table, k.table(model.IPv4))
+}
+
 // The runner logs the error of a service port once, until it changes: there is one for each port, always the same.
 func TestAServicePortThatSeveralVirtualServersOfOthersKeepFromBeingServedHasOneError(t *testing.T) {
 	k := newKernel(t)

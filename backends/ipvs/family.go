@@ -117,6 +117,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, n
 	}
 	if c.Retry() {
 		f.retryRefused()
+		f.retryTaken(ctx, c)
 	}
 	c.Accept() // from here on, what has failed is found by reading
 	f.known = false
