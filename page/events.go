@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	// writeTimeout is how long a browser may take for one message.
-	writeTimeout = 15 * time.Second
 	// heartbeat is the maximum time between two messages. They also keep the relative times on the page up to date.
 	heartbeat = 10 * time.Second
 
@@ -41,7 +39,6 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return // cannot happen: all of it can be encoded
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(writeTimeout)) // where that can be done
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", text); err != nil {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
@@ -59,6 +60,7 @@ func (p *Page) routes() http.Handler {
 // guard refuses requests that the page itself never makes, and sets security headers.
 func (p *Page) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = timedWriter{w}
 		h := w.Header()
 		h.Set("Content-Security-Policy", contentSecurityPolicy)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -81,6 +83,22 @@ func (p *Page) guard(next http.Handler) http.Handler {
 		}
 	})
 }
+
+// timedWriter bounds how long each write may take, so that a browser that does not read its answer holds up nothing,
+// whatever the timeouts of the server are. The server takes the deadline back after each request.
+type timedWriter struct{ http.ResponseWriter }
+
+func (w timedWriter) Write(text []byte) (int, error) {
+	// Where that can be done: a writer of somebody else's middleware may not know how to.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
+	return w.ResponseWriter.Write(text)
+}
+
+// Unwrap is for http.ResponseController.
+func (w timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// writeTimeout is how long a browser may take for an answer, or for one message.
+const writeTimeout = 15 * time.Second
 
 // maxQueryBytes bounds the query of a request: every word of a search is compared with every service.
 const maxQueryBytes = 4096

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -280,6 +281,44 @@ func TestABrowserThatIsGoneIsForgotten(t *testing.T) {
 	w := &brokenWriter{httptest.NewRecorder()}
 	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/events", nil)) // returns
 	assert.Zero(t, r.browsers)
+}
+
+// A browser that does not read its answer does not hold a goroutine for ever, in whatever server the page is mounted.
+func TestEveryWriteHasADeadline(t *testing.T) {
+	r := newRig(t, nil, Options{})
+	r.sink.SetService(service("web", 1, false))
+	r.apply()
+	for path, code := range map[string]int{"/": 200, "/page.js": 200, "/api/state": 200, "/api/services": 200,
+		"/api/service?namespace=shop&name=web": 200, "/api/flow?q=node+->+10.96.0.1:80": 200, "/api/flow?q=x": 400,
+		"/api/service?name=x": 404, "/api/events": 200, "/x": 404} {
+		w := &timedRecorder{ResponseRecorder: httptest.NewRecorder()}
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)) // ends: the first write fails
+		assert.Equal(t, code, w.Code, path)
+		assert.Equal(t, 1, w.timed, path)
+		assert.Zero(t, w.untimed, path)
+	}
+}
+
+// timedRecorder is a connection whose other side does not read. It counts the writes with and without a deadline.
+type timedRecorder struct {
+	*httptest.ResponseRecorder
+	deadline       time.Time
+	timed, untimed int
+}
+
+func (w *timedRecorder) SetWriteDeadline(t time.Time) error {
+	w.deadline = t
+	return nil
+}
+
+func (w *timedRecorder) Write([]byte) (int, error) {
+	if w.deadline.IsZero() {
+		w.untimed++
+	} else {
+		w.timed++
+	}
+	w.deadline = time.Time{}
+	return 0, os.ErrDeadlineExceeded
 }
 
 type brokenWriter struct{ *httptest.ResponseRecorder }
