@@ -105,7 +105,9 @@ func (f *family) retryTaken(ctx context.Context, c *frontend.Changes) {
 			continue
 		}
 		if err == nil {
-			f.serverFor(key, key.Protocol).adopt(want, nil)
+			s := f.serverFor(key, key.Protocol)
+			s.adopt(want, nil)
+			f.dirty[s] = true
 		} // else the commit meets the error, too
 		delete(f.foreign, key)
 		freed[name] = p
