@@ -193,7 +193,7 @@ func (d *decoder) servicePort(s *model.Service, b []byte) error {
 	if err != nil {
 		return err
 	}
-	known := false
+	var known bool
 	if out.Protocol, known = knownProtocol(protocol); !known || !routesIPv4.known || !routesIPv6.known {
 		return nil
 	}
