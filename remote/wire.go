@@ -142,10 +142,10 @@ func eachField(b []byte, take func(t tag, n uint64, bytes []byte) error) error {
 // join adds to a message within a message, which may come in pieces: it is their sum. One that is there is not nil.
 func join(to *[]byte, piece []byte) {
 	if *to == nil {
-		*to = piece
+		*to = slices.Clip(piece) // what follows it in the message stays as it is
 		return
 	}
-	*to = slices.Concat(*to, piece)
+	*to = append(*to, piece...)
 }
 
 // endpointFields is an Endpoint.

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"testing"
@@ -271,4 +272,14 @@ func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
 		assert.Nil(t, client.view.node)
 		cancel()
 	}
+}
+
+func TestAMessageInManyPiecesCostsWhatItsLengthIs(t *testing.T) {
+	pieces := bytes.Repeat([]byte{0x82, 1, 2, 8, 7}, 20000) // a health check, again and again
+	allocs := testing.AllocsPerRun(1, func() {
+		var d decoder
+		assert.EqualValues(t, 7, d.service(name("a"), pieces).HealthCheck.NodePort)
+		assert.NoError(t, d.err())
+	})
+	assert.Less(t, allocs, 200.0)
 }
