@@ -290,14 +290,18 @@ function picture(p) {
 
 // ---- a packet
 
+let question = 0; // the number of the last one: answers to others come too late
+
 async function trace(event) {
   event?.preventDefault();
+  const number = ++question;
   const kind = $('from').value;
-  const question = `${kind} ${$('source').value.trim()}`.trim() + ` -> ${$('to').value.trim()}/${$('protocol').value}`;
+  const text = `${kind} ${$('source').value.trim()}`.trim() + ` -> ${$('to').value.trim()}/${$('protocol').value}`;
   try {
-    showAnswer(await get('api/flow', { q: question }));
+    const answer = await get('api/flow', { q: text });
+    if (number === question) showAnswer(answer);
   } catch (e) {
-    $('answer').replaceChildren(element('p', { class: 'warning' }, e.message));
+    if (number === question) $('answer').replaceChildren(element('p', { class: 'warning' }, e.message));
   }
 }
 
@@ -405,6 +409,7 @@ function navigate() {
       const i = to.lastIndexOf('/');
       $('to').value = to.slice(0, i);
       $('protocol').value = to.slice(i + 1);
+      question++;
       $('answer').replaceChildren();
       ($('from').value === 'node' ? $('to') : $('source')).focus();
     }
@@ -458,6 +463,10 @@ $('next').addEventListener('click', () => { list.offset += 100; loadList(); });
 $('flow').addEventListener('submit', trace);
 $('from').addEventListener('change', showSource);
 addEventListener('hashchange', navigate);
+document.querySelector('.skip').addEventListener('click', (event) => {
+  event.preventDefault(); // the fragment of the address says which view is shown
+  $('main').focus();
+});
 
 showSource();
 navigate();

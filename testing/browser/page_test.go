@@ -9,6 +9,7 @@ import (
 	"image/color"
 	"image/png"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -230,7 +231,58 @@ func TestTheMocksPage(t *testing.T) {
 
 	b.do(open("#/activity"), text("#events", "5 services with"), text("#families", "last applied"),
 		text("#repairs", "This backend does not report repairs"))
+
+	// The first link of the page leads to its content, whatever that shows.
+	for _, view := range []struct{ fragment, section string }{
+		{"#/packet", "packet"}, {"#/activity", "activity"}, {"#/service/shop/web", "service"}} {
+		b.do(open(view.fragment), until("document.getElementById('"+view.section+"').offsetParent"),
+			focus(".skip"), chromedp.KeyEvent(kb.Enter), until("document.activeElement.id === 'main'"))
+		assert.Equal(t, view.fragment, value[string](b, "location.hash"))
+	}
 	b.behaved(url)
+}
+
+// The answer to the last question is the one that stays, even if that to an earlier one comes later.
+func TestALateAnswerIsNotShown(t *testing.T) {
+	p := page.New(page.Options{MinInterval: time.Millisecond})
+	s := p.Sink(nil)
+	s.(sink.NodeSetter).SetNode(&model.Node{Name: "node-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
+	s.SetService(service("shop", "web", 1))
+	require.NoError(t, s.Sync(t.Context()))
+	held, release := make(chan struct{}, 1), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.FormValue("q"), ":1111") {
+			p.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		p.ServeHTTP(answer, r)
+		held <- struct{}{}
+		select {
+		case <-release:
+		case <-t.Context().Done():
+		}
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	t.Cleanup(server.Close)
+	b := newTab(t)
+	t.Cleanup(server.CloseClientConnections)
+	ask := func(to string) chromedp.Action[chromedp.Void] {
+		return script("document.querySelector('#from').value = 'node'; showSource(); " +
+			"document.querySelector('#to').value = '" + to + "'; document.querySelector('#flow').requestSubmit()")
+	}
+
+	b.do(visit(server.URL+"#/packet"), ask("192.0.2.1:1111"))
+	select {
+	case <-held:
+	case <-b.ctx.Done():
+		t.Fatal("the page did not ask")
+	}
+	b.do(ask("192.0.2.1:2222"), text("#answer", "192.0.2.1:2222"))
+	close(release)
+	b.do(until("performance.getEntriesByType('resource').filter((e) => e.name.includes('api/flow')).length === 2"))
+	assert.Contains(t, value[string](b, "document.querySelector('#answer').textContent"), "192.0.2.1:2222")
+	b.behaved(server.URL)
 }
 
 // TestItFitsTheReader: in the dark, and on a telephone. With KPL_SCREENSHOTS it writes screenshots to that directory;
