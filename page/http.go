@@ -1,8 +1,10 @@
 package page
 
 import (
+	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -145,9 +147,24 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.FormValue(name)) // 0 is the default
 		return n
 	}
-	v := p.view()
-	writeJSON(w, v.services(newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"),
-		number("limit"))))
+	q := newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"), number("limit"))
+	var found *serviceList
+	if p.inTurn(r.Context(), func() { v := p.view(); found = v.services(q) }) {
+		writeJSON(w, found)
+	}
+}
+
+// inTurn works out an answer whose cost follows the size of the cluster: one at a time, so that the page takes a
+// processor at most, however many ask. It returns false if ctx ends before it is the answer's turn.
+func (p *Page) inTurn(ctx context.Context, work func()) bool {
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-p.turn }()
+	work()
+	return true
 }
 
 func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
@@ -162,20 +179,28 @@ func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
+	var answer *oracle.Answer
+	var status int
+	var err error
+	switch {
+	case !p.inTurn(r.Context(), func() { answer, status, err = p.flow(r.FormValue("q")) }):
+	case err != nil:
+		http.Error(w, err.Error(), status)
+	default:
+		writeJSON(w, answer)
+	}
+}
+
+// flow returns what happens to a packet, or an error with the status that it has in HTTP.
+func (p *Page) flow(question string) (*oracle.Answer, int, error) {
 	v := p.view()
 	if v.sync == nil {
-		http.Error(w, "nothing has been applied yet", http.StatusServiceUnavailable)
-		return
+		return nil, http.StatusServiceUnavailable, errors.New("nothing has been applied yet")
 	}
 	o, err := oracle.OfSnapshot(v.snapshot, p.opts.Config())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		return nil, http.StatusInternalServerError, err
 	}
-	answer, err := o.Ask(r.FormValue("q"))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	writeJSON(w, answer)
+	answer, err := o.Ask(question)
+	return answer, http.StatusBadRequest, err
 }

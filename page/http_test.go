@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
 func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
@@ -324,3 +326,33 @@ func (w *timedRecorder) Write([]byte) (int, error) {
 type brokenWriter struct{ *httptest.ResponseRecorder }
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
+
+// However many ask what takes long, the page works on one answer at a time, and on none for those that have gone.
+func TestExpensiveQuestionsWaitForTheirTurn(t *testing.T) {
+	var asked atomic.Int32
+	entered, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, nil, Options{Config: func() oracle.Config {
+		if asked.Add(1) == 1 {
+			close(entered)
+			<-release
+		}
+		return oracle.Config{}
+	}})
+	r.sink.SetService(service("web", 1, false))
+	r.apply()
+	first := make(chan int)
+	const flow = "/api/flow?q=node+->+10.96.0.1:80"
+	go func() { first <- r.request(flow).Code }()
+	<-entered
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, path := range []string{flow, "/api/services"} {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequestWithContext(gone, http.MethodGet, "http://localhost"+path, nil))
+		assert.Zero(t, w.Body.Len(), path)
+	}
+	assert.EqualValues(t, 1, asked.Load())
+	close(release)
+	assert.Equal(t, http.StatusOK, <-first)
+	assert.Equal(t, http.StatusOK, r.request(flow).Code)
+}

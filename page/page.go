@@ -37,6 +37,7 @@ type Explainer interface {
 type Page struct {
 	opts    Options
 	handler http.Handler
+	turn    chan struct{} // see inTurn
 
 	mu        sync.Mutex // guards the rest, and is never held while something waits
 	explainer Explainer
@@ -73,7 +74,7 @@ func New(opts Options) *Page {
 	if opts.Config == nil {
 		opts.Config = func() oracle.Config { return oracle.Config{} }
 	}
-	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{})}
+	p := &Page{opts: opts, turn: make(chan struct{}, 1), snapshot: &sink.Snapshot{}, updated: make(chan struct{})}
 	p.handler = p.routes()
 	return p
 }
