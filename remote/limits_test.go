@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,9 +34,9 @@ func TestAClientCannotSayTooMuchOfItself(t *testing.T) {
 		"bridge: has the length 1048576, more than 253":         detect(&remotev1.DetectLocal{Bridge: long}),
 		"interfacePrefix: has the length 1048576":               detect(&remotev1.DetectLocal{InterfacePrefix: long}),
 		"clusterCIDRs: has the length 101, more than 100": detect(&remotev1.DetectLocal{
-			ClusterCIDRs: repeated(prefix, 101)}),
+			ClusterCIDRs: slices.Repeat([]*remotev1.Prefix{prefix}, 101)}),
 		"nodeIPs: has the length 101, more than 100": {Node: "n1",
-			Options: &remotev1.Options{NodeIPs: repeated([]byte{192, 0, 2, 1}, 101)}},
+			Options: &remotev1.Options{NodeIPs: slices.Repeat([][]byte{{192, 0, 2, 1}}, 101)}},
 	} {
 		_, err := rawStream(t, server.target, hello).Recv()
 		assert.Equal(t, codes.InvalidArgument, status.Code(err))
@@ -46,14 +47,6 @@ func TestAClientCannotSayTooMuchOfItself(t *testing.T) {
 		&remotev1.Hello{Node: "n1", Options: &remotev1.Options{NodeIPs: [][]byte{[]byte(long)}}}).Recv()
 	assert.ErrorContains(t, err, "nodeIPs: 7878")
 	assert.LessOrEqual(t, len(status.Convert(err).Message()), maxErrorText)
-}
-
-func repeated[T any](v T, n int) []T {
-	out := make([]T, n)
-	for i := range out {
-		out[i] = v
-	}
-	return out
 }
 
 func TestOfALongErrorOnlyTheBeginningStaysInMemory(t *testing.T) {

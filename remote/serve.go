@@ -48,12 +48,11 @@ func ClaimedNode(_ context.Context, claimed string) (string, error) { return cla
 // CertificateNode is the [NodeFunc] that takes the name from the client's certificate, whose common name is
 // system:node:NAME.
 func CertificateNode(ctx context.Context, claimed string) (string, error) {
-	p, _ := peer.FromContext(ctx)
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 {
+	state := tlsState(ctx)
+	if len(state.VerifiedChains) == 0 {
 		return "", errors.New("there is no verified client certificate")
 	}
-	subject := info.State.PeerCertificates[0].Subject.CommonName
+	subject := state.PeerCertificates[0].Subject.CommonName
 	name, ok := strings.CutPrefix(subject, "system:node:")
 	if !ok || name == "" {
 		return "", fmt.Errorf("the certificate is for %q, which is not system:node:NAME", subject)
@@ -128,15 +127,20 @@ func (l *unixListener) Close() error {
 
 // certificateEnd returns when a client's certificate expires; zero: it has none.
 func certificateEnd(ctx context.Context) time.Time {
+	if certificates := tlsState(ctx).PeerCertificates; len(certificates) > 0 {
+		return certificates[0].NotAfter
+	}
+	return time.Time{}
+}
+
+// tlsState is that of a stream's connection; zero: it has no TLS.
+func tlsState(ctx context.Context) tls.ConnectionState {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return time.Time{}
+		return tls.ConnectionState{}
 	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return time.Time{}
-	}
-	return info.State.PeerCertificates[0].NotAfter
+	info, _ := p.AuthInfo.(credentials.TLSInfo)
+	return info.State
 }
 
 const (
