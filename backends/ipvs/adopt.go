@@ -78,6 +78,12 @@ func (f *family) adopt(ctx context.Context, actual dp.Server) error {
 	if err != nil {
 		return fmt.Errorf("endpoints of virtual server %v: %w", actual.ServerKey, err)
 	}
+	f.adoptWith(actual, destinations)
+	return nil
+}
+
+// adoptWith is adopt, for a virtual server whose destinations are known.
+func (f *family) adoptWith(actual dp.Server, destinations []dp.Destination) {
 	s := f.servers[actual.ServerKey]
 	if s == nil {
 		s = f.serverFor(actual.ServerKey, actual.Protocol)
@@ -87,7 +93,6 @@ func (f *family) adopt(ctx context.Context, actual dp.Server) error {
 	}
 	s.adopt(actual, destinations)
 	f.dirty[s] = true
-	return nil
 }
 
 // retryTaken serves what virtual servers of others kept from being served, where these have gone. A virtual server that
@@ -105,9 +110,7 @@ func (f *family) retryTaken(ctx context.Context, c *frontend.Changes) {
 			continue
 		}
 		if err == nil {
-			s := f.serverFor(key, key.Protocol)
-			s.adopt(want, nil)
-			f.dirty[s] = true
+			f.adoptWith(want, nil)
 		} // else the commit meets the error, too
 		delete(f.foreign, key)
 		freed[name] = p
