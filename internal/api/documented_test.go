@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,9 +127,7 @@ func importable(root string) (map[string][]string, error) {
 		}
 		base := d.Name()
 		if d.IsDir() {
-			_, noModule := os.Stat(filepath.Join(file, "go.mod"))
-			if file != root && (base == "internal" || base == "testdata" || strings.HasPrefix(base, ".") ||
-				noModule == nil) {
+			if hidden(root, file) {
 				return filepath.SkipDir
 			}
 			return nil

@@ -9,7 +9,6 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,8 +31,7 @@ func surface(root string) ([]string, error) {
 			return err
 		}
 		name := filepath.ToSlash(relative)
-		_, noModule := os.Stat(filepath.Join(folder, "go.mod"))
-		if private(name) || noModule == nil && name != "." {
+		if hidden(root, folder) || unpromised(name) {
 			return filepath.SkipDir
 		}
 		for _, system := range systems() {
@@ -67,11 +65,19 @@ func surface(root string) ([]string, error) {
 	return all, err
 }
 
-// private tells whether a folder has nothing that VERSIONING.md promises.
-func private(folder string) bool {
-	base := path.Base(folder)
-	return base == "internal" || base == "testdata" || base != "." && strings.HasPrefix(base, ".") ||
-		slices.Contains([]string{"examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
+// hidden tells whether a folder below root has nothing that a program of somebody else can import from this module.
+func hidden(root, folder string) bool {
+	if folder == root {
+		return false
+	}
+	base := filepath.Base(folder)
+	_, err := os.Stat(filepath.Join(folder, "go.mod"))
+	return base == "internal" || base == "testdata" || strings.HasPrefix(base, ".") || err == nil
+}
+
+// unpromised tells whether a folder has nothing that VERSIONING.md promises.
+func unpromised(folder string) bool {
+	return slices.Contains([]string{"examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
 }
 
 // packageSurface returns the lines of one package, as it is built for an operating system.
