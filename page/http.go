@@ -154,7 +154,7 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// inTurn works out an answer whose cost follows the size of the cluster: one at a time, so that the page takes a
+// inTurn works out an answer whose cost follows the size of the cluster: one at a time, so that these take a
 // processor at most, however many ask. It returns false if ctx ends before it is the answer's turn.
 func (p *Page) inTurn(ctx context.Context, work func()) bool {
 	select {
