@@ -19,19 +19,36 @@ type query struct {
 	texts      []string
 }
 
-// queries returns those of the dashboard and of the alerting rules.
-func queries(t *testing.T) []query {
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr, LegendFormat string }
+// dashboard is what tests look at of operate/dashboard.json.
+type dashboard struct {
+	Panels []struct {
+		Title, Type string
+		GridPos     position
+		Datasource  dataSource
+		Targets     []struct {
+			Expr, LegendFormat string
+			Datasource         dataSource
 		}
 	}
+}
+
+type (
+	position   struct{ X, Y, W, H int }
+	dataSource struct{ Type, UID string }
+)
+
+func readDashboard(t *testing.T) (d dashboard) {
 	text, err := os.ReadFile("operate/dashboard.json")
 	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &dashboard))
+	require.NoError(t, json.Unmarshal(text, &d))
+	require.NotEmpty(t, d.Panels)
+	return d
+}
+
+// queries returns those of the dashboard and of the alerting rules.
+func queries(t *testing.T) []query {
 	var all []query
-	for _, p := range dashboard.Panels {
+	for _, p := range readDashboard(t).Panels {
 		for _, target := range p.Targets {
 			all = append(all, query{"panel " + p.Title, target.Expr, []string{target.LegendFormat}})
 		}
@@ -45,7 +62,7 @@ func queries(t *testing.T) []query {
 			} `json:"rules"`
 		} `json:"groups"`
 	}
-	text, err = os.ReadFile("operate/alerts.yaml")
+	text, err := os.ReadFile("operate/alerts.yaml")
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(text, &alerts))
 	for _, g := range alerts.Groups {
@@ -77,14 +94,10 @@ func TestNoLabelIsMadeUp(t *testing.T) {
 		labels := []string{"job", "instance"} // which Prometheus adds
 		for _, m := range selector.FindAllStringSubmatch(q.expr, -1) {
 			own := []string{"job", "instance"}
-			name := m[1]
-			if _, ok := metrics[name]; !ok { // a series of a histogram
-				name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_sum"), "_bucket")
-			}
 			if strings.HasSuffix(m[1], "_bucket") {
 				own = append(own, "le")
 			}
-			own = append(own, metrics[name]...)
+			own = append(own, metrics[metricOf(m[1])]...)
 			for _, label := range matcher.FindAllStringSubmatch(m[2], -1) {
 				assert.Contains(t, own, label[1], "%s: labels of %s", q.name, m[1])
 			}

@@ -2,7 +2,6 @@ package docs_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -126,10 +125,7 @@ func TestNoMetricIsMadeUp(t *testing.T) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range regexp.MustCompile(`\bkubeproxy_\w*[a-z0-9]\b`).FindAllString(string(text), -1) {
-			base := name
-			for _, suffix := range []string{"_bucket", "_count", "_sum"} {
-				base = strings.TrimSuffix(base, suffix)
-			}
+			base := metricOf(name)
 			_, ok := exists[base]
 			// A prefix, as in kubeproxy_remote_..., and what kube-proxy has and this library has not.
 			prefix := base == "kubeproxy_iptables" || base == "kubeproxy_remote" || base == "kubeproxy_sync_proxy_rules_ipvs"
@@ -144,6 +140,14 @@ func TestNoMetricIsMadeUp(t *testing.T) {
 	}
 }
 
+// metricOf returns the metric that a series belongs to: a histogram has several.
+func metricOf(series string) string {
+	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+		series = strings.TrimSuffix(series, suffix)
+	}
+	return series
+}
+
 // TestAlerts: the rules are valid and do what their tests say.
 func TestAlerts(t *testing.T) {
 	need.Program(t, "promtool")
@@ -155,24 +159,7 @@ func TestAlerts(t *testing.T) {
 // queries follow the dashboard's choice of a data source, jobs and instances.
 func TestDashboard(t *testing.T) {
 	need.Program(t, "promtool")
-	text, err := os.ReadFile("operate/dashboard.json")
-	require.NoError(t, err)
-	type position struct{ X, Y, W, H int }
-	type source struct{ Type, UID string }
-	chosen := source{"prometheus", "${datasource}"}
-	var dashboard struct {
-		Panels []struct {
-			Title, Type string
-			GridPos     position
-			Datasource  source
-			Targets     []struct {
-				Expr       string
-				Datasource source
-			}
-		}
-	}
-	require.NoError(t, json.Unmarshal(text, &dashboard))
-	require.NotEmpty(t, dashboard.Panels)
+	chosen := dataSource{"prometheus", "${datasource}"}
 	type rule struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
@@ -180,7 +167,7 @@ func TestDashboard(t *testing.T) {
 	var rules []rule
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*")
 	var before []position
-	for _, p := range dashboard.Panels {
+	for _, p := range readDashboard(t).Panels {
 		for _, o := range before {
 			g := p.GridPos
 			overlap := g.X < o.X+o.W && o.X < g.X+g.W && g.Y < o.Y+o.H && o.Y < g.Y+g.H
