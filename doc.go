@@ -1,6 +1,6 @@
 // Package kubeproxy is the entry point of kube-proxy-lib, a library for building Kubernetes service proxies. [Run]
-// watches the cluster, works out what this node has to do with service traffic, and tells a backend, which writes that
-// to its dataplane.
+// watches the cluster, works out what this node must do with service traffic, and passes the result to a backend, which
+// programs its dataplane.
 //
 // # Data flow
 //
@@ -9,8 +9,7 @@
 //	EndpointSlice     for one node, computed     or a full-state callback
 //	Node              only for what changed      Sync(ctx) error
 //
-// Nothing flows back but errors. Every arrow is a package boundary, and each package can be used without the ones to
-// its left.
+// Only errors flow back. Every arrow is a package boundary, and each package can be used without the ones to its left.
 //
 //   - Package [sigs.k8s.io/kube-proxy-lib/model] holds the values: services, endpoints, and for every kind of traffic
 //     the decision about what to do with it. Start here: a backend reads nothing else.
@@ -21,8 +20,7 @@
 //     explain its decisions.
 //   - Package [sigs.k8s.io/kube-proxy-lib/remote] runs localstate on a server, once for many nodes, and sends each node
 //     its result.
-//   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] tells a backend that renders its full state what changed in the
-//     result.
+//   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] finds what changed, for a backend that renders its full state.
 //
 // # Promises
 //

@@ -274,7 +274,7 @@ func TestTheLibraryKeepsToItself(t *testing.T) {
 	}
 }
 
-// isEmbedded tells whether a variable is files that the compiler embeds, of a type that nobody can write to.
+// isEmbedded reports whether a variable is files that the compiler embeds, of a type that nobody can write to.
 func isEmbedded(d *ast.GenDecl, v *ast.ValueSpec) bool {
 	sel, ok := v.Type.(*ast.SelectorExpr)
 	if !ok || d.Doc == nil || !strings.HasPrefix(d.Doc.List[len(d.Doc.List)-1].Text, "//go:embed ") {
@@ -284,7 +284,7 @@ func isEmbedded(d *ast.GenDecl, v *ast.ValueSpec) bool {
 	return ok && x.Name == "embed" && sel.Sel.Name == "FS"
 }
 
-// isConstant tells whether an expression makes something that nobody writes to: a sentinel error or a regular
+// isConstant reports whether an expression makes something that nobody writes to: a sentinel error or a regular
 // expression.
 func isConstant(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)

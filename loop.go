@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// loop is the goroutine of a Runner that talks to the sink: the only one that does.
+// loop is the only goroutine of a Runner that calls the sink.
 type loop struct {
 	*Runner
 	progress *Progress
@@ -23,7 +23,7 @@ type loop struct {
 	failed       failures
 }
 
-// run calls step whenever there is work, until ctx ends or nothing can be done any more.
+// run calls step whenever there is work, until ctx ends or the loop cannot go on.
 func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -72,8 +72,9 @@ func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
 	}
 }
 
-// ready reports whether the sink may be called: not before everything is listed and the podCIDRs are known that local
-// traffic is detected by. It returns an error if the podCIDRs do not come in time. Once ready, the loop stays ready.
+// ready reports whether the sink may be called: only once everything is listed and, if they are needed to detect local
+// traffic, the node's podCIDRs are known. It returns an error if the podCIDRs do not come in time. Once ready, the loop
+// stays ready.
 func (l *loop) ready(now time.Time) (bool, error) {
 	l.mu.Lock()
 	synced, awaits := l.synced, l.state.AwaitsNodeCIDR()

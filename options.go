@@ -32,21 +32,21 @@ type Options struct {
 	// MinInterval, or 100 ms if that is longer, and the pause doubles with every failed retry. Changes neither wait for
 	// the retry nor hasten it: where nothing has failed they are applied at once, see [sink.Sink]. Default 30 s.
 	RetryInterval time.Duration
-	// ResyncInterval is the time between full resyncs, which repair what others did to the dataplane: Run calls Sync
-	// although nothing changed, after ForceResync if the sink has it. Default 1 h; negative: never.
+	// ResyncInterval is the time between full resyncs, which repair what others did to the dataplane: Run calls
+	// ForceResync, if the sink has it, and then Sync, even if nothing changed. Default 1 h; negative: never.
 	ResyncInterval time.Duration
 	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
 	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
 	// min; negative: forever.
 	NodeCIDRTimeout time.Duration
 
-	// OnPortError, if given, is called with the error of a service port that a Sync could not apply while it applied
-	// everything else. The program can report it, for example by an Event for the Service. It is called once, and again
-	// when the error changes; errors are logged in any case. It is called between Syncs and should return quickly.
+	// OnPortError, if given, is called for each service port that a Sync could not apply while it applied everything
+	// else. The program can report it, for example by an Event for the Service. It is called once, and again when the
+	// error changes; errors are logged in any case. It is called between Syncs and should return quickly.
 	OnPortError func(*sink.PortError)
 
-	// Metrics, if given, has the metrics registered with it while Run runs. Names and labels are kube-proxy's; see the
-	// package documentation for the list.
+	// Metrics, if given, is the registry for the metrics of this run: they are registered while Run runs. Names and
+	// labels are kube-proxy's; see the package documentation for the list.
 	Metrics prometheus.Registerer
 	// Health, if given, is kept up to date while Run runs.
 	Health *health.Proxy
@@ -60,7 +60,7 @@ const (
 	firstRetry            = 100 * time.Millisecond
 )
 
-// withDefaults returns the options with their defaults filled in, and an error that lists all that is invalid.
+// withDefaults returns the options with their defaults filled in, and an error that lists everything invalid.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
 	switch {
@@ -91,7 +91,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// pause returns the time until the next attempt, after the given number of failed ones.
+// pause returns the time until the next attempt after the given number of failed ones.
 func (o Options) pause(attempts int) time.Duration {
 	pause := max(o.MinInterval, firstRetry)
 	for i := 1; i < attempts && pause < o.RetryInterval; i++ {

@@ -20,7 +20,8 @@ type ProgressOptions struct {
 	Families []model.Family
 	// Health, if given, is kept up to date.
 	Health *health.Proxy
-	// Metrics, if given, has the metrics registered with it until Close. See the package documentation for the list.
+	// Metrics, if given, is the registry for the metrics: they are registered until Close. See the package
+	// documentation for the list.
 	Metrics prometheus.Registerer
 }
 

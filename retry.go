@@ -26,7 +26,7 @@ type portKey struct {
 	family model.Family
 }
 
-// backoff is when to try again. The pause doubles with every attempt.
+// backoff decides when to try again. The pause doubles with every attempt.
 type backoff struct {
 	attempts int       // failed in a row
 	at       time.Time // of the next one

@@ -30,8 +30,8 @@ func Run(ctx context.Context, opts Options) error {
 	return r.Run(ctx)
 }
 
-// Runner is a Run that a program can query and trigger. Its methods, except Run, may be called from any goroutine,
-// before, during and after Run.
+// Runner is like the function Run, but a program can query and trigger it. Its methods, except Run, may be called from
+// any goroutine, before, during and after Run.
 type Runner struct {
 	opts   Options
 	log    klog.Logger
@@ -112,7 +112,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return err
 }
 
-// Explain tells what is known of a service, and why each endpoint is or is not used on this node, according to the
+// Explain returns what is known about a service, and why each endpoint is or is not used on this node, according to the
 // latest objects. It returns false if neither the Service nor a slice of it is known, and always with a Feed. The
 // sink's Set and Delete methods must not call it, because they are called while the state is locked.
 func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool) {
@@ -134,7 +134,7 @@ func (r *Runner) Explain(name model.ServiceName) (*localstate.Explanation, bool)
 func (r *Runner) RequestSync() { r.request(always) }
 
 // RequestResync asks for a full resync, like those every Options.ResyncInterval, for example because an operator wants
-// one. It does not wait, either.
+// one. It does not wait for it.
 func (r *Runner) RequestResync() { r.request(resync) }
 
 func (r *Runner) request(w work) {

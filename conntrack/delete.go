@@ -41,7 +41,7 @@ func DeleteStale(
 	return pass(ctx, table, family, nil, x.stale)
 }
 
-// servingIn returns a function that returns the endpoints of a port that serve, according to an entry.
+// servingIn returns a function that returns the serving endpoints of a port of an entry.
 func servingIn(e *sink.ServiceEntry, family model.Family) func(model.PortName) targets {
 	serving := map[model.PortName]targets{}
 	for _, ep := range e.Endpoints {
@@ -55,7 +55,7 @@ func servingIn(e *sink.ServiceEntry, family model.Family) func(model.PortName) t
 	return func(port model.PortName) targets { return serving[port] }
 }
 
-// serves tells whether flows to an endpoint may go on. New flows go to an endpoint that is in a set, whatever its
+// serves reports whether flows to an endpoint may go on. New flows go to an endpoint that is in a set, whatever its
 // conditions.
 func serves(e *model.Endpoint) bool { return e.Serving || e.Sets != 0 }
 

@@ -34,8 +34,8 @@ func (t *Fake) Flows() []Flow {
 	return slices.Clone(t.flows)
 }
 
-// FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each looks at the first half of the
-// flows before it does: a pass that is cut off has done a part of its work. A nil among the errors lets a call succeed.
+// FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each checks the first half of the
+// flows before it fails: an interrupted pass has done a part of its work. A nil error lets a call succeed.
 func (t *Fake) FailNext(errs ...error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ func (t targets) has(target netip.AddrPort) bool {
 	return has
 }
 
-// udpPort is what decides which flows of a service's UDP port, in one family, are stale.
+// udpPort has what decides whether a flow of a service's UDP port, in one family, is stale.
 type udpPort struct {
 	name      model.PortName
 	addresses []netip.AddrPort // of the service
@@ -23,7 +23,7 @@ type udpPort struct {
 	serving   targets
 }
 
-// sameDestinations tells whether two ports have the same name, addresses and node port.
+// sameDestinations reports whether two ports have the same name, addresses and node port.
 func (p *udpPort) sameDestinations(o *udpPort) bool {
 	return p.name == o.name && p.nodePort == o.nodePort && slices.Equal(p.addresses, o.addresses)
 }
@@ -63,7 +63,7 @@ func udpPorts(service *model.Service, family model.Family) []*udpPort {
 	return ports
 }
 
-// index tells for any flow of one family whether it is stale. Its cost follows what changes, never the number of
+// index decides for any flow of one family whether it is stale. Its cost follows what changes, never the number of
 // services.
 type index struct {
 	services  map[model.ServiceName][]*udpPort
@@ -131,7 +131,7 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model
 	}
 }
 
-// serves tells whether the index has an endpoint as serving.
+// serves reports whether an endpoint is serving according to the index.
 func (x *index) serves(key model.EndpointKey) bool {
 	p := x.ports[key.Port]
 	return p != nil && p.serving.has(key.Target)
@@ -212,7 +212,7 @@ func release[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *
 	gone[key] = revision
 }
 
-// stale tells whether a flow is stale (S40, S41).
+// stale reports whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
 	if ports, ok := x.addresses[f.Destination]; ok {
 		return !anyServes(ports, f.ReplySource)
@@ -236,7 +236,7 @@ func anyServes(ports []*udpPort, target netip.AddrPort) bool {
 	return slices.ContainsFunc(ports, func(p *udpPort) bool { return p.serving.has(target) })
 }
 
-// cleaned forgets what had been removed by a revision, after a complete pass that began then.
+// cleaned forgets the addresses that had been removed by a revision, after a complete pass that began then.
 func (x *index) cleaned(revision uint64) {
 	forget(x.goneAddresses, revision)
 	forget(x.goneNodePorts, revision)

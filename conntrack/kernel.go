@@ -12,7 +12,7 @@ type Kernel struct {
 	// NetNS is a file descriptor of the network namespace, which has to stay open. 0: the calling thread's.
 	NetNS int
 
-	cannotFilter atomic.Bool // it has said so
+	cannotFilter atomic.Bool // the kernel has refused or ignored a filter
 }
 
 var _ Table = (*Kernel)(nil)

@@ -30,7 +30,7 @@ type Options struct {
 
 // Reconciler is a sink that cleans up stale UDP flows after the sink that it wraps. See [Wrap].
 type Reconciler struct {
-	// Forward passes calls on to the sink that it wraps, with that sink's optional abilities.
+	// Forward passes calls on to the wrapped sink, including the optional ones.
 	*sink.Forward
 	opts    Options
 	host    nodeaddr.Host // for Options.Addresses
@@ -47,7 +47,7 @@ type Reconciler struct {
 	ended    chan struct{}   // closed when the worker ends; nil if there is none
 }
 
-// familyState is what is known of one family.
+// familyState is the state of one family.
 type familyState struct {
 	family model.Family
 	// services are those that may differ from the index; endpoints are those that serve in only one of the two.
@@ -71,27 +71,27 @@ var (
 	_ sink.FailureResyncer = (*Reconciler)(nil)
 )
 
-// Wrap returns a Sink that passes every call on to next and, after a successful Sync, deletes the UDP flows that it
-// made stale, until ctx ends. It logs to ctx's logger. next may be nil.
+// Wrap returns a Sink that passes every call on to next and, after a successful Sync, deletes the UDP flows that have
+// become stale, until ctx ends. It logs to ctx's logger. next may be nil.
 //
 // # When there is a pass
 //
 // For each family: after the first Sync that succeeds, hence never before the state is complete; after one that follows
 // a ForceResync or, if the family had failed, a ResyncFailed; and after one with changes that can have made UDP flows
-// stale (S20): a serving endpoint that went, or came where there was none, a service with UDP ports that came or went,
-// or one that gained or lost an address, a port or a node port. What changed is remembered until a Sync succeeds for
-// the family. The pass compares with what is applied: what was described at the last successful Sync.
+// stale (S20): a serving endpoint was removed, or the first one added; a service with UDP ports was added or removed;
+// or one gained or lost an address, a port or a node port. What changed is remembered until a Sync succeeds for the
+// family. The pass compares with what is applied: what was described at the last successful Sync.
 //
-// After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that came
-// or went, and for those to endpoints that went, up to four of them together. It looks at all flows after the first
-// Sync, a ForceResync, a Sync or a pass that failed, or a bigger change.
+// After a small change the pass is narrow: it asks the kernel for the flows to the addresses and node ports that were
+// added or removed, and for those to removed endpoints, up to four of these together. It looks at all flows after the
+// first Sync, a ForceResync, a Sync or a pass that failed, or a bigger change.
 //
 // # Goroutines
 //
 // Sync does not wait for the pass. One goroutine at most, started by Sync, does one pass after the other and ends when
 // none is due, or with ctx; the context of a Sync does not matter to it. [Reconciler.Wait] waits for that. A pass that
-// fails is logged and tried again after a pause that grows from 1 s to 1 min. Where there is no such table
-// (errors.ErrUnsupported) that is logged once, and nothing more is tried.
+// fails is logged and tried again after a pause that grows from 1 s to 1 min. If the system has no such table
+// (errors.ErrUnsupported), that is logged once, and nothing more is tried.
 //
 // # Metrics
 //
@@ -242,7 +242,7 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	for _, f := range r.families {
 		failedBefore := f.failed
 		f.failed = f.family == model.IPv4 && failed4 || f.family == model.IPv6 && failed6
-		if f.never { // else what is gone would be remembered for ever
+		if f.never { // otherwise removed services would be remembered forever
 			f.index = nil
 			continue
 		}
@@ -250,7 +250,7 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 			continue
 		}
 		if r.apply(f); f.resync || failedBefore {
-			f.due.addAll() // nobody knows what a Sync that failed had applied
+			f.due.addAll() // it is not known what a failed Sync had applied
 		}
 		f.resync = false
 	}
@@ -261,7 +261,7 @@ func (r *Reconciler) Sync(ctx context.Context) error {
 	return err
 }
 
-// apply puts what has been described in the index of a family, and notes what has to be looked at.
+// apply updates the index of a family with what has been described, and notes which flows have to be checked.
 func (r *Reconciler) apply(f *familyState) {
 	if f.index == nil {
 		f.index = newIndex()
@@ -278,7 +278,7 @@ func (r *Reconciler) apply(f *familyState) {
 			return ofFamily
 		}, &f.due)
 	}
-	for key := range f.endpoints { // before those that went, so that a port is not without any in between
+	for key := range f.endpoints { // before the removed ones, so that a port is not without any in between
 		if r.serving[key.Port].has(key.Target) {
 			f.index.setServing(key, &f.due)
 		}

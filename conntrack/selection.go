@@ -2,15 +2,15 @@ package conntrack
 
 import "net/netip"
 
-// Selection says which flows of a table a pass is about: those that go to a destination, or whose replies come from an
+// Selection says which flows of a table a pass checks: those that go to a destination, or whose replies come from an
 // endpoint. The zero value is all flows.
 type Selection struct {
-	// Destination and ReplySource are those of [Flow]. Their address and their port each count only if they are set: a
-	// node port is a Destination without an address.
+	// Destination and ReplySource are those of [Flow]. Address and port each count only if set: a node port is a
+	// Destination without an address.
 	Destination, ReplySource netip.AddrPort
 }
 
-// Matches tells whether a flow is one of those selected.
+// Matches reports whether a flow is one of those selected.
 func (s Selection) Matches(f Flow) bool {
 	return matches(s.Destination, f.Destination) && matches(s.ReplySource, f.ReplySource)
 }
@@ -19,8 +19,8 @@ func matches(want, got netip.AddrPort) bool {
 	return (!want.Addr().IsValid() || want.Addr() == got.Addr()) && (want.Port() == 0 || want.Port() == got.Port())
 }
 
-// maxSelections is how many selections a pass may have. Each is a walk of the kernel's over its whole table, which with
-// 100,000 flows takes an eighth of what it takes to look at all of them here.
+// maxSelections is how many selections a pass may have. For each the kernel walks its whole table, which with 100,000
+// flows takes an eighth of the time of checking all of them here.
 const maxSelections = 4
 
 // pending is what the next pass has to look at. The zero value is nothing.

@@ -13,16 +13,15 @@ import (
 type Flow struct {
 	// Source and Destination are those of the original packets.
 	Source, Destination netip.AddrPort
-	// ReplySource and ReplyDestination are those of the packets that come back, before they are rewritten. ReplySource
-	// is where the flow really goes: the endpoint, if a service proxy has rewritten the destination, and otherwise
-	// Destination.
+	// ReplySource and ReplyDestination are those of the reply packets, before they are rewritten. ReplySource is where
+	// the flow really goes: the endpoint, if a service proxy has rewritten the destination, and otherwise Destination.
 	ReplySource, ReplyDestination netip.AddrPort
 }
 
 // family returns the flow's IP family.
 func (f Flow) family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
 
-// rewritten tells whether packets go elsewhere than they were sent to.
+// rewritten reports whether packets go to another address or port than they were sent to.
 func (f Flow) rewritten() bool { return f.ReplySource != f.Destination }
 
 // String returns a readable form, for example "10.0.0.1:4000 -> 10.96.0.10:53 (10.1.0.2:53 -> 10.0.0.1:4000)".

@@ -76,7 +76,7 @@ func parseEntry(m nfnetlink.Message) (e entry, ok bool) {
 	return e, true
 }
 
-// deletable tells whether a request to delete the entry identifies it completely.
+// deletable reports whether a request to delete the entry identifies it completely.
 func (e entry) deletable() bool { return len(e.tuple) > 0 && len(e.id) > 0 }
 
 // tuple is one direction of a UDP flow.

@@ -1,15 +1,14 @@
-// Package diffstore tells what changed between two descriptions of the same thing. It is for backends that prefer to
+// Package diffstore finds what changed between two descriptions of the same thing. It is for backends that prefer to
 // describe everything that their dataplane should hold rather than to follow single changes. They do so in waves, and
-// the [Store] works out what has to be created, updated and deleted. It is the store that KEP-2104 describes.
+// the [Store] works out what has to be created, updated and deleted. KEP-2104 describes such a store.
 //
 // # A wave
 //
 // The caller calls [Store.Get] for every key that is wanted, and fills its leaf. [Store.Done] ends the description and
 // compares. [Store.Created], [Store.Updated], [Store.Changed] (both) and [Store.Deleted] then return what is left to
 // do, in key order. [Store.Reset] considers that applied and begins the next wave. There are leaves for text, for
-// values of any type and for values with a JSON form; other types need the two methods of [Leaf].
-//
-// Values are compared, not hashes of them, so that no change is ever missed.
+// values of any type and for values with a JSON form; other types need the two methods of [Leaf]. Values are compared,
+// not hashes of them, so no change is ever missed.
 //
 // # When applying fails
 //
@@ -17,7 +16,8 @@
 // entry says so before Reset. The entry is then in the next diff, whether its value changes again or not:
 //
 //   - [Store.NotApplied] for one entry that may have been applied, wholly, partly or not at all.
-//   - [Store.NotAppliedAll] for a whole wave of which that is true.
+//
+// - [Store.NotAppliedAll] for all entries of a wave.
 //   - [Store.Rollback] for a transaction that failed as a whole and left everything as it was.
 //
 // After NotApplied the dataplane may hold anything under that key, so the entry stays in the diff until it has been
@@ -28,13 +28,12 @@
 //	an update     updated, even to the value it had before    deleted
 //	a delete      updated: it may still exist                 deleted, again
 //
-// So a Retry has to be applied in a way that works whether the key exists or not: create or replace, and delete without
-// an error if the key does not exist.
+// So such an entry has to be applied in a way that works whether the key exists or not: create or replace, and delete
+// without an error if the key does not exist.
 //
 // # Restarts
-//
-// A new process finds the dataplane as an earlier one left it. [Store.Seed] tells the store what that is, so that the
-// diff has only what differs, deletions included. To read the dataplane again later, call [Store.Forget], then Seed.
+// A new process finds the dataplane as an earlier one left it. [Store.Seed] tells the store what is there, so the diff
+// has only what differs, deletions included. To read the dataplane again later, call [Store.Forget], then Seed.
 //
 // # Cost
 //

@@ -95,8 +95,8 @@ func (e *Entry[K, L]) Applied() (L, bool) {
 	return e.applied, true
 }
 
-// Retry tells whether an earlier attempt to apply the entry failed ([Store.NotApplied]), so that the dataplane may hold
-// anything under its key, or nothing.
+// Retry reports whether an earlier attempt to apply the entry failed ([Store.NotApplied]), so that the dataplane may
+// hold anything under its key, or nothing.
 func (e *Entry[K, L]) Retry() bool { return e.unsure }
 
 // compare decides what has to be done about the entry.

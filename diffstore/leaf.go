@@ -12,7 +12,7 @@ import (
 type Leaf[L any] interface {
 	// Reset empties the leaf for a new description. It may keep memory.
 	Reset()
-	// Equal tells whether applying other would have the same effect.
+	// Equal reports whether applying other would have the same effect.
 	Equal(other L) bool
 }
 
@@ -57,8 +57,8 @@ func (l *BufferLeaf) Reset() { l.buf = l.buf[:0] }
 // Equal implements [Leaf].
 func (l *BufferLeaf) Equal(other *BufferLeaf) bool { return bytes.Equal(l.buf, other.buf) }
 
-// NewAnyStore returns a store of values of any type. equal tells whether applying a or b would have the same effect. If
-// it is nil, reflect.DeepEqual is used.
+// NewAnyStore returns a store of values of any type. equal reports whether applying a or b would have the same effect.
+// If it is nil, reflect.DeepEqual is used.
 func NewAnyStore[K cmp.Ordered, V any](equal func(a, b V) bool) *Store[K, *AnyLeaf[V]] {
 	return New[K](func() *AnyLeaf[V] { return &AnyLeaf[V]{equal: equal} })
 }

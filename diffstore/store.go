@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Store has what is wanted and what the dataplane holds, by key, and tells the difference. See the package's
+// Store has what is wanted and what the dataplane holds, by key, and computes the difference. See the package's
 // documentation for its use. Create one with [New] or with the constructor for a kind of leaf. It is not safe for
 // concurrent use. A floating-point NaN cannot be a key.
 type Store[K cmp.Ordered, L Leaf[L]] struct {
@@ -122,7 +122,7 @@ func (s *Store[K, L]) drop(e *Entry[K, L]) {
 	}
 }
 
-// HasChanges tells whether there is anything to create, update or delete. It is false until Done has been called.
+// HasChanges reports whether there is anything to create, update or delete. It is false until Done has been called.
 func (s *Store[K, L]) HasChanges() bool { return len(s.diff) > 0 }
 
 // Created returns the entries that are wanted and do not exist, ordered by key.
@@ -175,7 +175,7 @@ func (s *Store[K, L]) Amend() {
 	}
 }
 
-// next considers the diff applied and begins a wave.
+// next considers the diff applied and begins a new wave.
 func (s *Store[K, L]) next() {
 	if s.done {
 		for _, e := range s.diff {

@@ -53,7 +53,7 @@ type Proxy struct {
 
 var _ sink.NodeSetter = (*Proxy)(nil)
 
-// New returns the health of a proxy that starts.
+// New returns the health of a proxy that is starting.
 func New(opts Options) *Proxy {
 	if opts.Limit <= 0 {
 		opts.Limit = defaultLimit
@@ -69,9 +69,9 @@ func New(opts Options) *Proxy {
 	}
 }
 
-// SetDisconnected sets the time since when there has been no connection to the server that computes the state; the zero
-// time means that there is a connection. A disconnected proxy stays healthy, because what is applied keeps serving, but
-// the answers say that it is disconnected.
+// SetDisconnected sets the time at which the connection to the server that computes the state was lost; the zero time
+// means that it is connected. A disconnected proxy stays healthy, because what is applied keeps serving, but the
+// answers say that it is disconnected.
 func (p *Proxy) SetDisconnected(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,14 +85,14 @@ func (p *Proxy) DisconnectedSince() time.Time {
 	return p.lost
 }
 
-// Phase says how far a proxy is with its start.
+// Phase is how far a proxy has got with its startup.
 type Phase int
 
 const (
 	// Listing: not everything has been listed yet, so nothing is applied.
 	Listing Phase = iota
-	// AwaitingNodeCIDR: everything has been listed, but the Node has no podCIDRs, by which local traffic is to be
-	// detected. Nothing is applied before it has (S48).
+	// AwaitingNodeCIDR: everything has been listed, but the Node does not have the podCIDRs yet that are needed to
+	// detect local traffic. Nothing is applied until it has (S48).
 	AwaitingNodeCIDR
 	// Serving: the state is applied as it changes.
 	Serving
@@ -111,11 +111,11 @@ func (p Phase) String() string {
 
 // Family is the health of one IP family. A zero time means never, or nothing.
 type Family struct {
-	// LastQueued is when the latest change came that may concern the family.
+	// LastQueued is when the latest change arrived that may concern the family.
 	LastQueued time.Time
-	// OldestPending is when the oldest change came that is not applied yet.
+	// OldestPending is when the oldest change arrived that is not applied yet.
 	OldestPending time.Time
-	// LastApplied is when a Sync last ended that applied the family.
+	// LastApplied is when the last Sync that applied the family ended.
 	LastApplied time.Time
 	// Healthy: no change has waited for Options.Limit or longer, or nothing has been applied yet (S39a).
 	Healthy bool
@@ -153,7 +153,7 @@ func (p *Proxy) family(f model.Family) *family {
 	return &p.v4
 }
 
-// Healthy tells whether the proxy is healthy, whether or not the node is eligible.
+// Healthy reports whether the proxy is healthy, whether or not the node is eligible.
 func (p *Proxy) Healthy() bool {
 	now := time.Now()
 	for _, f := range p.families() {

@@ -65,7 +65,7 @@ func (s *Services) listen(ctx context.Context, i *instance, key listenKey) (*lis
 	return l, nil
 }
 
-// ended tells whether the listener has stopped, because it failed or because the context has ended.
+// ended reports whether the listener has stopped, because it failed or because the context has ended.
 func (l *listener) ended() bool {
 	select {
 	case <-l.done:

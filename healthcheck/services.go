@@ -33,13 +33,13 @@ type EventRecorder interface {
 
 // ServicesOptions configures a [Services]. The zero value is usable.
 type ServicesOptions struct {
-	// Healthy tells whether the proxy itself is healthy, for example health.Proxy's Healthy. It may be called from
+	// Healthy reports whether the proxy itself is healthy, for example health.Proxy's Healthy. It may be called from
 	// several goroutines at once. Default: always true.
 	Healthy func() bool
 	// Addresses returns the addresses to listen on, those of node ports, for example [nodeaddr.Tracker.Addresses]. It
 	// is called at every Sync. Default: all addresses.
 	Addresses func() nodeaddr.Addresses
-	// Events gets an event when a port cannot be opened. Default: it is only logged.
+	// Events receives an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
 	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so
 	// that it is tried again even if nothing changes in the cluster. RequestSync of a kubeproxy.Runner does that.
@@ -55,16 +55,14 @@ type ServicesOptions struct {
 // Services is a sink that serves the health checks of Services (S38).
 //
 // # Where it listens
-//
-// On the health-check port of each Service: on all addresses of the node, or on those that ServicesOptions.Addresses
-// returns, of both families. A load balancer may ask in one family about a Service of the other. On a machine with only
-// one family, it listens in that family.
+// It listens on the health-check port of each Service: on all addresses of the node, or on those that
+// ServicesOptions.Addresses returns, of both families. A load balancer may probe a Service of one family through the
+// other. On a machine with only one family, it listens in that family.
 //
 // # What it answers
-//
-// Whatever the path: 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise 503.
-// The count is the number of distinct addresses of the request's family or, if the Service does not have that family,
-// of its own. It is in the header X-Load-Balancing-Endpoint-Weight and in the body:
+// For any path it answers 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise
+// 503. The count is the number of distinct addresses of the request's family or, if the Service does not have that
+// family, of its own. It is in the header X-Load-Balancing-Endpoint-Weight and in the body:
 //
 //	{
 //		"service": {
@@ -79,16 +77,16 @@ type ServicesOptions struct {
 //
 // Changes take effect when a Sync of the wrapped sink has succeeded: new counts are answered from then on, and the
 // listener of a changed port is closed and the new one opened. If only one family is applied, only that one is updated.
-// A port that cannot be opened is tried again at the next Sync (S39), which ServicesOptions.RequestSync brings. Each
-// failure causes an Event with the reason FailedToStartServiceHealthcheck (recorders combine repeated Events into a
-// series); it is logged again only when the error changes. Addresses are opened independently: one that is taken does
-// not keep the others closed.
+// A port that cannot be opened is tried again at the next Sync (S39), which ServicesOptions.RequestSync can trigger.
+// Each failure causes an Event with the reason FailedToStartServiceHealthcheck (recorders combine repeated Events into
+// a series); it is logged again only when the error changes. Addresses are opened independently: one that is in use
+// does not affect the others.
 //
 // # Goroutines
-//
-// Every listener has one. All end when the context of the Sync that opened them ends, or with [Services.Close].
+// Every listener has one goroutine. All end when the context of the Sync that opened them ends, or with
+// [Services.Close].
 type Services struct {
-	// Forward passes calls on to the sink that it wraps, with that sink's optional abilities.
+	// Forward passes calls on to the wrapped sink, including the optional ones.
 	*sink.Forward
 	opts ServicesOptions
 	// Only the goroutine that calls Sink's methods uses these two.
@@ -393,7 +391,7 @@ func (s *Services) openMissing(ctx context.Context, name model.ServiceName, fami
 	}
 }
 
-// lacksFamily tells whether a listener could not be opened because the machine has no addresses of its family.
+// lacksFamily reports whether a listener could not be opened because the machine has no addresses of its family.
 func lacksFamily(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }

@@ -19,9 +19,9 @@ type candidate struct {
 // place returns where the endpoint is.
 func (c *candidate) place() place { return c.slice.places[c.at].Value() }
 
-// settle finds the preferred one of several entries with the same target, ordered by slice name, then by port and by
-// place in the slice, and marks the others (S17). Each slice is represented by its last entry that is not terminating
-// or, if all are, by its first. (Kube-proxy's choice among slices depends on map order.)
+// settle picks one of several entries with the same target and marks the others (S17). The entries are ordered by slice
+// name, then by port and by place in the slice. Each slice is represented by its last entry that is not terminating or,
+// if all are, by its first. (Kube-proxy's choice among slices depends on map order.)
 func settle(same []candidate) {
 	winner := -1
 	for i := 0; i < len(same); {
@@ -50,7 +50,7 @@ func (c *candidate) preferredTo(o *candidate) bool {
 	return c.flags.has(flagReady) && !o.flags.has(flagReady)
 }
 
-// handedOver tells whether a candidate is passed to the receiver: if it is in a set; if it serves a UDP port, so that
+// handedOver reports whether a candidate is passed to the receiver: if it is in a set; if it serves a UDP port, so that
 // its flows do not count as stale (S40); and while it drains, if that is enabled.
 func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol model.Protocol) bool {
 	switch {
@@ -62,8 +62,8 @@ func (c *candidate) handedOver(o *Options, sets model.EndpointSets, protocol mod
 	return keptWithoutSets(protocol, c.flags.has(flagServing), c.flags.draining(), o.DrainingEndpoints)
 }
 
-// keptWithoutSets tells whether an endpoint that is in no set is passed to the receiver: if it serves a UDP port (S40),
-// and while it drains, if that is enabled.
+// keptWithoutSets reports whether an endpoint that is in no set is passed to the receiver: if it serves a UDP port
+// (S40), and while it drains, if that is enabled.
 func keptWithoutSets(protocol model.Protocol, serving, draining, wantsDraining bool) bool {
 	return protocol == model.UDP && serving || wantsDraining && draining
 }

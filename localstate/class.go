@@ -14,11 +14,11 @@ type Class struct {
 	Zone string
 	// MasqueradeAll and DrainingEndpoints are the options with these names.
 	MasqueradeAll, DrainingEndpoints bool
-	// DetectsIPv4 and DetectsIPv6 tell whether the nodes can detect traffic of their own pods.
+	// DetectsIPv4 and DetectsIPv6 say whether the nodes can detect traffic of their own pods.
 	DetectsIPv4, DetectsIPv6 bool
 }
 
-// keeps tells whether an endpoint that is in no set on a node stays in the node's state.
+// keeps reports whether an endpoint that is in no set on a node stays in the node's state.
 func (c Class) keeps(e *model.Endpoint) bool {
 	return keptWithoutSets(e.Port.Protocol, e.Serving, e.Draining(), c.DrainingEndpoints)
 }
@@ -68,7 +68,7 @@ func (s *State) ForClass(c Class) *State {
 	return n
 }
 
-// PendingServices returns the names of the services that the next Flush has to look at, in no order.
+// PendingServices returns the names of the services that the next Flush has to look at, in no particular order.
 func (s *State) PendingServices() []model.ServiceName {
 	names := make([]model.ServiceName, 0, len(s.dirty))
 	for _, svc := range s.dirty {
@@ -77,7 +77,7 @@ func (s *State) PendingServices() []model.ServiceName {
 	return names
 }
 
-// Discard forgets what is pending without computing it, for a State that is only used to create others with
+// Discard forgets pending changes without computing them, for a State that is only used to create others with
 // [State.ForClass].
 func (s *State) Discard() {
 	for _, svc := range s.dirty {

@@ -1,8 +1,7 @@
 // Package localstate implements the semantics of Kubernetes services; no other package knows them. It takes cluster
-// objects and computes, for one node, the services and endpoints of package model.
-//
-// A [State] is told about objects as they change, in any order ([State.SetService], [State.SetEndpointSlice],
-// [State.SetNode] and so on), and hands over what changed for this node when [State.Flush] is called:
+// objects and computes, for one node, the services and endpoints of package model. A program tells a [State] about
+// objects as they change, in any order ([State.SetService], [State.SetEndpointSlice], [State.SetNode] and so on).
+// [State.Flush] then hands over what changed for this node:
 //
 //	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"})
 //	state.SetService(service)
@@ -13,7 +12,7 @@
 //
 //   - Both IP families are in one service: a dual-stack pod has an endpoint in each.
 //   - An event marks the services that it affects, and Flush recomputes only those. The receiver gets only what differs
-//     from what was last handed over: not a change that does not alter this node's result, and not one that is reverted
+//     from what was last handed over. It sees no change that does not alter this node's result or that is reverted
 //     before the Flush.
 //   - Within a service, too, the cost depends on what changes: one changed endpoint of 50,000 costs about as much as
 //     one of 10. Flush looks at all endpoints of a service port only if something changes that applies to all of them:
@@ -39,6 +38,6 @@
 //
 // # Rules
 //
-// The behaviour is that of kube-proxy of Kubernetes 1.36, or deliberately better where the project's list of semantics,
-// docs/semantics.md, says "depart". Comments and tests name the rules by their number there: S1, S2 ...
+// The behaviour is that of kube-proxy of Kubernetes 1.36, or deliberately better where docs/semantics.md says "depart".
+// Comments and tests refer to the rules by their numbers there: S1, S2 ...
 package localstate

@@ -119,7 +119,7 @@ func settleAll(same []candidate) {
 	}
 }
 
-// servesLocally tells whether the entries of one address count for a health check (S38): whether any port of the
+// servesLocally reports whether the entries of one address count for a health check (S38): whether any port of the
 // slices, even one that the service does not have, has a ready endpoint on this node at that address.
 func (e *entries) servesLocally(same []entry) bool {
 	const counts = flagReady | flagLocal

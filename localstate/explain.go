@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Explanation says what is known of a service, and why each endpoint is or is not used on this node. It reflects the
-// objects that are known now, and so what the next Flush hands over.
+// Explanation says what is known about a service, and why each endpoint is or is not used on this node. It reflects the
+// currently known objects, and so what the next Flush hands over.
 type Explanation struct {
-	// Service is the name that was asked for. There may be slices of that name alone, and no Service.
+	// Service is the requested name. It is possible that only slices exist for it, and no Service.
 	Service model.ServiceName `json:"service"`
 	// Skipped says why the service is not served; it is empty if it is.
 	Skipped string `json:"skipped,omitempty"`
@@ -30,7 +30,7 @@ type PortExplanation struct {
 	// Port is the name of the port, and Family is "IPv4" or "IPv6".
 	Port   model.PortName `json:"port"`
 	Family string         `json:"family"`
-	// Routes say what happens to traffic to the port, as sinks are told.
+	// Routes say what happens to traffic to the port, as handed over to sinks.
 	Routes model.Routes `json:"routes"`
 	// Topology says which hints select the endpoints, or why no hints do.
 	Topology string `json:"topology"`
@@ -82,7 +82,7 @@ const (
 	ReasonUnknownNode Reason = "UnknownNode" // as NotLocal, and no node is named
 )
 
-// Explain returns what is known of a service. It returns false if neither the Service nor a slice of it is known.
+// Explain returns what is known about a service. It returns false if neither the Service nor a slice of it is known.
 func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	explain, known := s.ExplainLater(name)
 	if !known {
@@ -91,10 +91,9 @@ func (s *State) Explain(name model.ServiceName) (*Explanation, bool) {
 	return explain(), true
 }
 
-// ExplainLater is [State.Explain] for callers that guard the State by a lock. It only notes what is known of the
-// service, which takes no time. The function that it returns computes the explanation, which takes long for a service
-// with many endpoints. That function may be called without the lock, from any goroutine, even after the State has
-// changed.
+// ExplainLater is [State.Explain] for callers that guard the State by a lock. It only captures what is known about the
+// service, which is cheap. The function that it returns computes the explanation, which takes longer for a service with
+// many endpoints. That function may be called without the lock, from any goroutine, even after the State has changed.
 func (s *State) ExplainLater(name model.ServiceName) (explain func() *Explanation, known bool) {
 	svc, skipped := s.services[name], s.skipped[name]
 	if svc == nil {
@@ -151,8 +150,8 @@ func (s *State) explain(svc *service, skipped string) *Explanation {
 	return e
 }
 
-// whyNoService says why there may be slices without a Service: watch leaves out Services of other proxies, but not
-// their slices, unless these are headless (S1).
+// whyNoService says why slices may exist without a Service: watch leaves out Services of other proxies, but not their
+// slices, unless these are headless (S1).
 func (s *State) whyNoService() string {
 	otherProxy := "names another proxy"
 	if s.opts.ServiceProxyName != "" {

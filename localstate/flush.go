@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Receiver is told what changed. Every sink.Sink is one.
+// Receiver receives what changed. Every sink.Sink is one.
 type Receiver interface {
 	// Values are immutable and never nil. The order of the calls of a Flush is that of sink.Sink.
 	SetService(*model.Service)
@@ -16,7 +16,7 @@ type Receiver interface {
 	DeleteEndpoint(model.EndpointKey)
 }
 
-// NodeReceiver is a Receiver that is told about the node as well. Every sink.Sink that is a sink.NodeSetter is one.
+// NodeReceiver is a Receiver that also receives the node. Every sink.Sink that is a sink.NodeSetter is one.
 type NodeReceiver interface {
 	// SetNode comes before all calls for services, at the first Flush and when the node has changed.
 	SetNode(*model.Node)
@@ -28,18 +28,18 @@ type Changes struct {
 	Services, Endpoints int
 	// Node: the node was handed over.
 	Node bool
-	// IPv4 and IPv6 tell which families are concerned.
+	// IPv4 and IPv6 say which families the changes concern.
 	IPv4, IPv6 bool
-	// TriggersIPv4 and TriggersIPv6 are the times of the cluster changes that led to these changes, in no order: the
-	// start of the network programming latency, which ends with the Sync that applies the changes (S19). Times from
-	// before the State was created, and of changes that made no difference here, are not included.
+	// TriggersIPv4 and TriggersIPv6 are the times of the cluster changes that led to these changes, in no particular
+	// order. At these times the network programming latency starts; it ends with the Sync that applies the changes
+	// (S19). Times from before the State was created, and of changes that made no difference here, are not included.
 	TriggersIPv4, TriggersIPv6 []time.Time
 }
 
-// Any tells whether anything was handed over.
+// Any reports whether anything was handed over.
 func (c Changes) Any() bool { return c.Services > 0 || c.Endpoints > 0 || c.Node }
 
-// Concerns tells whether a family is concerned.
+// Concerns reports whether a family is concerned.
 func (c Changes) Concerns(f model.Family) bool {
 	return f == model.IPv4 && c.IPv4 || f == model.IPv6 && c.IPv6
 }
@@ -82,8 +82,8 @@ func (c *Changes) add(own Changes, triggers []trigger) {
 	}
 }
 
-// Flush hands over what differs from what was last handed over, in the order that package sink prescribes. It does not
-// repeat it: a receiver whose Sync then fails must remember it.
+// Flush hands over the difference from what was last handed over, in the order that package sink prescribes. It hands
+// over each change only once: a receiver whose Sync then fails must remember it.
 func (s *State) Flush(r Receiver) Changes {
 	var changes Changes
 	s.flushNode(r, &changes)

@@ -14,9 +14,10 @@ import (
 // at all endpoints. It is a field of State, so that tests can have an index for small services.
 const indexAbove = 64
 
-// index is kept for a large service, so that the cost of a change does not depend on the service's size. It tells three
-// things without looking at every endpoint: how many endpoints of each kind a port has, which slices have changed since
-// the last Flush, and whether other slices have an address as well. It describes the service as of the last Flush.
+// index is kept for a large service, so that the cost of a change does not depend on the service's size. It answers
+// three questions without a look at every endpoint: how many endpoints of each kind a port has, which slices have
+// changed since the last Flush, and whether other slices have an address as well. It describes the service as of the
+// last Flush.
 type index struct {
 	ports []indexedPort // by name
 	// before has the slices that changed since, as they were then; nil means that the slice did not exist.
@@ -206,7 +207,7 @@ func (e *entries) addTouched(addrs []netip.Addr) {
 	e.sort()
 }
 
-// addOf adds the entries of one slice that have one of the addresses. It tells whether there are any.
+// addOf adds the entries of one slice that have one of the addresses. It reports whether there are any.
 func (e *entries) addOf(s int32, addrs []netip.Addr) (any bool) {
 	slice := e.slices[s]
 	for i := range slice.len() {

@@ -54,7 +54,8 @@ func (s *State) SetNode(obj *corev1.Node) bool {
 	return s.nodeChanged(node)
 }
 
-// logUndetected logs in which families the node's podCIDRs do not tell local traffic, when they change.
+// logUndetected logs, when the node's podCIDRs change, the families in which they do not allow local traffic to be
+// detected.
 func (s *State) logUndetected(node *model.Node) {
 	cidrs := node.LocalPods.CIDRs
 	if !s.opts.DetectLocal.NodeCIDR || len(cidrs) == 0 || slices.Equal(cidrs, s.node.model.LocalPods.CIDRs) {
@@ -76,8 +77,7 @@ type NodeTracker struct {
 	node *model.Node
 }
 
-// NewNodeTracker returns a tracker for the node opts.NodeName, of which nothing is known yet. It keeps the logger of
-// ctx.
+// NewNodeTracker returns a tracker for the node opts.NodeName, without any Node object yet. It keeps the logger of ctx.
 func NewNodeTracker(ctx context.Context, opts Options) (*NodeTracker, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
@@ -182,8 +182,8 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 	return ips
 }
 
-// DeleteNode takes the deletion of a Node. What is known of this node stays, as in kube-proxy (S24); it is no longer
-// eligible for load balancers' traffic. It returns whether that changes anything.
+// DeleteNode takes the deletion of a Node. What is known about this node stays, as in kube-proxy (S24), but it is no
+// longer eligible for load balancers' traffic. It returns whether that changes anything.
 func (s *State) DeleteNode(name string) bool {
 	if name != s.opts.NodeName || name == "" {
 		return false

@@ -38,7 +38,7 @@ func (p PortFamily) Compare(o PortFamily) int {
 	return cmp.Or(cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol), cmp.Compare(p.Family, o.Family))
 }
 
-// Equal tells whether two parts have the same content.
+// Equal reports whether two parts have the same content.
 func (p *NodePart) Equal(o *NodePart) bool {
 	if p == o || p == nil || o == nil {
 		return p == o
@@ -110,9 +110,9 @@ type nodePlaces struct {
 	anyReady      bool
 }
 
-// NodeParts returns the parts that nodes have of a service, by node name, according to the objects that are known now.
-// It leaves out nodes for which keep returns false. s must come from [State.ForClass]. It looks at every endpoint of
-// the service once, however many nodes there are.
+// NodeParts returns the nodes' parts of a service, by node name, according to the currently known objects. It leaves
+// out nodes for which keep returns false. s must come from [State.ForClass]. It looks at every endpoint of the service
+// once, however many nodes there are.
 func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) map[string]*NodePart {
 	svc := s.services[name]
 	if svc == nil || svc.intake == nil {
@@ -155,8 +155,8 @@ func (s *State) NodeParts(name model.ServiceName, keep func(node string) bool) m
 	return parts
 }
 
-// ServicesOn returns the names of the services that have endpoints on any of some nodes, or hints that name one of
-// them, in no order. It looks at all endpoints of the cluster.
+// ServicesOn returns the names of the services that have endpoints on any of the given nodes, or hints that name one of
+// them, in no particular order. It looks at all endpoints of the cluster.
 func (s *State) ServicesOn(nodes func(node string) bool) []model.ServiceName {
 	known := map[unique.Handle[place]]bool{}
 	on := func(handle unique.Handle[place]) bool {

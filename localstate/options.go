@@ -15,16 +15,16 @@ type Options struct {
 	NodeName string
 	// Families are the IP families to compute. Default: both.
 	Families []model.Family
-	// ServiceProxyName takes the services whose label service.kubernetes.io/service-proxy-name has this value, instead
-	// of those that do not have the label (S1).
+	// ServiceProxyName selects the services whose label service.kubernetes.io/service-proxy-name has this value,
+	// instead of those without the label (S1).
 	ServiceProxyName string
-	// NodeIPs override the Node object's addresses in each family of which they have one; the primary one of each
+	// NodeIPs override the Node object's addresses in each family that they have an address of; the primary one of each
 	// family comes first. In other families the Node object's addresses are used, and followed.
 	NodeIPs []netip.Addr
 	// NoExternalIPs ignores spec.externalIPs, for clusters that do not trust the authors of Services (S6).
 	NoExternalIPs bool
-	// DropAnnotations are keys of annotations that are not passed on, so that their changes do not count, for example
-	// because operators change them all the time. A key that ends in "/" stands for all keys that begin with it.
+	// DropAnnotations are keys of annotations that are not passed on, so that their changes are ignored, for example
+	// because controllers update them all the time. A key that ends in "/" stands for all keys that begin with it.
 	// kubectl's annotation with a copy of the whole object is never passed on.
 	DropAnnotations []string
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
@@ -55,7 +55,7 @@ type DetectLocal struct {
 	NodeCIDR bool
 	// Bridge is the name of the interface that all pods of the node are behind.
 	Bridge string
-	// InterfacePrefix is what the names of the pods' host interfaces start with.
+	// InterfacePrefix is the prefix of the names of the pods' host interfaces.
 	InterfacePrefix string
 }
 

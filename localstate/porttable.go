@@ -7,7 +7,7 @@ import (
 )
 
 // portTable tells which of some entries have a port, and its numbers. As a rule all slices of a service have the same
-// ports, and share one list of them. But pods may differ in the numbers of named ports, and others than the
+// ports, and share one list of them. But pods may differ in the numbers of named ports, and other programs than the
 // controller write slices as well: in the worst case no two slices have a port in common. Then the cost of a port
 // follows the slices that have it, not all slices. The zero value is to be filled in by group.
 type portTable struct {

@@ -237,7 +237,7 @@ func (r *reference) headless(name model.ServiceName, spec *corev1.ServiceSpec) [
 	return out
 }
 
-// inNoSet tells whether an endpoint is handed over although it is in no set.
+// inNoSet reports whether an endpoint is handed over although it is in no set.
 func (r *reference) inNoSet(x referenceEntry, protocol corev1.Protocol) bool {
 	return protocol == corev1.ProtocolUDP && x.Serving ||
 		r.opts.DrainingEndpoints && !x.Ready && x.Serving && x.Terminating

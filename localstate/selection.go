@@ -15,7 +15,7 @@ type counts struct {
 	forThisNode, forThisZone         int32
 }
 
-// any tells whether usable endpoints exist anywhere, whatever policy and topology say (S23).
+// any reports whether usable endpoints exist anywhere, whatever policy and topology say (S23).
 func (n *counts) any() bool { return n.ready > 0 || n.draining > 0 }
 
 // topology is how the cluster set of a port was narrowed (S22).
@@ -115,7 +115,7 @@ func (r *rules) sets(c *candidate) model.EndpointSets {
 	return sets & r.inUse
 }
 
-// selects tells whether topology lets a ready candidate into the cluster set.
+// selects reports whether topology lets a ready candidate into the cluster set.
 func (r *rules) selects(c *candidate) bool {
 	switch r.topology {
 	case topologyNode:

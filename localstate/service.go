@@ -18,27 +18,27 @@ import (
 const (
 	labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-	// annotationLastApplied has a copy of the whole object for kubectl: of no use to a backend.
+	// annotationLastApplied has kubectl's copy of the whole object, which a backend does not need.
 	annotationLastApplied = corev1.LastAppliedConfigAnnotation
 
 	defaultAffinityTimeout = time.Duration(corev1.DefaultClientIPServiceAffinitySeconds) * time.Second
 )
 
-// serviceIntake is what is remembered of a Service object: the fields of a model.Service, and some that it does not
+// serviceIntake is the part of a Service object that is kept: the fields of a model.Service, and some that it does not
 // have.
 //
 // Some fields of a model.Service follow from other objects, too: the ports' routes, the health check's counts, and
-// LoadBalancerSourceRanges, which may have VIPs beside the ranges. These may hold anything in fields: complete computes
-// them, and nothing else reads them. So, once the service has been handed over, fields points to that same value, and
-// there is only one copy.
+// LoadBalancerSourceRanges, which may have VIPs in addition to the ranges. Their values in fields are undefined:
+// complete computes them, and nothing else reads them. So, once the service has been handed over, fields points to that
+// same value, and there is only one copy.
 type serviceIntake struct {
 	fields *model.Service
 	// ranges are the source ranges of the object (S8), without VIPs.
 	ranges []netip.Prefix
 	// families are those in which the service has endpoints; see familyIndex.
 	families [2]bool
-	// externals tells, by family, whether there are external addresses beside node ports (S10). They may be hidden from
-	// the model by Options.NoExternalIPs.
+	// externals says, by family, whether the service has external addresses other than node ports (S10).
+	// Options.NoExternalIPs may hide them from the model.
 	externals [2]bool
 }
 
@@ -46,7 +46,7 @@ func (in *serviceIntake) serves(f model.Family) bool { return in.families[family
 
 func (in *serviceIntake) external(f model.Family) bool { return in.externals[familyIndex(f)] }
 
-// saysTheSameAs tells whether two readings of a Service object have the same content.
+// saysTheSameAs reports whether two readings of a Service object have the same content.
 func (in *serviceIntake) saysTheSameAs(o *serviceIntake) bool {
 	return in.families == o.families && in.externals == o.externals && slices.Equal(in.ranges, o.ranges) &&
 		in.plain().Equal(o.plain())
@@ -58,7 +58,7 @@ func (in *serviceIntake) plain() *model.Service {
 		func(model.Family) netip.Addr { return netip.Addr{} })
 }
 
-// skipReason says why a Service gets no service proxy, or "" if it gets one (S1, S2).
+// skipReason returns why a Service is not proxied, or "" if it is (S1, S2).
 func (o Options) skipReason(obj *corev1.Service) string {
 	switch name, labelled := obj.Labels[labelServiceProxyName]; {
 	case labelled && o.ServiceProxyName == "":
@@ -97,7 +97,7 @@ func clusterIPText(spec *corev1.ServiceSpec, f model.Family) string {
 	return ""
 }
 
-// intakeService reads a Service object. It returns nil and the reason if the object gets no service proxy.
+// intakeService reads a Service object. It returns nil and the reason if the Service is not proxied.
 func intakeService(log klog.Logger, o Options, families []model.Family, obj *corev1.Service) (*serviceIntake, string) {
 	if reason := o.skipReason(obj); reason != "" {
 		return nil, reason
@@ -137,7 +137,7 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 	intakeExternal(in, o, obj, bad)
 	intakePolicies(in, obj, bad)
 	intakePorts(in, obj, bad)
-	if len(svc.ClusterIPs) == 0 { // nothing comes here by way of this node, whatever an unchecked object says
+	if len(svc.ClusterIPs) == 0 { // no traffic passes through this node, whatever an unchecked object says
 		svc.HealthCheck = nil
 		for i := range svc.Ports {
 			svc.Ports[i].NodePort = 0

@@ -20,7 +20,7 @@ import (
 // sliceKey names an EndpointSlice object.
 type sliceKey struct{ namespace, name string }
 
-// sliceIntake is what is remembered of an EndpointSlice. It is compact, because slices have all endpoints of the
+// sliceIntake is the part of an EndpointSlice that is kept. It is compact, because slices have all endpoints of the
 // cluster. It is immutable once State.SetEndpointSlice has stored it.
 type sliceIntake struct {
 	name    string // in the service's namespace
@@ -46,7 +46,7 @@ func (p slicePort) compare(o slicePort) int {
 	return cmp.Or(cmp.Compare(p.name, o.name), cmp.Compare(p.protocol, o.protocol))
 }
 
-// packedSize is what an endpoint takes in sliceIntake.packed.
+// packedSize is the number of bytes that an endpoint takes in sliceIntake.packed.
 func packedSize(f model.Family) int {
 	if f == model.IPv4 {
 		return 1 + 4
@@ -116,7 +116,7 @@ func (f endpointFlags) has(x endpointFlags) bool { return f&x == x }
 
 const hintSeparator = "\n" // in no valid name
 
-// hintNames tells whether a joined list has a name in it.
+// hintNames reports whether a joined list has a name in it.
 func hintNames(list, name string) bool {
 	if list == name {
 		return name != ""
@@ -135,7 +135,7 @@ func splitHints(list string) []string {
 	return strings.Split(list, hintSeparator)
 }
 
-// ignoresSlice tells whether a slice is ignored: one of a headless service (S1), one without a service or a name, or
+// ignoresSlice reports whether a slice is ignored: one of a headless service (S1), one without a service or a name, or
 // one of a family that is not served (S13).
 func (s *State) ignoresSlice(obj *discoveryv1.EndpointSlice) bool {
 	_, headless := obj.Labels[corev1.IsHeadlessService]
@@ -280,13 +280,13 @@ func joinHints[T any](list []T, name func(T) string) string {
 	return strings.Join(names, hintSeparator)
 }
 
-// sameContent tells whether two readings of a slice have the same content and service.
+// sameContent reports whether two readings of a slice have the same content and service.
 func (s *sliceIntake) sameContent(o *sliceIntake) bool {
 	return s.service == o.service && s.family == o.family && bytes.Equal(s.packed, o.packed) &&
 		slices.Equal(s.places, o.places) && slices.Equal(s.ports, o.ports)
 }
 
-// sameEndpoint tells whether the i-th endpoint of s equals the j-th of another slice of the same family.
+// sameEndpoint reports whether the i-th endpoint of s equals the j-th of another slice of the same family.
 func (s *sliceIntake) sameEndpoint(i int, o *sliceIntake, j int) bool {
 	return s.places[i] == o.places[j] && bytes.Equal(s.endpoint(i), o.endpoint(j))
 }

@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// State holds what is known of the cluster and what was last handed over. Its methods are not safe for concurrent use.
+// State holds the known objects of the cluster and what was last handed over. Its methods are not safe for concurrent
+// use.
 type State struct {
 	opts     Options
 	families []model.Family
@@ -27,7 +28,7 @@ type State struct {
 	slices   map[sliceKey]*sliceIntake
 	node     nodeIntake
 
-	skipped  map[model.ServiceName]string // Service objects that get no service proxy, and why
+	skipped  map[model.ServiceName]string // Service objects that are not proxied, and why
 	triggers map[*service][]trigger       // since the last Flush
 
 	dirty   []*service // services that changed since the last Flush
@@ -43,8 +44,8 @@ type State struct {
 	indexAbove int // see the constant
 }
 
-// service is what is known of one service name: its object, its slices, and what was handed over of it. It exists while
-// any of them does. The cluster may have many, so data that is rare or short-lived is stored elsewhere.
+// service is the record of one service name: its object, its slices, and what was handed over. It exists while any of
+// these does. The cluster may have many, so data that is rare or short-lived is stored elsewhere.
 type service struct {
 	name   model.ServiceName
 	intake *serviceIntake // nil: no object, or a skipped one
@@ -62,7 +63,7 @@ type service struct {
 	serviceChanged, endpointsChanged bool
 }
 
-// trigger is the time at which somebody changed what led to a change of a slice (S19).
+// trigger is the time of the change in the cluster that led to a change of a slice (S19).
 type trigger struct {
 	family model.Family
 	at     time.Time
@@ -99,21 +100,21 @@ func newState(log klog.Logger, opts Options) *State {
 	}
 }
 
-// Pending says what the next Flush has to look at. The result need not change.
+// Pending says what the next Flush has to recompute. The result may turn out unchanged.
 type Pending struct {
 	// Services and Endpoints count the services with changes of their object and of their slices, or of what these
 	// depend on.
 	Services, Endpoints int
 	// Node: the node, or the service CIDRs, have changed.
 	Node bool
-	// IPv4 and IPv6 tell which families are concerned.
+	// IPv4 and IPv6 say which families are concerned.
 	IPv4, IPv6 bool
 }
 
-// Any tells whether there is anything to look at.
+// Any reports whether there is anything to look at.
 func (p Pending) Any() bool { return p.Services > 0 || p.Endpoints > 0 || p.Node }
 
-// Concerns tells whether a family is concerned.
+// Concerns reports whether a family is concerned.
 func (p Pending) Concerns(f model.Family) bool {
 	return f == model.IPv4 && p.IPv4 || f == model.IPv6 && p.IPv6
 }
@@ -152,7 +153,7 @@ func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err err
 	return false, fmt.Errorf("objects of type %T are not used", object)
 }
 
-// isNil tells whether the object is nil, or a nil pointer.
+// isNil reports whether the object is nil, or a nil pointer.
 func isNil(object metav1.Object) bool {
 	switch obj := object.(type) {
 	case nil:

@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// Check checks the invariants in the package's documentation for a service and its endpoints, those of all its ports.
-// It returns nil if all hold. Otherwise the error joins everything that is wrong, each with the name of the service
-// port or endpoint. An endpoint of another service is an error as well.
+// Check checks the invariants in the package's documentation for a service and the endpoints of all its ports. It
+// returns nil if all hold. Otherwise the error joins all violations, each with the name of the service port or
+// endpoint. An endpoint of another service is an error as well.
 func Check(s *Service, endpoints iter.Seq[*Endpoint]) error {
 	c := checker{service: s, usable: map[portFamily]EndpointSets{}}
 	for e := range endpoints {

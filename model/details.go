@@ -22,7 +22,7 @@ type EndpointDetails struct {
 	ZoneHints []string `json:"zoneHints,omitempty"`
 }
 
-// TargetRef names a Kubernetes object. What is not known of it is empty.
+// TargetRef names a Kubernetes object. Fields that are not known are empty.
 type TargetRef struct {
 	// Kind is as in the API, for example "Pod".
 	Kind      string `json:"kind,omitempty"`
@@ -40,7 +40,7 @@ func (r TargetRef) String() string {
 	return strings.TrimSpace(r.Kind + " " + strings.TrimPrefix(r.Namespace+"/"+r.Name, "/"))
 }
 
-// Details is an [EndpointDetails] in the size of a pointer. Two with the same content are equal by ==. The zero value
+// Details is an [EndpointDetails] the size of a pointer. Values with the same content are equal by ==. The zero value
 // is empty.
 type Details struct{ shared unique.Handle[sharedDetails] }
 
@@ -77,7 +77,7 @@ func (d Details) Get() EndpointDetails {
 	}
 }
 
-// IsZero tells whether the value is empty.
+// IsZero reports whether the value is empty.
 func (d Details) IsZero() bool { return d == Details{} }
 
 // MarshalJSON writes what Get returns.

@@ -1,13 +1,14 @@
-// Package model is the node-local view of Kubernetes services: what one node has to do with service traffic, as plain
-// values. Package localstate computes them from cluster objects; a test, or a program that has nothing to do with
-// Kubernetes, builds them by hand. Backends read them and write rules.
+// Package model is the node-local view of Kubernetes services: what one node must do with service traffic, as plain
+// values. Package localstate computes them from cluster objects; a test, or a program without Kubernetes, builds them
+// by hand. Backends read them and write rules.
 //
 // # Contents
 //
 //   - A [Service] has addresses, ports, and for every port a decision for each kind of traffic: a [Route].
 //   - An [Endpoint] is an address and port that serves one service port. Its [EndpointSets] say to which of the port's
 //     two endpoint sets it belongs on this node.
-//   - A [Node] is what a backend needs to know about the node and the cluster.
+//
+// - A [Node] has what a backend needs to know about the node and the cluster.
 //
 // # The decision table
 //
@@ -34,12 +35,12 @@
 //
 // [NewService], [NewEndpoint] and [NewNode] check values, normalise them as the fields' documentation promises, and
 // report all errors at once. Values from package localstate are already in that form. [Check] checks the invariants for
-// a service and its endpoints; [sink.Recorder] does so for everything that a sink gets.
+// a service and its endpoints; [sink.Recorder] does so for everything that a sink receives.
 //
 // # Ownership
 //
 // Values are immutable once they have been handed over: a receiver of a *Service, *Endpoint or *Node may keep it
-// forever and read it from any goroutine, and nobody may write to it. After a change there is a new value.
+// forever and read it from any goroutine, and nobody may write to it. A change creates a new value.
 //
 // # Compatibility
 //

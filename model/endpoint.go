@@ -39,7 +39,7 @@ type Endpoint struct {
 	Port PortName `json:"port"`
 	// Target is where the traffic goes; named target ports are already resolved.
 	Target netip.AddrPort `json:"target"`
-	// Node is the name of the node that the endpoint is on, "" if it is on none.
+	// Node is the name of the node that the endpoint is on, "" if it is not known.
 	Node string `json:"node,omitempty"`
 	// Sets are the endpoint sets that the endpoint belongs to. It may belong to none: a serving endpoint of a UDP port
 	// is handed over even if this node sends no new traffic to it, so that the clean-up of stale flows leaves its
@@ -58,16 +58,16 @@ type Endpoint struct {
 	Details Details `json:"details,omitzero"`
 }
 
-// Draining tells whether the endpoint is terminating and still serves its existing connections.
+// Draining reports whether the endpoint is terminating and still serves its existing connections.
 func (e *Endpoint) Draining() bool { return !e.Ready && e.Serving && e.Terminating }
 
-// Key returns what identifies the endpoint.
+// Key returns the key that identifies the endpoint.
 func (e *Endpoint) Key() EndpointKey { return EndpointKey{Port: e.Port, Target: e.Target} }
 
 // Family returns the family of the endpoint's address.
 func (e *Endpoint) Family() Family { return FamilyOf(e.Target.Addr()) }
 
-// Equal tells whether two endpoints have the same content.
+// Equal reports whether two endpoints have the same content.
 func (e *Endpoint) Equal(o *Endpoint) bool {
 	return e == o || e != nil && o != nil && *e == *o
 }

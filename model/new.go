@@ -10,19 +10,17 @@ import (
 )
 
 // NewService returns a checked copy of a service that a program built itself. It keeps no reference to s: the caller
-// may go on using its slices and maps.
+// may reuse its slices and maps.
 //
 // The copy is normalised: the creation time is in UTC, without fractions of a second; IPv4-mapped addresses and ranges
 // are IPv4; external and load-balancer IPs and source ranges are sorted, without duplicates; source ranges of a family
 // for which one of them is a /0 are removed, because they restrict nothing (S8). If all routes of a port are zero in a
 // family that has a cluster IP, they are computed with [NewRoutes] from the policies and addresses of the service, for
-// a node that cannot detect local pods and a port that has endpoints. In other cases callers fill them in.
-//
-// The error joins everything that is wrong, each with the service's name and the JSON name of the field: an empty name,
-// an address that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no
-// cluster IP where one is needed or two of one family, an external address of another family than the cluster IPs,
-// ports that share a name, number or node port within a protocol, a missing route to an address that the port has, and
-// so on.
+// a node that cannot detect local pods and a port that has endpoints. In other cases callers fill them in. The error
+// joins all problems, each with the service's name and the JSON name of the field: an empty name, an address that is
+// invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no cluster IP where one is
+// needed or two of one family, an external address of another family than the cluster IPs, ports that share a name,
+// number or node port within a protocol, a missing route to an address that the port has, and so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)
@@ -53,7 +51,7 @@ func NewService(s Service) (*Service, error) {
 }
 
 // NewEndpoint returns a checked copy of an endpoint, with its target unmapped if it is an IPv4-mapped address. The
-// error joins everything that is wrong, each with the endpoint's key and the field.
+// error joins all problems, each with the endpoint's key and the field.
 func NewEndpoint(e Endpoint) (*Endpoint, error) {
 	e.Target = netip.AddrPortFrom(e.Target.Addr().Unmap(), e.Target.Port())
 	p := problems{object: "endpoint " + e.Key().String()}
@@ -72,7 +70,7 @@ func NewEndpoint(e Endpoint) (*Endpoint, error) {
 
 // NewNode returns a checked copy of a node. It keeps no reference to n. Addresses and ranges are unmapped, masked and
 // without duplicates. ServiceCIDRs and LocalPods.CIDRs, whose order has no meaning, are sorted; IPs and PodCIDRs keep
-// their order. The error joins everything that is wrong, each with the node's name and the field.
+// their order. The error joins all problems, each with the node's name and the field.
 func NewNode(n Node) (*Node, error) {
 	p := problems{object: "node " + n.Name}
 	if n.Name == "" {
@@ -121,14 +119,14 @@ func (p *problems) serviceName(field string, n ServiceName) {
 	}
 }
 
-// known reports a value of one of this package's enumerations that has no text.
+// known records a problem for a value that is not one of its enumeration's.
 func (p *problems) known(field string, v interface{ MarshalText() ([]byte, error) }) {
 	if _, err := v.MarshalText(); err != nil {
 		p.add(field, "%v", err)
 	}
 }
 
-// address tells whether an address can be the destination of a connection to one host.
+// address reports whether an address can be the destination of a connection to one host.
 func (p *problems) address(field string, a netip.Addr) bool {
 	switch {
 	case !a.IsValid():
@@ -283,7 +281,7 @@ func (p *problems) servicePort(field string, s *Service, port *ServicePort) {
 	}
 }
 
-// hasExternalAddress tells whether a port can be reached from outside in a family (S10).
+// hasExternalAddress reports whether a port can be reached from outside in a family (S10).
 func (s *Service) hasExternalAddress(p ServicePort, f Family) bool {
 	ofFamily := func(a netip.Addr) bool { return FamilyOf(a) == f }
 	return p.NodePort != 0 || slices.ContainsFunc(s.ExternalIPs, ofFamily) ||

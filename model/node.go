@@ -15,28 +15,28 @@ type LocalPods struct {
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 	// Bridge is the name of the network interface that all pods of the node are behind.
 	Bridge string `json:"bridge,omitempty"`
-	// InterfacePrefix is what the names of the pods' network interfaces on the host start with.
+	// InterfacePrefix is the prefix of the names of the pods' network interfaces on the host.
 	InterfacePrefix string `json:"interfacePrefix,omitempty"`
 }
 
-// Detects tells whether local pods can be told apart in a family.
+// Detects reports whether local pods can be told apart in a family.
 func (l LocalPods) Detects(f Family) bool {
 	return l.Bridge != "" || l.InterfacePrefix != "" ||
 		slices.ContainsFunc(l.CIDRs, func(p netip.Prefix) bool { return FamilyOf(p.Addr()) == f })
 }
 
-// Of returns the detector of one family: the CIDRs of others are left out.
+// Of returns the detector of one family, without the CIDRs of the other one.
 func (l LocalPods) Of(f Family) LocalPods {
 	l.CIDRs = PrefixesOf(f, l.CIDRs)
 	return l
 }
 
-// Equal tells whether two detectors are the same. A nil and an empty list are equal.
+// Equal reports whether two detectors are the same. A nil and an empty list are equal.
 func (l LocalPods) Equal(o LocalPods) bool {
 	return l.Bridge == o.Bridge && l.InterfacePrefix == o.InterfacePrefix && slices.Equal(l.CIDRs, o.CIDRs)
 }
 
-// Node is what a backend may have to know about the node that it runs on, and about the cluster's address ranges.
+// Node has what a backend may need to know about the node that it runs on, and about the cluster's address ranges.
 type Node struct {
 	// Name is the name of the Node object.
 	Name string `json:"name"`
@@ -49,7 +49,7 @@ type Node struct {
 	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
 	// ServiceCIDRs are the cluster's address ranges for cluster IPs, sorted; empty if they are not known (S33, S47).
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
-	// LocalPods says how to tell that a source is a pod of this node.
+	// LocalPods says how to recognise that a source is a pod of this node.
 	LocalPods LocalPods `json:"localPods,omitzero"`
 	// NotEligible: load balancers should send no new traffic here, because the node is gone, is being deleted or is
 	// about to be removed by the cluster autoscaler (S39a). Traffic that arrives anyway is served as before.
@@ -66,7 +66,7 @@ func (n *Node) IP(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Equal tells whether two nodes have the same content. A nil and an empty list are equal.
+// Equal reports whether two nodes have the same content. A nil and an empty list are equal.
 func (n *Node) Equal(o *Node) bool {
 	if n == o || n == nil || o == nil {
 		return n == o

@@ -18,7 +18,7 @@ const (
 	LocalSet
 )
 
-// Has tells whether all the sets in x are in s. Has(0) is false.
+// Has reports whether all the sets in x are in s. Has(0) is false.
 func (s EndpointSets) Has(x EndpointSets) bool { return x != 0 && s&x == x }
 
 // String returns "Cluster", "Local", "Cluster,Local" or "-".
@@ -126,7 +126,7 @@ func (v *Verdict) UnmarshalText(b []byte) error {
 	return parseText(b, v, "verdict", Reject, Drop)
 }
 
-// Route is what to do with one kind of traffic for one service port in one family. The zero Route carries no traffic:
+// Route says what to do with one kind of traffic for one service port in one family. The zero Route carries no traffic:
 // the service port has no address of that kind.
 type Route struct {
 	// Endpoints is the set to balance over, ClusterSet or LocalSet; 0 if there is no such traffic.
@@ -137,7 +137,7 @@ type Route struct {
 	Empty Verdict `json:"empty"`
 }
 
-// IsZero tells whether the route carries no traffic.
+// IsZero reports whether the route carries no traffic.
 func (r Route) IsZero() bool { return r == Route{} }
 
 // String returns a readable form, for example "Local, masquerade Never, if empty Drop".
@@ -148,8 +148,8 @@ func (r Route) String() string {
 	return fmt.Sprintf("%v, masquerade %v, if empty %v", r.Endpoints, r.Masquerade, r.Empty)
 }
 
-// Routes has the decisions for one service port in one family, one for each kind of traffic. A backend tells the kinds
-// apart in this order: traffic to the cluster IP; traffic to an external address from a pod of this node
+// Routes has the decisions for one service port in one family, one for each kind of traffic. A backend checks for the
+// kinds in this order: traffic to the cluster IP; traffic to an external address from a pod of this node
 // (Node.LocalPods); from the node itself (an address of the node as source); from anywhere else.
 //
 // An external address is an external IP, a load-balancer VIP, or a node port. A service proxy does not deal with
@@ -200,7 +200,8 @@ type RoutePolicy struct {
 // (1) with MasqueradeAll: always; else with a detector: unless the source is a pod of this node; else: never. The
 // traffic policy does not matter.
 //
-// (2) reject if no usable endpoint exists anywhere: no other node can serve the client either, so it is told at once.
+// (2) reject if no usable endpoint exists anywhere: no other node can serve the client either, so it is refused at
+// once.
 func NewRoutes(p RoutePolicy) Routes {
 	emptyLocal := Drop
 	if p.NoEndpoints {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ServiceName names a service, as no other service of the cluster is named.
+// ServiceName is the unique name of a service in the cluster.
 type ServiceName struct {
 	// Namespace and Name are those of the Service object.
 	Namespace string `json:"namespace"`
@@ -66,8 +66,8 @@ type ServicePort struct {
 	Port uint16 `json:"port"`
 	// NodePort is the number at the node's addresses, or 0: none.
 	NodePort uint16 `json:"nodePort,omitempty"`
-	// AppProtocol is the application protocol, and TargetPort the number or name of the pods' port, as the object has
-	// them; "" if it does not say. They are for people and for extensions: the endpoints' ports are resolved already.
+	// AppProtocol is the application protocol, and TargetPort the number or name of the pods' port, as in the object;
+	// "" if it has none. They are for people and for extensions: the endpoints' ports are resolved already.
 	AppProtocol string `json:"appProtocol,omitempty"`
 	TargetPort  string `json:"targetPort,omitempty"`
 	// RoutesIPv4 and RoutesIPv6 say what to do with traffic to the port, by family. They are zero for a family in which
@@ -87,8 +87,8 @@ func (p ServicePort) Routes(f Family) Routes {
 	return Routes{}
 }
 
-// HealthCheck is the health check of the node that a cloud load balancer uses (S38), so that it sends traffic only to
-// nodes with local endpoints.
+// HealthCheck is the health check of the node for cloud load balancers (S38), which then send traffic only to nodes
+// with local endpoints.
 type HealthCheck struct {
 	// NodePort is the TCP port to serve it on.
 	NodePort uint16 `json:"nodePort"`
@@ -112,22 +112,22 @@ func (h HealthCheck) LocalEndpoints(f Family) int {
 
 // Service is one service as this node has to provide it. Its endpoints are separate values, see [Endpoint].
 type Service struct {
-	// Name identifies the service in all calls and maps. One with another UID may follow under the same name.
+	// Name identifies the service in all calls and maps. A later service with another UID may have the same name.
 	Name ServiceName `json:"name"`
 	// UID distinguishes the service from an earlier one with the same name; "" if it is not known.
 	UID string `json:"uid,omitempty"`
 	// Created is the time when the service was created, in UTC and to the second, as in the Kubernetes API; the zero
 	// time if that is not known. If services compete for an address, the older one gets it.
 	Created time.Time `json:"created,omitzero"`
-	// Type and LoadBalancerClass are those of the object, for people and for extensions: other fields have their effect
-	// on traffic. A service that a program builds itself needs no type.
+	// Type and LoadBalancerClass are those of the object, for people and for extensions: other fields carry their
+	// effect on traffic. A service that a program builds itself needs no type.
 	Type ServiceType `json:"type,omitempty"`
-	// Headless services have no cluster IP and no routes: clients look up their endpoints, which are in the Cluster set
-	// while they are ready. They exist only if the source of the values is configured to include them.
+	// Headless services have no cluster IP and no routes: clients look up their endpoints, which are in the cluster set
+	// while they are ready. Such services are present only if the source of the values is configured to include them.
 	Headless          bool   `json:"headless,omitempty"`
 	LoadBalancerClass string `json:"loadBalancerClass,omitempty"`
-	// ExternalName is the DNS name that a service of type ExternalName stands for: it has neither addresses nor
-	// endpoints. They exist only if the source of the values is configured to include them.
+	// ExternalName is the DNS name that a service of type ExternalName stands for. Such a service has neither addresses
+	// nor endpoints, and is present only if the source of the values is configured to include it.
 	ExternalName string `json:"externalName,omitempty"`
 	// Labels and Annotations are the object's own, for backends with extensions. Treat them as read-only.
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -140,12 +140,12 @@ type Service struct {
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
 	// LoadBalancerSourceRanges are the sources that may use LoadBalancerIPs, pods and the node included; external IPs
-	// and node ports are open to all (S26). They are sorted, without duplicates; one may lie within another. A family
-	// without any range here is not restricted: see SourceRanges. Where a VIP itself must be an allowed source because
-	// the node is, it is in the list.
+	// and node ports are open to all (S26). They are sorted, without duplicates; one may contain another. A family
+	// without any range here is not restricted: see SourceRanges. If the node is an allowed source, the list may also
+	// contain VIPs, which must then be allowed as sources, too.
 	LoadBalancerSourceRanges []netip.Prefix `json:"loadBalancerSourceRanges,omitempty"`
 	// InternalTrafficPolicy and ExternalTrafficPolicy are the effective policies (S9), for people to read: the ports'
-	// Routes have their effect.
+	// Routes carry their effect.
 	InternalTrafficPolicy TrafficPolicy `json:"internalTrafficPolicy"`
 	ExternalTrafficPolicy TrafficPolicy `json:"externalTrafficPolicy"`
 	// SessionAffinityTimeout is how long after its last connection a client stays with its endpoint, per port and over
@@ -193,7 +193,7 @@ func (s *Service) SourceRanges(f Family) []netip.Prefix {
 	return ranges
 }
 
-// Equal tells whether two services have the same content. A nil and an empty list or map are equal.
+// Equal reports whether two services have the same content. A nil and an empty list or map are equal.
 func (s *Service) Equal(o *Service) bool {
 	if s == o || s == nil || o == nil {
 		return s == o

@@ -105,11 +105,11 @@ func ParseProtocol(name string) (Protocol, error) {
 type ServiceType uint8
 
 const (
-	ServiceTypeUnknown      ServiceType = iota // whoever made the value did not say
+	ServiceTypeUnknown      ServiceType = iota // not set
 	ServiceTypeClusterIP                       // Kubernetes' default; headless services are of this type, too
 	ServiceTypeNodePort                        // also has a port on the nodes' addresses
 	ServiceTypeLoadBalancer                    // also has addresses that a load balancer announces, and may have node ports
-	ServiceTypeExternalName                    // an alias in DNS, without traffic of its own
+	ServiceTypeExternalName                    // a DNS alias, without traffic
 )
 
 // String returns the name in the Kubernetes API, "" for the zero value.

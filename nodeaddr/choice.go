@@ -59,7 +59,7 @@ func (c Choice) Validate() error {
 	return errors.Join(errs...)
 }
 
-// All tells whether every address of a family is chosen, whatever addresses the host has.
+// All reports whether every address of a family is chosen, whatever addresses the host has.
 func (c Choice) All(f model.Family) bool {
 	if c.Primary {
 		return false
@@ -76,7 +76,7 @@ func (c Choice) All(f model.Family) bool {
 	return !any
 }
 
-// Loopback tells whether the IPv4 loopback range, or a part of it, is chosen: only then can node ports be served on
+// Loopback reports whether the IPv4 loopback range, or a part of it, is chosen: only then can node ports be served on
 // 127.0.0.1 (S36).
 func (c Choice) Loopback() bool {
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
@@ -129,7 +129,7 @@ type Addresses struct {
 	IPs []netip.Addr
 }
 
-// All tells whether every address of a family serves node ports.
+// All reports whether every address of a family serves node ports.
 func (a Addresses) All(f model.Family) bool {
 	switch f {
 	case model.IPv4:
@@ -151,7 +151,7 @@ func (a Addresses) Of(f model.Family) []netip.Addr {
 	return list
 }
 
-// Equal tells whether two values have the same content.
+// Equal reports whether two values have the same content.
 func (a Addresses) Equal(o Addresses) bool {
 	return a.AllIPv4 == o.AllIPv4 && a.AllIPv6 == o.AllIPv6 && slices.Equal(a.IPs, o.IPs)
 }

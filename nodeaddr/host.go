@@ -9,7 +9,7 @@ import (
 
 // HostAddress is an address of the host.
 type HostAddress struct {
-	// Addr is one address. Its zone does not count, nor does it matter whether an IPv4 address is in IPv6-mapped form.
+	// Addr is one address. Its zone is ignored, and an IPv4 address may be in IPv6-mapped form.
 	Addr netip.Addr
 	// Interface is the name of its network interface.
 	Interface string
@@ -24,9 +24,9 @@ type Host interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
-// combined returns a function that has f called by another goroutine, at once or, if f is at work, once more after that:
-// it does not wait, so that whoever tells of thousands of changes is not held up by as many readings of them. stop
-// waits until f has been called for the last time.
+// combined returns a function that makes another goroutine call f, at once or, if f is running, once more after that.
+// It does not wait, so a burst of thousands of changes is not delayed by as many calls of f. stop waits until the last
+// call of f has returned.
 func combined(f func()) (call, stop func()) {
 	due, done := make(chan struct{}, 1), make(chan struct{})
 	go func() {

@@ -7,8 +7,8 @@ package nodeaddr
 type System struct {
 	// NetNS is a file descriptor of a network namespace (Linux), which has to stay open. 0: the calling thread's.
 	NetNS int
-	// ExcludeInterfaces are names of interfaces whose addresses do not count, for example one that a backend puts the
-	// services' own addresses on. On Linux, Watch does not report their changes.
+	// ExcludeInterfaces are names of interfaces whose addresses are ignored, for example one to which a backend adds
+	// the services' own addresses. On Linux, Watch does not report their changes.
 	ExcludeInterfaces []string
 }
 

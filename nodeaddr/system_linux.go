@@ -103,7 +103,7 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// excludes tells whether an interface is one of ExcludeInterfaces; false if it is gone.
+// excludes reports whether an interface is one of ExcludeInterfaces; false if it is gone.
 func (s *System) excludes(index int) bool {
 	handle, err := s.handle()
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 
 // Options configures a [Tracker]. The zero value is usable: all addresses of this host.
 type Options struct {
-	// Choice says which addresses.
+	// Choice says which addresses serve node ports.
 	Choice Choice
 	// Host is the source of the addresses. Default: a [System].
 	Host Host
-	// ExcludeInterfaces are names of interfaces whose addresses do not count, for example one that a backend puts the
-	// services' own addresses on.
+	// ExcludeInterfaces are names of interfaces whose addresses are ignored, for example one to which a backend adds
+	// the services' own addresses.
 	ExcludeInterfaces []string
 	// Changed, if given, is called after Addresses has changed, from the goroutine that called Run or SetNode. It must
 	// not call the Tracker's SetNode.
@@ -103,8 +103,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// watch follows the host's addresses until that fails, or they cannot be read: there may be no other change after which
-// they would be read again.
+// watch follows the host's addresses until that fails or they cannot be read. It returns the latter error, because no
+// later change may come that would make them be read again.
 func (t *Tracker) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

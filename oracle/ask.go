@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Answer is what happens to the packet that somebody asked about.
+// Answer is the answer to a question about a packet.
 type Answer struct {
-	// Notes say what was assumed of the flow, and what the reader should know of it.
+	// Notes say what was assumed about the flow, and what else the reader should know.
 	Notes   []string `json:"notes,omitempty"`
 	Outcome Outcome  `json:"outcome"`
 }
@@ -134,7 +134,7 @@ func (o *Oracle) pod(text string, f *Flow, a *Answer) error {
 	return nil
 }
 
-// kindOfPod says where a pod is, of which an endpoint may be known.
+// kindOfPod says where a pod is. endpoint is one of the pod's endpoints, or nil if none is known.
 func (o *Oracle) kindOfPod(endpoint *model.Endpoint, addr netip.Addr, a *Answer) SourceKind {
 	note := func(format string, args ...any) { a.Notes = append(a.Notes, fmt.Sprintf(format, args...)) }
 	switch {
@@ -182,7 +182,7 @@ func (o *Oracle) endpointOf(pod string, family model.Family) (*model.Endpoint, e
 	return nil, fmt.Errorf("pod %s is not among the endpoints that this node uses: give its address", pod)
 }
 
-// String returns the answer for people, a line for each thing to know.
+// String returns the answer as text for people.
 func (a *Answer) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", a.Outcome.Flow)

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Observation is what was seen to happen to a flow.
+// Observation is what a test saw happen to a flow.
 type Observation struct {
-	// Verdict is Deliver, Reject, Drop, or NotOurs for what was seen to go on as it came.
+	// Verdict is Deliver, Reject, Drop, or NotOurs for a flow that went on unchanged.
 	Verdict Verdict
 	// Endpoint is who answered, and Source the client's address as it saw it. Only where Verdict is Deliver.
 	Endpoint netip.AddrPort
@@ -23,10 +23,10 @@ func (o Observation) String() string {
 	return o.Verdict.String()
 }
 
-// Check compares what was seen with what must happen; every alternative will do. A flow that is not ours goes on as it
-// came, or reaches its destination with its own source address. If it is for an address of the host, the node may
-// refuse it: it does so where no process listens. Whatever else refuses or drops a flow that is not ours is the
-// backend's doing, and wrong. The error says what was expected and why.
+// Check compares what was seen with what must happen, and accepts any of the alternatives. A flow that is not ours must
+// go on unchanged, or reach its destination with its own source address. If it is for an address of the host, the node
+// may refuse it, as it does where no process listens. Any other refusal or drop of such a flow is the backend's fault.
+// The error says what was expected and why.
 func (o *Oracle) Check(want Outcome, seen Observation) error {
 	if o.matches(want, seen) {
 		return nil

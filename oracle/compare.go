@@ -9,15 +9,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// maxTold is how many wrong decisions Compare tells.
+// maxTold is how many wrong decisions Compare reports.
 const maxTold = 5
 
-// Compare asks decide about random flows to everything that the state has an address for, from every kind of source,
-// and checks what it says happens to each: the simulator of a dataplane, or the function in a proxy that chooses an
-// endpoint, is tested so without a packet. The same seed makes the same flows. The error has the first few that are
-// wrong; it is also an error if the state contradicts itself, or is one that no flow can be made for.
-//
-// Each flow is a client's first one: session affinity has no say in it.
+// Compare calls decide for random flows from every kind of source to all addresses in the state, and checks the result
+// of each. This tests the simulator of a dataplane, or the function in a proxy that chooses an endpoint, without
+// packets. The same seed makes the same flows. The error has the first few wrong results; it is also an error if the
+// state contradicts itself, or if no flow can be made for it. Each flow is a client's first one, so session affinity
+// does not apply.
 func Compare(state State, config Config, seed uint64, flows int, decide func(Flow) Observation) error {
 	o, err := New(state, config)
 	if err != nil {
@@ -44,7 +43,7 @@ func Compare(state State, config Config, seed uint64, flows int, decide func(Flo
 	return errors.Join(wrong...)
 }
 
-// comparison makes flows for a state.
+// comparison makes random flows for a state.
 type comparison struct {
 	*Oracle
 	rng          *rand.Rand
@@ -69,7 +68,7 @@ func (c *comparison) collect() {
 		f := model.FamilyOf(a)
 		c.sources[f] = append(c.sources[f], flowSource{kind, a})
 	}
-	for _, a := range []string{"203.0.113.77", "2001:db8:77::77"} { // for documentation: nobody has them
+	for _, a := range []string{"203.0.113.77", "2001:db8:77::77"} { // reserved for documentation
 		from(External, netip.MustParseAddr(a))
 	}
 	for _, a := range c.config.HostAddresses {

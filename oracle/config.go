@@ -7,13 +7,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Config is how the backend and its node are set up, as far as packets can tell. What is decided before the backend
-// (the local-traffic detector, masquerade-all) is in the model.
+// Config is the configuration of the backend and its node, as far as it affects packets. Decisions that are made before
+// the backend (the local-traffic detector, masquerade-all) are in the model.
 type Config struct {
-	// HostAddresses are the addresses of the host's network interfaces; not the service addresses that some backends
-	// put on an interface of their own. Loopback addresses need not be named. Default: Node.IPs.
+	// HostAddresses are the addresses of the host's network interfaces, without the service addresses that some
+	// backends add to an interface. Loopback addresses need not be named. Default: Node.IPs.
 	HostAddresses []netip.Addr
-	// NodePortCIDRs tells which host addresses serve node ports (S35). A family without any: all its addresses.
+	// NodePortCIDRs says which host addresses serve node ports (S35). A family without any: all its addresses.
 	NodePortCIDRs []netip.Prefix
 	// NodePortPrimary: only Node.IPs serve node ports ("primary"), whatever NodePortCIDRs says.
 	NodePortPrimary bool
@@ -21,7 +21,7 @@ type Config struct {
 	LocalhostNodePorts bool
 }
 
-// servesNodePorts tells whether node ports are served on an address (S35, S36).
+// servesNodePorts reports whether node ports are served on an address (S35, S36).
 func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
 	switch {
 	case addr.IsLoopback():
@@ -34,8 +34,8 @@ func (o *Oracle) servesNodePorts(addr netip.Addr) bool {
 	return o.inNodePortCIDRs(addr)
 }
 
-// mayServeNodePorts tells whether servesNodePorts can be read either way: for upstream, "primary" is the first address
-// of a family; for S35 it is each that Kubernetes knows.
+// mayServeNodePorts reports whether servesNodePorts can be read either way: for upstream, "primary" is the first
+// address of a family; for S35 it is each that Kubernetes knows.
 func (o *Oracle) mayServeNodePorts(addr netip.Addr) bool {
 	return o.config.NodePortPrimary && addr != o.node.IP(model.FamilyOf(addr))
 }

@@ -8,13 +8,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// SourceKind says where a flow really comes from. Backends cannot always tell; the oracle takes that into account.
-// The zero value is no source.
+// SourceKind says where a flow really comes from. A backend cannot always know that, which the oracle takes into
+// account. The zero value is no source.
 type SourceKind uint8
 
 const (
-	LocalPod  SourceKind = iota + 1 // a pod of this node, in a network namespace of its own
-	Node                            // the node: a host process, or a pod in the host's network
+	LocalPod  SourceKind = iota + 1 // a pod of this node with its own network namespace
+	Node                            // the node: a host process, or a pod in the host's network namespace
 	RemotePod                       // a pod of another node; its address was not translated on the way
 	External                        // anything else, other nodes included
 )
@@ -44,9 +44,9 @@ func (k *SourceKind) UnmarshalText(b []byte) error {
 	return parseText(b, k, "source kind", LocalPod, External)
 }
 
-// Flow is the first packet of a new connection, as it arrives on the node or leaves a process of it.
+// Flow is the first packet of a new connection, as it arrives at the node or leaves one of its processes.
 type Flow struct {
-	// From is the truth about the source.
+	// From is the real kind of the source.
 	From SourceKind `json:"from"`
 	// Source is the client's address, which a backend may or may not recognise.
 	Source      netip.Addr     `json:"source"`
@@ -62,7 +62,7 @@ func (f Flow) String() string {
 // Family returns the family of the flow's addresses.
 func (f Flow) Family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
 
-// validate tells why f is not a flow.
+// validate returns an error if f is not a valid flow.
 func (f Flow) validate() error {
 	var errs []error
 	if f.From < LocalPod || f.From > External {

@@ -17,7 +17,7 @@ type Oracle struct {
 	node      *model.Node
 	services  iter.Seq[*model.Service]
 	endpoints iter.Seq[*model.Endpoint]
-	// endpointsOf returns those of a service port, in [model.CompareTargets] order.
+	// endpointsOf returns the endpoints of a service port, in [model.CompareTargets] order.
 	endpointsOf func(model.PortName) []*model.Endpoint
 	config      Config
 }
@@ -39,8 +39,8 @@ func New(state State, config Config) (*Oracle, error) {
 		endpointsOf: func(port model.PortName) []*model.Endpoint { return byPort[port] }})
 }
 
-// OfSnapshot returns the oracle for a snapshot. It costs next to nothing to make: an answer looks at the services, and
-// at the endpoints of those that the flow may be for. Endpoints that belong to no service port are never an answer.
+// OfSnapshot returns the oracle for a snapshot. It is cheap: only an answer looks at the services, and at the endpoints
+// of those that the flow may be for. Endpoints that belong to no service port are never an answer.
 func OfSnapshot(s *sink.Snapshot, config Config) (*Oracle, error) {
 	return newOracle(&Oracle{node: s.Node(), config: config,
 		services: func(yield func(*model.Service) bool) {
@@ -77,7 +77,7 @@ func newOracle(o *Oracle) (*Oracle, error) {
 	return o, nil
 }
 
-// Expect says what must happen to a new flow. The error says why f is not one.
+// Expect says what must happen to a new flow. It returns an error if f is not valid.
 func (o *Oracle) Expect(f Flow) (Outcome, error) {
 	if err := f.validate(); err != nil {
 		return Outcome{}, err
@@ -120,8 +120,8 @@ func (k addressKind) indefinite() string {
 // rule returns the rule that makes an address one of a service.
 func (k addressKind) rule() string { return [...]string{"S3", "S6", "S7", "S35"}[k] }
 
-// rank orders the kinds where one destination is several: a cluster IP is nobody else's, and service addresses come
-// before node ports. Nothing says which of two services has an external IP or VIP that both of them list.
+// rank orders the kinds for a destination that is of several: a cluster IP belongs to its service alone, and service
+// addresses come before node ports. It does not say which of two services owns an external IP or VIP that both list.
 func (k addressKind) rank() int { return [...]int{0, 1, 1, 2}[k] }
 
 // claim is a service port that a flow's destination belongs to.
@@ -131,7 +131,7 @@ type claim struct {
 	kind    addressKind
 }
 
-// claims returns the service ports that a flow may be for, the one that should have it first.
+// claims returns the service ports that a flow may be for, beginning with the one that should get it.
 func (o *Oracle) claims(f Flow) []claim {
 	var claims []claim
 	for svc := range o.services {
@@ -150,7 +150,7 @@ func (o *Oracle) claims(f Flow) []claim {
 	return claims
 }
 
-// kinds tells what a destination is to a service port: as a rule one thing or nothing.
+// kinds returns which kinds of address of a service port a destination is, usually one or none.
 func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.AddrPort) []addressKind {
 	var kinds []addressKind
 	routes := port.Routes(model.FamilyOf(to.Addr()))
@@ -171,7 +171,7 @@ func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.Addr
 	return kinds
 }
 
-// unclaimed decides about flows that no service port is the destination of.
+// unclaimed decides about flows that are for no service port.
 func (o *Oracle) unclaimed(f Flow) Outcome {
 	to := f.Destination.Addr()
 	outcome := func(v Verdict, format string, args ...any) Outcome {
@@ -198,7 +198,7 @@ func (o *Oracle) unclaimed(f Flow) Outcome {
 	return Outcome{Flow: f, Verdict: NotOurs, Reasons: o.whyNotOurs(f)}
 }
 
-// whyNotOurs explains the cases in which one might have thought otherwise.
+// whyNotOurs explains the cases that might be mistaken for a service.
 func (o *Oracle) whyNotOurs(f Flow) []Reason {
 	for svc := range o.services {
 		for _, port := range svc.Ports {
@@ -278,7 +278,7 @@ func (o *Oracle) decide(f Flow, c claim) Outcome {
 	return out
 }
 
-// setText says in words what a route balances over.
+// setText returns the set that a route balances over, in words.
 func setText(set model.EndpointSets) string {
 	if set == model.LocalSet {
 		return "to endpoints on this node only (the Local set)"
@@ -286,7 +286,7 @@ func setText(set model.EndpointSets) string {
 	return fmt.Sprintf("to endpoints on any node (the %v set)", set)
 }
 
-// podOf returns "namespace/name" of an endpoint's pod, or "" where the state does not say.
+// podOf returns "namespace/name" of an endpoint's pod, or "" if the state does not have it.
 func podOf(ep *model.Endpoint) string {
 	if ref := ep.Details.Get().TargetRef; ref.Kind == "Pod" {
 		return ref.Namespace + "/" + ref.Name
@@ -308,8 +308,8 @@ func (o *Oracle) route(f Flow, c claim) (traffic, rule string, r model.Route) {
 	return "external traffic from outside the node", "S27", routes.External
 }
 
-// seenAsLocalPod tells whether the detector takes the source for a pod of this node (S30): an interface does not lie, a
-// CIDR goes by the address, whoever has it.
+// seenAsLocalPod reports whether the detector treats the source as a pod of this node (S30): an interface is reliable,
+// but a CIDR matches every source with such an address.
 func (o *Oracle) seenAsLocalPod(f Flow) bool {
 	d := o.node.LocalPods
 	if d.Bridge != "" || d.InterfacePrefix != "" {
@@ -318,7 +318,7 @@ func (o *Oracle) seenAsLocalPod(f Flow) bool {
 	return slices.ContainsFunc(d.CIDRs, func(p netip.Prefix) bool { return p.Contains(f.Source) })
 }
 
-// masquerades tells whether a route translates the source of a flow (S27, S28), and why.
+// masquerades reports whether a route translates the source of a flow (S27, S28), and why.
 func (o *Oracle) masquerades(f Flow, c claim, r model.Route) (translated bool, why []Reason) {
 	rule := "S27"
 	if c.kind == clusterIP {
@@ -337,7 +337,7 @@ func (o *Oracle) masquerades(f Flow, c claim, r model.Route) (translated bool, w
 	return true, append(why, Reason{fmt.Sprintf("%v does not pass for a local pod", f.Source), "S30"})
 }
 
-// allowed tells whether source ranges let a source pass. No ranges let everyone pass.
+// allowed reports whether source ranges let a source pass. No ranges let everyone pass.
 func allowed(ranges []netip.Prefix, source netip.Addr) bool {
 	return len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(source) })
 }

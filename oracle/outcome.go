@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Verdict is what happens to a flow. The zero value is none.
+// Verdict is what happens to a flow. The zero value is no verdict.
 type Verdict uint8
 
 const (
@@ -53,7 +53,7 @@ type Destination struct {
 	// SourceNAT: the endpoint sees an address of the node instead of the client's. It depends on the endpoint: a pod
 	// that reaches itself is always translated (S29).
 	SourceNAT bool `json:"sourceNAT"`
-	// Node is the node that the endpoint is on, and Pod the "namespace/name" of its pod, where the state says so.
+	// Node is the node that the endpoint is on, and Pod the "namespace/name" of its pod, if the state has them.
 	Node string `json:"node,omitempty"`
 	Pod  string `json:"pod,omitempty"`
 }
@@ -66,11 +66,11 @@ func (d Destination) String() string {
 	return d.Endpoint.String()
 }
 
-// Reason is one step of the way to a verdict.
+// Reason is one step towards a verdict.
 type Reason struct {
 	// Text is a clause in English, without a full stop.
 	Text string `json:"text"`
-	// Rule is the number of the rule in docs/semantics.md, "S28" for example; "" where the step follows none.
+	// Rule is the number of the rule in docs/semantics.md, for example "S28"; "" if the step follows none.
 	Rule string `json:"rule,omitempty"`
 }
 
@@ -84,22 +84,22 @@ func (r Reason) String() string {
 
 // Outcome is what must happen to a flow.
 type Outcome struct {
-	// Flow is the one that was asked about.
+	// Flow is the flow in question.
 	Flow Flow `json:"flow"`
 	// Verdict is what happens to it. The zero value is no verdict.
 	Verdict Verdict `json:"verdict"`
-	// Endpoints are what the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is Deliver.
+	// Endpoints are those that the flow may reach, in [model.CompareTargets] order. Empty unless Verdict is Deliver.
 	Endpoints []Destination `json:"endpoints,omitempty"`
-	// Port is the service port that the flow is for, zero where it is for none.
+	// Port is the service port that the flow is for, zero if it is for none.
 	Port model.PortName `json:"port,omitzero"`
-	// Route is the one that applies, zero where none does.
+	// Route is the route that applies, zero if none does.
 	Route model.Route `json:"route,omitzero"`
-	// AffinityTimeout is how long the client must be sent to the same endpoint, 0: no affinity. See After. In JSON it
-	// is a text like "3h0m0s".
+	// AffinityTimeout is how long the client must be sent to the same endpoint; 0: no affinity. See After. In JSON it
+	// is a string like "3h0m0s".
 	AffinityTimeout time.Duration `json:"-"`
 	// Reasons lead to the verdict, each from the one before.
 	Reasons []Reason `json:"reasons"`
-	// AlsoAllowed are other outcomes that are just as right. They have no AlsoAllowed themselves.
+	// AlsoAllowed are other acceptable outcomes. They have no AlsoAllowed themselves.
 	AlsoAllowed []Outcome `json:"alsoAllowed,omitempty"`
 }
 
@@ -170,17 +170,16 @@ func (o *Outcome) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Contact is an earlier connection of the same client to the same service port, by whichever of its addresses.
+// Contact is an earlier connection of the same client to the same service port, through any of its addresses.
 type Contact struct {
 	Endpoint netip.AddrPort // the one that the connection reached
 	Ago      time.Duration  // since the connection began
 }
 
-// After says what must happen if the client was here before (S32). While the affinity lasts and the endpoint still is
-// one that this flow may reach, it reaches that one again; else anything goes that went before. Contacts with several
-// endpoints that all still hold can only come of routes with different endpoint sets; then each of them will do.
-//
-// Timers are coarse: who measures leaves a second or two on both sides of the timeout.
+// After says what must happen if the client has connected before (S32). While the affinity lasts and the flow may still
+// reach that endpoint, it reaches it again; otherwise the outcome is unchanged. Valid contacts with several endpoints
+// are possible only if routes have different endpoint sets; then each of these endpoints is right. Timers are coarse: a
+// test should leave a second or two on both sides of the timeout.
 func (o Outcome) After(contacts ...Contact) Outcome {
 	var kept []Destination
 	for _, d := range o.Endpoints {

@@ -10,16 +10,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// State is the node-local state: all that a backend has been told.
+// State is the node-local state: everything that a backend has received.
 type State struct {
-	// Node is needed to answer anything: which addresses are the node's own, and how its pods are told apart.
+	// Node is required: it has the node's own addresses, and says how its pods are recognised.
 	Node *model.Node
 	// Services and Endpoints are in any order. They are only read.
 	Services  []*model.Service
 	Endpoints []*model.Endpoint
 }
 
-// Collect makes a State of anything that iterates, in any order.
+// Collect makes a State from iterators, in any order.
 func Collect(node *model.Node, services iter.Seq[*model.Service], endpoints iter.Seq[*model.Endpoint]) State {
 	return State{Node: node, Services: slices.Collect(services), Endpoints: slices.Collect(endpoints)}
 }
@@ -46,7 +46,7 @@ func (s State) String() string {
 	return b.String()
 }
 
-// validate returns how a state contradicts itself; nobody can say what must happen then.
+// validate returns the contradictions in a state, for which no outcome is defined.
 func (s State) validate() error {
 	var errs []error
 	services, ports := map[model.ServiceName]bool{}, map[model.PortName]bool{}

@@ -2,7 +2,7 @@ package oracle
 
 import "fmt"
 
-// enumeration is a small enumeration of this package, whose values follow each other.
+// enumeration is a small enumeration of this package with consecutive values.
 type enumeration interface {
 	~uint8
 	fmt.Stringer

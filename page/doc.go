@@ -8,7 +8,7 @@
 // # What it shows
 //
 //   - All services, with a search by name, address, port and endpoint.
-//   - For one service a picture of the paths of its traffic: who sends, to which address, by which policy, to which
+//   - For one service a diagram of the paths of its traffic: who sends, to which address, by which policy, to which
 //     endpoints, and which endpoints are not used and why (with SetExplainer).
 //   - The backend's rules for the service, if it is a [sink.Describer].
 //   - What happens to a packet, from anywhere to anywhere: package oracle's answer, with the rules.
@@ -21,19 +21,18 @@
 //     snapshots, each by its own goroutine. A slow browser gets the sum of what it missed; one that does not read is
 //     disconnected.
 //   - It changes nothing. It answers only GET requests.
-//   - It copies nothing: it keeps pointers to the values that the sink gets.
+//
+// - It copies nothing: it keeps pointers to the values that the sink receives.
 //   - The page is self-contained: nothing is fetched from elsewhere, and no name is ever interpreted as HTML.
 //
 // # Access
-//
-// It shows the names and addresses of all services to everybody who can reach it: serve it on a loopback address, or
-// behind something that authenticates. It answers only requests for an IP address, for localhost, or for Options.Hosts,
-// so that another site cannot read it by pointing its own name at this proxy (DNS rebinding). It refuses requests that
-// a browser sends on behalf of another origin.
+// It shows the names and addresses of all services to everyone who can reach it: serve it on a loopback address, or
+// behind an authenticating proxy. It answers only requests for an IP address, for localhost, or for Options.Hosts, so
+// that another site cannot read it by pointing its own name at this proxy (DNS rebinding). It refuses requests that a
+// browser sends on behalf of another origin.
 //
 // # JSON
-//
-// The answers have what the web page needs, and may change with it. Below the path at which it is mounted:
+// The JSON is for the web page, and may change with it. The paths are relative to the one at which the page is mounted:
 //
 //	api/state                                 the node, the health of each family, the last changes
 //	api/services?q=TEXT&offset=N&limit=N      services; &problems=true for those with problems only

@@ -45,7 +45,7 @@ func (p *Page) routes() http.Handler {
 			}
 			w.Header().Set("Content-Type", file.contentType)
 			w.Header().Set("Cache-Control", "no-cache")
-			_, _ = w.Write(text) // who asked has gone
+			_, _ = w.Write(text) // the client is gone
 		})
 	}
 	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) {
@@ -91,7 +91,7 @@ func (p *Page) guard(next http.Handler) http.Handler {
 type timedWriter struct{ http.ResponseWriter }
 
 func (w timedWriter) Write(text []byte) (int, error) {
-	// Where that can be done: a writer of somebody else's middleware may not know how to.
+	// An error means that the writer of some middleware does not support deadlines.
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
 	return w.ResponseWriter.Write(text)
 }
@@ -105,7 +105,7 @@ const writeTimeout = 15 * time.Second
 // maxQueryBytes bounds the query of a request: every word of a search is compared with every service.
 const maxQueryBytes = 4096
 
-// mayAskFor tells whether a browser may request the page by this host. Every IP address is allowed: another site can
+// mayAskFor reports whether a browser may request the page by this host. Every IP address is allowed: another site can
 // point its own name at the proxy, but not an address.
 func (p *Page) mayAskFor(hostport string) bool {
 	host := hostport
@@ -120,8 +120,8 @@ func (p *Page) mayAskFor(hostport string) bool {
 		slices.ContainsFunc(p.opts.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
 }
 
-// fromElsewhere tells whether a browser sends the request on behalf of another origin. Following a link and typing the
-// address are allowed.
+// fromElsewhere reports whether a browser sends the request on behalf of another origin. Following a link and typing
+// the address are allowed.
 func fromElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":
@@ -139,7 +139,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // who asked has gone
+	_, _ = w.Write(append(text, '\n')) // the client is gone
 }
 
 func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
@@ -154,8 +154,8 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// inTurn works out an answer whose cost follows the size of the cluster: one at a time, so that these take a
-// processor at most, however many ask. It returns false if ctx ends before it is the answer's turn.
+// inTurn runs work whose cost follows the size of the cluster, one call at a time, so that all requests together take
+// at most one processor. It returns false if ctx ends before it is the call's turn.
 func (p *Page) inTurn(ctx context.Context, work func()) bool {
 	select {
 	case p.turn <- struct{}{}:
@@ -191,7 +191,7 @@ func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// flow returns what happens to a packet, or an error with the status that it has in HTTP.
+// flow returns what happens to a packet, or an error with its HTTP status.
 func (p *Page) flow(question string) (*oracle.Answer, int, error) {
 	v := p.view()
 	if v.sync == nil {

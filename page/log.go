@@ -19,7 +19,7 @@ type event struct {
 	Text    string            `json:"text"`
 }
 
-// eventKind is what sort of event it is.
+// eventKind is the kind of an event.
 type eventKind string
 
 const (
@@ -69,7 +69,7 @@ func (l *log) listed(at time.Time, s *sink.Snapshot) {
 			count(s.NumEndpoints(), "endpoint"))})
 }
 
-// changes records what differs between two snapshots.
+// changes records the differences between two snapshots.
 func (l *log) changes(at time.Time, before, after *sink.Snapshot) {
 	at = at.UTC()
 	if !after.Node().Equal(before.Node()) && after.Node() != nil {

@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Health is the health of the proxy: when changes arrived and were applied.
 	Health *health.Proxy
-	// Config returns the configuration of the backend and its node that answers about packets depend on. Nil: the zero
-	// [oracle.Config].
+	// Config returns the configuration of the backend and its node, on which answers about packets depend. Nil: the
+	// zero [oracle.Config].
 	Config func() oracle.Config
 	// Hosts are names, besides localhost, by which browsers may request the page.
 	Hosts []string
@@ -27,9 +27,9 @@ type Options struct {
 	MinInterval time.Duration
 }
 
-// Explainer tells why endpoints are or are not used. kubeproxy.Runner implements it.
+// Explainer explains why endpoints are or are not used. kubeproxy.Runner implements it.
 type Explainer interface {
-	// Explain returns what is known of a service, and false if nothing is. It may be called from any goroutine.
+	// Explain returns what is known about a service, and false if nothing is. It may be called from any goroutine.
 	Explain(model.ServiceName) (*localstate.Explanation, bool)
 }
 
@@ -55,7 +55,7 @@ type syncResult struct {
 	At       time.Time `json:"at"`
 	Duration string    `json:"duration"`
 	Error    string    `json:"error,omitempty"` // shortened
-	whole    string    // the error, to tell whether it is another one than before
+	whole    string    // the error, to compare it with the previous one
 }
 
 const (

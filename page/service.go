@@ -16,7 +16,7 @@ import (
 type serviceDetails struct {
 	Revision uint64            `json:"revision"`
 	Name     model.ServiceName `json:"name"`
-	// Service is the service that the backend got, nil if it got none with this name.
+	// Service is the service as the backend received it, nil if it received none with this name.
 	Service *model.Service `json:"service"`
 	Summary *summary       `json:"summary,omitempty"`
 	// Pictures show the paths of its traffic, for each port and family: the first ones, and MorePictures is the number
@@ -25,8 +25,8 @@ type serviceDetails struct {
 	MorePictures int       `json:"morePictures,omitempty"`
 	// Notes have further information: why it is skipped, ports that do not match, invalid addresses.
 	Notes []string `json:"notes,omitempty"`
-	// Rules are the backend's rules for it, and RulesError says why they are not known; both are empty if the backend
-	// is not a [sink.Describer].
+	// Rules are the backend's rules for it, and RulesError says why they are not available; both are empty if the
+	// backend is not a [sink.Describer].
 	Rules      string `json:"rules,omitempty"`
 	RulesError string `json:"rulesError,omitempty"`
 }
@@ -86,7 +86,7 @@ const (
 	maxRulesBytes     = 256 << 10
 )
 
-// service returns what is known of a service, or nil if it is unknown.
+// service returns what is known about a service, or nil if it is unknown.
 func (v *view) service(ctx context.Context, name model.ServiceName) *serviceDetails {
 	out := &serviceDetails{Revision: v.snapshot.Revision(), Name: name, Pictures: []picture{}}
 	var explanation *localstate.Explanation
@@ -152,7 +152,7 @@ type portFamily struct {
 	family string
 }
 
-// byPort returns what an explanation, which may be nil, says of each port.
+// byPort returns the explanations of the ports by port and family. x may be nil.
 func byPort(x *localstate.Explanation) map[portFamily]*localstate.PortExplanation {
 	ports := map[portFamily]*localstate.PortExplanation{}
 	for i := 0; x != nil && i < len(x.Ports); i++ {
@@ -186,7 +186,7 @@ func (v *view) picture(e *sink.ServiceEntry, port model.ServicePort, f model.Fam
 		delete(why, ep.Target)
 	}
 	for i := range known {
-		// Endpoints that the backend did not get, because no traffic goes there.
+		// Endpoints that the backend did not receive, because no traffic goes there.
 		if text, ok := why[known[i].Target]; ok && known[i].Sets == 0 {
 			k := &known[i]
 			groups.add(0, shownEndpoint{Target: k.Target, Node: k.Node, Pod: podName(k.TargetRef), Why: text,

@@ -83,7 +83,7 @@ func (v *view) services(q query) *serviceList {
 	return out
 }
 
-// matches tells whether every word is found in the service.
+// matches reports whether every word is found in the service.
 func (q *query) matches(e *sink.ServiceEntry) bool {
 	for _, w := range q.words {
 		if !matches(e, w) {
@@ -93,7 +93,7 @@ func (q *query) matches(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// matches tells whether a word is part of a name, begins an address, or is a port.
+// matches reports whether a word is part of a name, begins an address, or is a port.
 func matches(e *sink.ServiceEntry, word string) bool {
 	s := e.Service
 	if strings.Contains(strings.ToLower(s.Name.String()), word) {
@@ -126,7 +126,7 @@ func matches(e *sink.ServiceEntry, word string) bool {
 	return false
 }
 
-// summary returns a service as it is listed.
+// summary returns the summary of a service for a list.
 func (v *view) summary(e *sink.ServiceEntry) summary {
 	s := e.Service
 	out := summary{Name: s.Name, Type: s.Type, ClusterIPs: s.ClusterIPs, Ports: []string{}, Status: statusOK}

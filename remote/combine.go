@@ -52,7 +52,7 @@ func (v *view) begin(touched map[model.ServiceName]bool) {
 	}
 }
 
-// takesAll tells whether this node has all endpoints of a service.
+// takesAll reports whether this node has all endpoints of a service.
 func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	takes := v.taker(e.Service)
 	var last *model.Endpoint // a port's are next to each other
@@ -67,8 +67,8 @@ func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// taker returns a function that tells whether this node has an endpoint of a service, which may be nil: one with a port
-// that the service has, of an enabled family.
+// taker returns a function that reports whether this node has an endpoint of a service, which may be nil: one with a
+// port that the service has, of an enabled family.
 func (v *view) taker(service *model.Service) func(*model.Endpoint) bool {
 	if service == nil {
 		return func(*model.Endpoint) bool { return false }

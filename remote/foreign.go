@@ -10,7 +10,7 @@ import (
 // A class keeps nothing of nodes of other zones but their names. When such a node comes, because its zone has changed
 // or because its Node came after its endpoints, what it has of its own is worked out for all services it is in.
 
-// isForeign tells whether nothing is kept of a node.
+// isForeign reports whether nothing is kept of a node.
 func (c *class) isForeign(node string) bool {
 	_, is := c.foreign[node]
 	return is

@@ -33,7 +33,7 @@ func (c *session) receive() error {
 	}
 }
 
-// take takes one message, and tells whether there is news that has waited for it. An error ends the stream.
+// take takes one message, and reports whether there is news that has waited for it. An error ends the stream.
 func (c *session) take(r *remotev1.Request) (news bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

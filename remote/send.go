@@ -29,8 +29,8 @@ func (c *session) stop() {
 	c.senders.Wait()
 }
 
-// announce notes that there is something new, and tells whether it can be delivered now. It cannot while the client has
-// a batch in flight; it is sent after the acknowledgement.
+// announce notes that there is something new, and reports whether it can be delivered now. It cannot while the client
+// has a batch in flight; it is sent after the acknowledgement.
 func (c *session) announce() (deliverable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *session) finish(err error) (again bool) {
 	return false
 }
 
-// takeNews tells whether there is news to send now, and marks it as seen. The caller holds the session's mu.
+// takeNews reports whether there is news to send now, and marks it as seen. The caller holds the session's mu.
 func (c *session) takeNews() bool {
 	look := c.news && !c.busy
 	if look {

@@ -213,7 +213,7 @@ func (s *Server) signal() {
 	}
 }
 
-// Synced tells whether everything has been listed, so that clients are served: a readiness probe asks it.
+// Synced reports whether everything has been listed, so that clients are served: a readiness probe asks it.
 func (s *Server) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,7 @@ func (r *replica) idle(t *testing.T, node string) *session {
 	return s
 }
 
-// woken tells whether a session has something to look at. It is the truth once another client has what was published.
+// woken reports whether a session has something to look at. It is the truth once another client has what was published.
 func (s *session) woken() bool {
 	s.server.mu.Lock() // publish announces a revision to all whom it concerns before it lets go
 	defer s.server.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // Change is a service that differs between two snapshots, itself or in its endpoints.
 type Change struct {
-	// Name is that of the service in Old, New or both.
+	// Name is the name of the service in Old, New or both.
 	Name model.ServiceName
 	// Old and New are the service with its endpoints before and after. Old is nil if the service was added, New if it
 	// was removed.
@@ -92,7 +92,7 @@ func compareAll(old, new *Snapshot, yield func(Change) bool) {
 	}
 }
 
-// ServiceChanged tells whether the service itself was added, removed or changed, not only its endpoints.
+// ServiceChanged reports whether the service itself was added, removed or changed, not only its endpoints.
 func (c Change) ServiceChanged() bool {
 	return c.Old == nil || c.New == nil || !c.Old.Service.Equal(c.New.Service)
 }

@@ -9,7 +9,7 @@ import (
 
 // CountSink counts the calls to a sink. See [Count].
 type CountSink struct {
-	// Forward passes calls on to the next sink, with its optional abilities.
+	// Forward passes calls on to the next sink, including the optional ones.
 	*Forward
 	// Calls may be read at any time, from any goroutine.
 	Calls CallCounts

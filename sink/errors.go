@@ -7,12 +7,12 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// FamilyError is an error from Sync that concerns one IP family only: the other family is applied. Sync may join
+// FamilyError is an error from Sync that concerns only one IP family: the other family is applied. Sync may join
 // several with errors.Join. Any other error, except [PortError], counts against both families.
 type FamilyError struct {
 	// Family is the one that is not applied. Anything other than the two counts as both.
 	Family model.Family
-	// Err is the cause. If it consists of nothing but PortErrors, the family counts as applied.
+	// Err is the cause. If it consists only of PortErrors, the family counts as applied.
 	Err error
 }
 
@@ -22,9 +22,9 @@ func (e *FamilyError) Error() string { return e.Family.String() + ": " + causeTe
 // Unwrap returns Err.
 func (e *FamilyError) Unwrap() error { return e.Err }
 
-// PortError is an error from Sync that concerns one service port in one IP family only: everything else is applied.
-// Sync may join several with errors.Join, and with other errors. A Sync that fails with nothing but PortErrors counts
-// as successful for health, metrics and the clean-up that follows. The ports are retried later.
+// PortError is an error from Sync that concerns only one service port in one IP family: everything else is applied.
+// Sync may join several with errors.Join, and with other errors. A Sync that fails only with PortErrors counts as
+// successful for health, metrics and the clean-up that follows. The ports are retried later.
 type PortError struct {
 	// Port and Family say what is not applied.
 	Port   model.PortName
@@ -44,7 +44,7 @@ func (e *PortError) Unwrap() error { return e.Err }
 // PermanentError is an error from Sync that no retry can fix, such as a kernel without a feature that the sink needs.
 // Run returns it. Inside a [PortError] it has no such effect.
 type PermanentError struct {
-	// Err is the cause. It should tell people what to change.
+	// Err is the cause. It should tell the operator what to change.
 	Err error
 }
 
@@ -62,7 +62,7 @@ func causeText(cause error) string {
 	return cause.Error()
 }
 
-// FailedFamilies tells which families an error from Sync concerns as a whole. Errors of single service ports do not
+// FailedFamilies returns which families an error from Sync concerns as a whole. Errors of single service ports do not
 // count, see [PortError].
 func FailedFamilies(err error) (v4, v6 bool) {
 	walk(err, func(e error) bool {
@@ -83,7 +83,7 @@ func FailedFamilies(err error) (v4, v6 bool) {
 	return v4, v6
 }
 
-// onlyPorts tells whether an error consists of PortErrors.
+// onlyPorts reports whether an error consists of PortErrors.
 func onlyPorts(err error) bool {
 	v4, v6 := FailedFamilies(err)
 	return !v4 && !v6
@@ -115,7 +115,7 @@ func Permanent(err error) *PermanentError {
 	return found
 }
 
-// walk visits an error and all that it wraps, for as long as visit wants to see what is inside.
+// walk visits an error and everything that it wraps. It skips the inside of errors for which visit returns false.
 func walk(err error, visit func(error) (inside bool)) {
 	if err == nil || !visit(err) {
 		return
@@ -129,7 +129,7 @@ func walk(err error, visit func(error) (inside bool)) {
 	walk(errors.Unwrap(err), visit)
 }
 
-// isLeaf tells whether an error wraps no other.
+// isLeaf reports whether an error wraps no other.
 func isLeaf(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return len(joined.Unwrap()) == 0

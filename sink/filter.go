@@ -24,10 +24,10 @@ type FilterSink struct {
 
 // Keep says what a [Filter] passes on. A nil function keeps everything.
 type Keep struct {
-	// Service tells whether a service is passed on, with its endpoints.
+	// Service reports whether a service is passed on, with its endpoints.
 	Service func(*model.Service) bool
-	// Endpoint tells whether an endpoint of a service that is passed on is passed on as well. The service itself is not
-	// recomputed: a route whose endpoints are all hidden has an empty set, and the counts of health checks include
+	// Endpoint reports whether an endpoint of a service that is passed on is passed on as well. The service itself is
+	// not recomputed: a route whose endpoints are all hidden has an empty set, and the counts of health checks include
 	// hidden endpoints.
 	Endpoint func(*model.Service, *model.Endpoint) bool
 }
@@ -37,9 +37,9 @@ type Keep struct {
 // [FilterSink.Ask] is called. When an answer changes, the next sink gets the service with all its endpoints, or the
 // endpoint, set or deleted.
 //
-// The calls of a wave are made to the next sink at Sync, in the order that [Sink] describes, and only those that change
-// something, whatever the order and number of the calls before. Endpoints of a service that is not set are held back
-// until it is.
+// At Sync the filter makes the calls of the wave to the next sink, in the order that [Sink] describes, and only those
+// that change something, whatever the order and number of the calls that it received. Endpoints of a service that is
+// not set are held back until it is.
 //
 // The filter has to remember all services and endpoints, since the answer for any of them may change. It keeps the
 // values that it was given, and needs about 20 bytes more for each endpoint if services have ten of them.
@@ -63,7 +63,7 @@ func (f *FilterSink) Ask(services ...model.ServiceName) {
 	}
 }
 
-// asked returns the arguments of Ask since the last call of asked.
+// asked returns the arguments of the calls to Ask since asked was last called.
 func (f *FilterSink) asked() (all bool, names map[model.ServiceName]struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

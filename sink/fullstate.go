@@ -20,11 +20,10 @@ import (
 // Otherwise Sync returns nil at once. Every call gets a new snapshot. Sync returns what the callback returns.
 //
 // # Resyncs and failures
-//
-// [Snapshot.FullResyncOf] tells for which families a full resync is requested, until the callback has succeeded for
-// that family, as judged by [FailedFamilies]. After a failure, further changes call the callback before the retry, with
-// [Snapshot.RetryDue] not set. The callback may then leave alone what failed, and has to return its error again. If it
-// tries, and FullResyncOf is set, only a full resync counts as a success.
+// [Snapshot.FullResyncOf] says for which families a full resync is requested, until the callback has succeeded for that
+// family, as judged by [FailedFamilies]. If changes come between a failure and its retry, the callback is called with
+// [Snapshot.RetryDue] not set. It may then leave alone what failed, and return its error again. If it tries, and
+// FullResyncOf is set, only a full resync counts as a success.
 //
 // # Applying changes only
 //
@@ -44,7 +43,7 @@ type FullState struct {
 	err      error  // of the last call
 }
 
-// resync says what part of its record of the dataplane a callback cannot trust.
+// resync says which part of its record of the dataplane a callback must not trust.
 type resync struct {
 	v4, v6   bool // a full resync of the family is asked for
 	retryDue bool
@@ -59,7 +58,7 @@ var (
 	_ FailureResyncer = (*FullState)(nil)
 )
 
-// NewFullState returns a Sink that calls back with a snapshot at every Sync that has something to do. Without a
+// NewFullState returns a Sink that calls callback with a snapshot at every Sync that has something to do. With a nil
 // callback it does nothing.
 func NewFullState(callback func(ctx context.Context, s *Snapshot) error) *FullState {
 	f := &FullState{state: newState(), callback: callback}

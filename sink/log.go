@@ -12,7 +12,7 @@ import (
 
 // LogSink logs the calls to a sink. See [Log].
 type LogSink struct {
-	// Forward passes calls on to the next sink, with its optional abilities.
+	// Forward passes calls on to the next sink, including the optional ones.
 	*Forward
 	logger klog.Logger
 }

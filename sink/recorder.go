@@ -10,10 +10,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Recorder is a Sink for tests. It keeps the calls, wave by wave, and the state that they result in, and checks that
-// they keep the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use.
-//
-// A test may ask it anything from any goroutine while it is being fed. It keeps all waves until TakeWaves.
+// Recorder is a Sink for tests. It keeps the calls, wave by wave, and the resulting state, and checks that they keep
+// the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use. A test may
+// query it from any goroutine while it is being fed. It keeps all waves until TakeWaves.
 type Recorder struct {
 	// fed is written, without the lock, by every call that feeds the recorder, so that the race detector reports calls
 	// that come from several goroutines at a time. The lock would hide them.
@@ -91,7 +90,7 @@ func (c Call) String() string {
 	return text
 }
 
-// resyncs tells whether the call asks for a resync.
+// resyncs reports whether the call asks for a resync.
 func (c Call) resyncs() bool { return c.Op == OpForceResync || c.Op == OpResyncFailed }
 
 func (r *Recorder) record(c Call) {
@@ -243,8 +242,8 @@ func (r *Recorder) Endpoints() map[model.EndpointKey]*model.Endpoint {
 	return all
 }
 
-// Violations returns where the calls so far violated the contract of [Sink], one line each, in the order of the calls;
-// nil if they did not. It checks:
+// Violations returns the violations of the contract of [Sink] so far, one line each, in the order of the calls. It
+// checks:
 //
 //   - Every endpoint that is set belongs to a port of a service that is set, after every single call.
 //   - The first wave has a SetNode.
@@ -262,9 +261,9 @@ func (r *Recorder) Violations() []string {
 	return append([]string(nil), r.contract.violations...)
 }
 
-// BrokenInvariants returns where a wave left a service and its endpoints in a state that the model rules out, see
-// [model.Check], one line each; nil if there was none. Package localstate never produces such a state. Programs that
-// produce states themselves, or hide a part of one, can find here what backends need not be prepared for.
+// BrokenInvariants returns the violations of the model's invariants at the end of a wave, see [model.Check], one line
+// each. Package localstate never produces such a state. Programs that produce states themselves, or hide a part of one,
+// can use it to find states that backends need not be prepared for.
 func (r *Recorder) BrokenInvariants() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,7 +4,7 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 
 // RewriteSink changes services before they reach a sink. See [Rewrite].
 type RewriteSink struct {
-	// Forward passes calls on to the next sink, with its optional abilities.
+	// Forward passes calls on to the next sink, including the optional ones.
 	*Forward
 	rewrite func(*model.Service) *model.Service
 }

@@ -35,19 +35,17 @@ import (
 // not exist. Run does not make calls that change nothing, but middleware and tests may.
 //
 // # Errors
-//
-// An error from Sync means: not everything is applied. Sync is called again, and the sink has to keep what has been
-// described: it is not repeated. A sink therefore compares with what was last applied, not with what it was last told.
-// Until everything is applied there are two kinds of Sync:
-//
-//   - Further changes come, each wave with its Sync. They stay incremental: the sink applies them wherever nothing has
-//     failed. What has failed it may try again, or leave alone until the retry; then it returns the error again.
-//   - The retry comes after a pause that grows with each failure. Before it comes [FailureResyncer.ResyncFailed] if the
-//     sink has that, otherwise [Resyncer.ForceResync] if it has that.
+// An error from Sync means that not everything is applied. Sync is called again, and the sink has to keep what has been
+// described: it is not repeated. A sink therefore compares with what was last applied, not with what was last
+// described. Until everything is applied there are two kinds of Sync:
+//   - A Sync for further changes stays incremental: the sink applies them wherever nothing has failed. It may try again
+//     what has failed, or leave it alone until the retry and return the error again.
+//   - The retry comes after a pause that grows with each failure. Just before it, the caller calls
+//     [FailureResyncer.ResyncFailed] if the sink has it, otherwise [Resyncer.ForceResync] if the sink has that.
 //
 // A sink that serves both families returns a [FamilyError] if only one failed. It returns a [PortError] for each
 // service port that it could not apply while it applied everything else; for these there is no ForceResync. It returns
-// a [PermanentError] if it can never succeed. ctx ends when the process is to stop; Sync should then return soon, with
+// a [PermanentError] if it can never succeed. ctx ends when the process should stop; Sync should then return soon, with
 // ctx's error.
 //
 // # Optional interfaces
@@ -63,10 +61,9 @@ import (
 // needs no lock for its own state.
 //
 // # Restart
-//
 // A new process describes everything in its first wave. At the first Sync the sink has to find what the dataplane still
-// has from an earlier run, and to adopt and correct it, without a gap in service. There is no call for cleaning up:
-// what is applied stays when the process ends.
+// has from an earlier run, and adopt and correct it, without a gap in service. The interface has no call for cleaning
+// up: what is applied stays when the process ends.
 type Sink interface {
 	// SetService creates a service, or replaces the one with its name. It is never nil.
 	SetService(*model.Service)
@@ -82,13 +79,13 @@ type Sink interface {
 
 // NodeSetter is implemented by sinks that need the node and the cluster's address ranges.
 type NodeSetter interface {
-	// SetNode replaces what was known of the node. It is never nil.
+	// SetNode replaces the node. It is never nil.
 	SetNode(*model.Node)
 }
 
 // Resyncer is implemented by sinks that remember what they applied.
 type Resyncer interface {
-	// ForceResync asks the next Sync to trust none of that memory: read what the dataplane has, compare everything, and
+	// ForceResync asks the next Sync not to trust that memory: read what the dataplane has, compare everything, and
 	// correct it, without a gap in service. If that Sync fails, the request stays. It is called from the same goroutine
 	// as Sink's methods: periodically, and before a retry if the sink is not a [FailureResyncer].
 	ForceResync()
@@ -97,8 +94,8 @@ type Resyncer interface {
 // FailureResyncer is implemented by sinks that can retry only what failed, such as one family, one sink of a [Tee] or a
 // service port.
 type FailureResyncer interface {
-	// ResyncFailed asks the next Sync to trust no memory of what failed in the last one, and to apply that in full; what
-	// succeeded stays incremental. If nothing failed it has no effect. It is called from the same goroutine as Sink's
-	// methods, before a retry.
+	// ResyncFailed asks the next Sync to apply in full what failed in the last one, without trusting the memory of it;
+	// what succeeded stays incremental. If nothing failed it has no effect. It is called from the same goroutine as
+	// Sink's methods, before a retry.
 	ResyncFailed()
 }

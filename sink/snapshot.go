@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Snapshot is the state at one Sync: all services, and the endpoints of each. It never changes: it may be kept forever
-// and read from any goroutine. Snapshots share what they have in common, so that the time and memory for a new one are
+// Snapshot is the state at one Sync: all services, and the endpoints of each. It is immutable: it may be kept forever
+// and read from any goroutine. Snapshots share what they have in common, so the time and memory for a new one are
 // proportional to what changed since the previous one. The zero Snapshot is empty.
 type Snapshot struct {
 	origin    *origin
@@ -39,15 +39,15 @@ type ServiceEntry struct {
 // Revision numbers the snapshots of one [FullState], from 1.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// FullResync tells that the callback must not trust its record of the dataplane, of at least one family: it has to read
-// what the dataplane has and correct it, without a gap in service. See [Snapshot.FullResyncOf].
+// FullResync reports that the callback must not trust its record of the dataplane for at least one family: it has to
+// read what the dataplane has and correct it, without a gap in service. See [Snapshot.FullResyncOf].
 func (s *Snapshot) FullResync() bool { return s.resync.v4 || s.resync.v6 }
 
 // FullResyncOf is FullResync for one family. It is set in the first snapshot, after [FullState.ForceResync] and, for
 // families that failed, after [FullState.ResyncFailed], until the callback has succeeded for the family.
 func (s *Snapshot) FullResyncOf(f model.Family) bool { return s.resync.of(f) }
 
-// RetryDue tells that what failed is to be applied in full now: it is set after [FullState.ForceResync] and
+// RetryDue reports that what failed has to be applied in full now: it is set after [FullState.ForceResync] and
 // [FullState.ResyncFailed], for one call of the callback. While it is not set, a callback may leave alone a family or
 // service port that failed, and return its error again.
 func (s *Snapshot) RetryDue() bool { return s.resync.retryDue }
@@ -107,7 +107,7 @@ func (e *ServiceEntry) SetEndpoints(port string, protocol model.Protocol, family
 	}
 }
 
-// equal tells whether two entries have the same content.
+// equal reports whether two entries have the same content.
 func (e *ServiceEntry) equal(o *ServiceEntry) bool {
 	if e == o || e == nil || o == nil {
 		return e == o

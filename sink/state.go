@@ -25,7 +25,7 @@ type state struct {
 
 	tree      *btree.BTreeG[*ServiceEntry]
 	endpoints int // in tree
-	// withoutService has the endpoints of services that are not set.
+	// withoutService holds back the endpoints of services that are not set.
 	withoutService map[model.ServiceName][]*model.Endpoint
 	appliedNode    *model.Node
 
@@ -156,7 +156,7 @@ func compareEndpoints(a, b *model.Endpoint) int {
 	return model.CompareTargets(a.Target, b.Target)
 }
 
-// apply applies the pending changes to the tree and tells whether anything differs.
+// apply applies the pending changes to the tree and reports whether anything differs.
 func (s *state) apply(ctx context.Context) (changed bool) {
 	before, first := s.changes, s.tree.Len() == 0
 	for _, p := range s.order {

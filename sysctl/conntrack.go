@@ -24,7 +24,7 @@ type Conntrack struct {
 	// UDPTimeout and UDPStreamTimeout are how long an idle UDP flow is remembered: one with packets in one direction
 	// only, and one with packets in both.
 	UDPTimeout, UDPStreamTimeout time.Duration
-	// TCPBeLiberal accepts TCP packets outside of the window instead of treating them as invalid. False leaves the
+	// TCPBeLiberal accepts TCP packets outside the window instead of treating them as invalid. False leaves the
 	// kernel's value unchanged.
 	TCPBeLiberal bool
 	// CPUs is the number of cores. Default: all cores of the machine that are online, even if this process, or its
@@ -54,7 +54,7 @@ func (c Conntrack) limit() int {
 }
 
 // cpus returns how many CPUs of the machine are online, even if this process, or its container, may not run on all of
-// them. If the system does not tell, it returns runtime.NumCPU.
+// them. If the system does not say, it returns runtime.NumCPU.
 func (r Root) cpus() int {
 	online, err := read(r.path("sys/devices/system/cpu/online"))
 	if n, ok := countList(online); err == nil && ok {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Root is the directory that proc and sys are in. "" is "/".
+// Root is the directory that contains proc and sys. "" is "/".
 //
 // Parameters below net belong to a network namespace: the calling thread's. They are named like their files below
 // proc/sys, for example "net/ipv4/conf/eth0.1/route_localnet": with slashes, because interface names may have dots.
@@ -43,7 +43,7 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// atLeast tells whether the value of the parameter is n or more.
+// atLeast reports whether the value of the parameter is n or more.
 func (e *Error) atLeast(n int) bool {
 	got, err := strconv.Atoi(e.Got)
 	return err == nil && got >= n
@@ -62,7 +62,7 @@ func (r Root) Get(name string) (string, error) {
 	return value, nil
 }
 
-// Set sets a parameter unless it already has the value, and tells whether it changed it. The error is an [*Error].
+// Set sets a parameter unless it already has the value, and reports whether it was changed. The error is an [*Error].
 func (r Root) Set(name, value string) (changed bool, err error) {
 	path, err := r.sysctl(name)
 	if err != nil {

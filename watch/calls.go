@@ -10,7 +10,7 @@ type calls struct {
 	wg      sync.WaitGroup
 }
 
-// begin tells whether a call may begin; if so, the caller must call done after it.
+// begin reports whether a call may begin; if so, the caller must call done after it.
 func (c *calls) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

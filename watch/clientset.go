@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ClientsetOptions say what a [Clientset] watches. The zero value is what kube-proxy does.
+// ClientsetOptions say what a [Clientset] watches. The zero value watches what kube-proxy watches.
 type ClientsetOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
@@ -44,18 +44,17 @@ type ClientsetOptions struct {
 // not report completeness.
 //
 // Run does not wait for ServiceCIDRs that it cannot get, because only S33 needs them. RBAC rules from before v1.33 do
-// not name them: Run logs that, and once permission is granted it lists them within a minute. It asks a server that
-// does not have them (before v1.33) again every ten minutes, in case it is upgraded.
+// not name them: Run logs that, and once permission is granted it lists them within a minute. If the server does not
+// have them (before v1.33), Run tries again every ten minutes, in case it is upgraded.
 //
 // # When the API server is unavailable
 //
 // A lost watch resumes where it ended. When that is not possible, because the server no longer knows what happened
-// meanwhile, everything is listed again and passed to the handler, along with the deletion of what has vanished, in one
-// Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
+// meanwhile, everything is listed again and passed to the handler, along with the deletions of objects that have
+// vanished, in one Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
 //
 // # Memory
-//
-// Unless Shared is set no API object is kept, only names, to find out which objects a new list lacks. Fields that do
+// Unless Shared is set, no API object is kept, only names, to find out which objects a new list lacks. Fields that do
 // not affect service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers;
 // of EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'
 // deprecatedTopology and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and
@@ -142,7 +141,7 @@ func (c *Clientset) watch(ctx context.Context, inputs []input, h Handler) {
 type input struct {
 	kind   kind
 	lw     *cache.ListWatch
-	client any // tells whether it can stream lists; fakes cannot
+	client any // reports whether it can stream lists; fakes cannot
 }
 
 // inputs returns what is listed and watched. Nodes are included unless selectedNodes is nil.

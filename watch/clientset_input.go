@@ -142,13 +142,13 @@ func (t *contextTimer) hook() {
 
 func (t *contextTimer) C() <-chan time.Time { return t.fired }
 
-// Stop keeps the timer from firing, and tells whether it was running.
+// Stop keeps the timer from firing, and reports whether it was running.
 func (t *contextTimer) Stop() bool {
 	t.unhook()
 	return t.timer.Stop()
 }
 
-// Reset restarts the timer, and tells whether it was running.
+// Reset restarts the timer, and reports whether it was running.
 func (t *contextTimer) Reset(d time.Duration) bool {
 	running := t.Stop()
 	select {

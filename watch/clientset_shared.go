@@ -103,7 +103,7 @@ func (s *hub) leave(r *sharedRun) {
 	}
 }
 
-// take returns what a run has to hand over, and whether that completes the first list of everything.
+// take returns the changes that a run has to hand over, and whether they complete the first list of everything.
 func (s *hub) take(r *sharedRun) (changes []Change, synced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -91,7 +91,7 @@ func (s *nameStore) Replace(objs []any, _ string) error {
 	return nil
 }
 
-// complete says that there is nothing to wait for.
+// complete records that the first list has been delivered, or need not be waited for.
 func (s *nameStore) complete() {
 	if s.listed != nil {
 		s.listed()

@@ -11,7 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// FilesOptions say how [Files] reads. The zero value selects what kube-proxy does and skips malformed documents.
+// FilesOptions configure [Files]. The zero value selects the objects that kube-proxy watches, and skips malformed
+// documents.
 type FilesOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
@@ -22,13 +23,13 @@ type FilesOptions struct {
 	// Strict makes Run return an error instead of logging it and going on: when nothing exists at the path, a file
 	// cannot be read or a document is malformed. It is for programs that run once, and for tests.
 	Strict bool
-	// EmptyAfter is how long files that objects came from may be empty, or be gone without another file in the
-	// directory, before their objects count as deleted. 0: they stay until there is something to read again.
+	// EmptyAfter is how long files that had objects may be empty, or be gone from a directory without any other file,
+	// before their objects count as deleted. 0: the objects stay until a file can be read again.
 	EmptyAfter time.Duration
 }
 
-// Files is the [Source] for clusters that are written down: a file, the files of a directory, or those of an fs.FS. It
-// is safe for concurrent use.
+// Files is the [Source] that reads a cluster from a file, the files of a directory, or those of an fs.FS. It is safe
+// for concurrent use.
 //
 // # What is read
 //
@@ -40,31 +41,27 @@ type FilesOptions struct {
 // definition is used, and the log says so.
 //
 // # Changes
-//
-// A file or directory on disk is followed; an fs.FS is read again when [Files.Reload] or [Files.SetFS] says so. What
-// differs then, deletions included, is one Update. Files are read 0.1 s after the last change to them, or 2 s after the
-// first if changes do not stop; to replace a large file, write a new one and rename it. Symbolic links may be swapped,
-// as in volumes of ConfigMaps. Where the system does not report changes (network file systems, for example), they are
-// noticed within ten seconds. All files are read whole then, but only documents that have changed are decoded; a List
-// is one.
+// A file or directory on disk is followed; an fs.FS is read again after [Files.Reload] or [Files.SetFS]. All
+// differences, deletions included, are one Update. Files are read 0.1 s after the last change to them, or 2 s after the
+// first one if changes do not stop; to replace a large file, write a new one and rename it. Symbolic links may be
+// swapped, as in volumes of ConfigMaps. Where the system does not report changes (network file systems, for example),
+// they are noticed within ten seconds. All files are then read completely, but only documents that have changed are
+// decoded; a List is one document.
 //
 // # Malformed documents
 //
-// A malformed document, or item of a List, is reported with its file and number, and everything else is used, at the
-// first time too, unless Strict is set. While a file has one, no object counts as deleted because the file lacks it:
-// the last good state stays, and well-formed documents can still change. A file that cannot be read is treated the same
-// way. Bytes that are NUL, which a crash may leave behind, are malformed.
+// A malformed document, or item of a List, is reported with its file and number, and everything else is used, even the
+// first time, unless Strict is set. While a file has one, no object counts as deleted because the file lacks it: the
+// last good state stays, and well-formed documents can still change. A file that cannot be read is treated the same
+// way. NUL bytes, which a crash may leave behind, are malformed.
 //
 // # Empty files
-//
-// A file that becomes empty, or is left with nothing but comments, does not say that its objects are deleted: a shell's
-// "kubectl get ... > file" begins so. They stay until the file has documents again or is deleted, and so does
-// everything if there is no document left anywhere: in a directory whose last file was deleted, or if there is nothing
-// at the path any more. EmptyAfter limits that. A List without items is a document, and says that there is nothing. Of
-// several files, one may be deleted, with its objects. If there is nothing at the path when Run begins, it waits for
-// it.
-//
-// Memory: names and hashes are kept, neither objects nor texts.
+// A file that becomes empty, or has only comments left, does not mean that its objects are deleted: a shell's "kubectl
+// get ... > file" begins that way. They stay until the file has documents again or is deleted. Likewise all objects
+// stay if no document is left anywhere, because the last file of a directory was deleted or nothing exists at the path
+// any more. EmptyAfter limits that. A List without items is a document, and means that there are no objects. If one of
+// several files is deleted, so are its objects. If nothing exists at the path when Run begins, Run waits for it.
+// Memory: only names and hashes are kept, neither objects nor texts.
 type Files struct {
 	path string // "" with an fs.FS
 	opts FilesOptions
@@ -161,7 +158,7 @@ func (f *Files) location() (location, error) {
 	return location{}, errors.New("no file system to read")
 }
 
-// Read reads the files once: what Run would deliver first, for programs that need no more. The error joins a
+// Read reads the files once and returns what Run would deliver first, for programs that need no more. The error joins a
 // [DocumentError] for everything malformed; the changes are what could be read, and nil if there is nothing at the
 // path.
 func (f *Files) Read(ctx context.Context, nodeName string) ([]Change, error) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// follower tells when files are to be read again.
+// follower decides when files have to be read again.
 type follower struct {
 	logger      klog.Logger
 	reload      <-chan struct{}
@@ -19,7 +19,7 @@ type follower struct {
 	path        string                // "" if there is nothing to follow but reload
 	fingerprint func() string         // what poll compares
 	last        string                // fingerprint, before the files were read
-	notify      *fsnotify.Watcher     // nil if the system does not tell of changes
+	notify      *fsnotify.Watcher     // nil if the system does not report changes
 	watched     string                // the directory that notify watches
 	isDir       bool                  // watched is the path itself, and not what it is in
 	events      <-chan fsnotify.Event // of notify
@@ -107,8 +107,7 @@ func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool 
 		defer ticker.Stop()
 		poll = ticker.C
 	}
-	// Files are read once they have been left alone for a moment, but changes that do not stop must not put it off for
-	// ever.
+	// Files are read once they have not changed for a moment, but changes that do not stop must not delay that forever.
 	var quiet *time.Timer
 	var isQuiet, isLate <-chan time.Time
 	touched := func() {
@@ -152,7 +151,7 @@ func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool 
 	}
 }
 
-// concerns tells whether the event may be a change of what is read.
+// concerns reports whether the event may be a change of what is read.
 func (w *follower) concerns(event fsnotify.Event) bool {
 	name := filepath.Base(event.Name)
 	switch {

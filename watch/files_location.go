@@ -18,7 +18,7 @@ type location struct {
 	single string // the one file; "" for all files of the directory
 }
 
-// locate finds out whether there is a file or a directory at the path.
+// locate finds out whether the path is a file or a directory.
 func locate(at string) (location, error) {
 	info, err := os.Stat(at)
 	if err != nil {
@@ -37,7 +37,7 @@ func locate(at string) (location, error) {
 	return location{}, fmt.Errorf("%s: neither a regular file nor a directory", at)
 }
 
-// display returns the name of a file as people know it.
+// display returns the name of a file for messages.
 func (l location) display(name string) string {
 	if l.dir == "" || l.dir == "." {
 		return name
@@ -64,8 +64,8 @@ func (l location) list() ([]string, error) {
 	return names, nil
 }
 
-// isFile tells whether the entry is a file, or a symbolic link to one. A broken link is not a file; one that cannot be
-// looked at is, and reading it will say why.
+// isFile reports whether the entry is a file, or a symbolic link to one. A broken link is not a file; one that cannot
+// be looked at is, and reading it will say why.
 func (l location) isFile(entry fs.DirEntry) bool {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.Type().IsRegular()
@@ -77,7 +77,7 @@ func (l location) isFile(entry fs.DirEntry) bool {
 	return info.Mode().IsRegular()
 }
 
-// isClusterFile tells whether a directory's file of that name is read: editors' and other hidden files are not.
+// isClusterFile reports whether a directory's file of that name is read: editors' and other hidden files are not.
 func isClusterFile(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false

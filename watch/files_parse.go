@@ -26,7 +26,7 @@ type parser struct {
 	documents map[string]int // by file
 }
 
-// sum tells whether a text has changed.
+// sum reports whether a text has changed.
 type sum [sha256.Size]byte
 
 // entry is an object in a document.

@@ -33,7 +33,7 @@ func (p Position) String() string {
 type DocumentError struct {
 	// Position is where the file, document or item is.
 	Position
-	// Err is what is wrong with it, without the position.
+	// Err is the problem, without the position.
 	Err error
 }
 

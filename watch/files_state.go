@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// fileState is what has been delivered of some files. It holds names and hashes, no objects.
+// fileState records what has been delivered from files. It holds names and hashes, no objects.
 type fileState struct {
 	parser     parser
 	emptyAfter time.Duration

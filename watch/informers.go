@@ -33,7 +33,7 @@ type InformersOptions struct {
 	NoServiceCIDRs bool
 }
 
-// Informers is the [Source] for programs that have informers of Services and EndpointSlices anyway. It applies S1 to
+// Informers is the [Source] for programs that already have informers of Services and EndpointSlices. It applies S1 to
 // the informers' objects, so they need no filter: an object that S1 excludes after a change is delivered as deleted. It
 // is safe for concurrent use.
 //
@@ -85,7 +85,7 @@ func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions
 	return s, nil
 }
 
-// notStartedHint is how long Run waits before it logs the question whether the factory has been started.
+// notStartedHint is how long Run waits before it logs that the factory may not have been started.
 const notStartedHint = 30 * time.Second
 
 // serviceCIDRsGrace is how long Run waits for ServiceCIDRs once everything else has been listed.

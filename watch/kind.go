@@ -32,7 +32,7 @@ func (k kind) String() string {
 	}
 }
 
-// kindOf tells the kind of an object, and false if sources do not deliver it.
+// kindOf returns the kind of an object, and false if sources do not deliver it.
 func kindOf(obj any) (kind, bool) {
 	switch obj.(type) {
 	case *corev1.Service:

@@ -23,8 +23,8 @@ type Handler interface {
 	// Update delivers changes that belong together: nothing may be applied while only some of them are known. The
 	// objects belong to the source: the handler must not change or keep them.
 	Update(changes ...Change)
-	// Synced says that every object that existed when Run began has been delivered. It is called once for a Run, for an
-	// empty cluster, too.
+	// Synced says that every object that existed when Run began has been delivered. It is called once for each Run,
+	// even for an empty cluster.
 	Synced()
 }
 

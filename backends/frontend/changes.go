@@ -27,13 +27,13 @@ func (c *Changes) Family() model.Family { return c.family.family }
 // by itself.
 func (c *Changes) Node() *model.Node { return c.table.current }
 
-// Full tells whether the backend must not trust what it remembers of its dataplane: everything is reported as new, and
-// whatever else the dataplane holds has to go. It is so at first, after [Table.ForceResync], and after
+// Full reports whether the backend must not trust what it remembers of its dataplane: everything is reported as new,
+// and whatever else the dataplane holds has to go. It is so at first, after [Table.ForceResync], and after
 // [Table.ResyncFailed] for a family that had failed, until the changes are accepted.
 func (c *Changes) Full() bool { return c.family.full }
 
-// Retry tells whether what the dataplane refused is to be tried again. A backend that leaves out single service ports,
-// with a [*sink.PortError] for each, tries them then, and otherwise only when they change.
+// Retry reports whether what the dataplane refused is to be tried again. A backend that leaves out single service
+// ports, with a [*sink.PortError] for each, tries them then, and otherwise only when they change.
 func (c *Changes) Retry() bool { return c.family.retry }
 
 // All returns everything as new, also without Full: for backends that write all that there is, or compare it with what
@@ -50,7 +50,7 @@ func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, fal
 // from the changes afterwards.
 func (c *Changes) Accept() { c.table.accept(c.family) }
 
-// IsEmpty tells whether nothing differs. [Changes.Node] and [Changes.Retry] may still ask for something.
+// IsEmpty reports whether nothing differs. [Changes.Node] and [Changes.Retry] may still ask for something.
 func (c *Changes) IsEmpty() bool {
 	if c.asNew {
 		return false
@@ -211,7 +211,7 @@ func (c *PortChange) slots(set model.EndpointSets) *slots {
 // Owner is [Changes.Owner] for the family of the port.
 func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.byKey[k].port.asNew() }
 
-// Has tells whether an endpoint is in a backend set as it is to be.
+// Has reports whether an endpoint is in a backend set as it is to be.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
 	i, in := c.port.endpoints.find(target), setIndex(set)
 	return i >= 0 && in >= 0 && c.port.endpoints.all[i].slots[in] >= 0

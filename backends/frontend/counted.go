@@ -70,7 +70,7 @@ type Diff[T any] struct {
 	Added, Removed []T
 }
 
-// IsEmpty tells whether nothing came or went.
+// IsEmpty reports whether nothing came or went.
 func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
 
 // HealthCheck is a port on which a service answers health checks of load balancers (S38). It is the same in both

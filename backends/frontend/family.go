@@ -82,7 +82,7 @@ func (p *port) noteFrontend(k Key, before Frontend) {
 	p.frontends[k] = before
 }
 
-// isUnused tells whether nothing is known of a port.
+// isUnused reports whether nothing is known of a port.
 func (p *port) isUnused() bool {
 	return p.current == nil && p.accepted == nil && !p.isDirty && len(p.endpoints.all) == 0
 }
@@ -187,10 +187,10 @@ func (p *port) placeAll() {
 	}
 }
 
-// isValid tells whether traffic can be sent to an endpoint.
+// isValid reports whether traffic can be sent to an endpoint.
 func isValid(ep *model.Endpoint) bool { return ep.Target.IsValid() && ep.Target.Port() != 0 }
 
-// reachesItself tells whether a connection from an endpoint to itself might keep its source address without S29.
+// reachesItself reports whether a connection from an endpoint to itself might keep its source address without S29.
 // Endpoints of this node always count; others only where a route takes them, so that there are few.
 func (p *port) reachesItself(ep *model.Endpoint, used model.EndpointSets) bool {
 	if ep.Local {

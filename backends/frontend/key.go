@@ -17,7 +17,7 @@ type Key struct {
 	Protocol model.Protocol // never 0
 }
 
-// IsNodePort tells whether the key is a node port.
+// IsNodePort reports whether the key is a node port.
 func (k Key) IsNodePort() bool { return !k.Addr.IsValid() }
 
 // Compare orders by address, node ports first, then by port number and protocol.

@@ -44,7 +44,7 @@ type SourceRoutes struct {
 	Other    model.Route // from anywhere else
 }
 
-// Same tells whether the source makes no difference.
+// Same reports whether the source makes no difference.
 func (r SourceRoutes) Same() bool { return r.FromPod == r.Other && r.FromNode == r.Other }
 
 // Sets returns the backend sets that the routes use.
@@ -61,7 +61,7 @@ func (p *Port) RoutesOf(k Kind) SourceRoutes {
 	return SourceRoutes{FromPod: r.ExternalFromPod, FromNode: r.ExternalFromNode, Other: r.External}
 }
 
-// equal tells whether two ports ask for the same.
+// equal reports whether two ports ask for the same.
 func (p *Port) equal(o *Port) bool {
 	return p.Name == o.Name && p.Routes == o.Routes && p.AffinityTimeout == o.AffinityTimeout && p.sizes == o.sizes &&
 		p.frontends == o.frontends && p.Extra == o.Extra &&

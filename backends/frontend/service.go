@@ -42,7 +42,7 @@ func (s *service) makePort(id portID) *port {
 	return p
 }
 
-// removeUnused forgets ports of which nothing is known any more, and tells whether there are none left.
+// removeUnused forgets ports of which nothing is known any more, and reports whether there are none left.
 func (s *service) removeUnused() (empty bool) {
 	for i, p := range slices.Backward(s.ports.all) {
 		if p.isUnused() {
@@ -52,7 +52,7 @@ func (s *service) removeUnused() (empty bool) {
 	return s.isEmpty()
 }
 
-// isEmpty tells whether nothing is known of a service.
+// isEmpty reports whether nothing is known of a service.
 func (s *service) isEmpty() bool { return s.object == nil && len(s.ports.all) == 0 }
 
 // compareAge orders the oldest first. Those of unknown age come last.
@@ -61,7 +61,7 @@ func (s *service) compareAge(o *service) int {
 	return cmp.Or(first(!a.IsZero(), !b.IsZero()), a.Compare(b))
 }
 
-// sameFrontends tells whether a service asks for the same keys with the same restrictions as before, apart from its
+// sameFrontends reports whether a service asks for the same keys with the same restrictions as before, apart from its
 // ports.
 func sameFrontends(a, b *model.Service) bool {
 	return a != nil && b != nil && a.UID == b.UID && slices.Equal(a.ClusterIPs, b.ClusterIPs) &&

@@ -68,7 +68,7 @@ func (e *endpoints) add(x *dp.Endpoint, f model.Family) {
 	}
 }
 
-// isOwn tells whether the backend has made an endpoint.
+// isOwn reports whether the backend has made an endpoint.
 func isOwn(x *dp.Endpoint) bool { return strings.HasPrefix(x.Name, namePrefix) }
 
 // use counts the users of an endpoint.

@@ -116,7 +116,7 @@ func (f *family) read(ctx context.Context) error {
 	return f.readEndpoints(ctx)
 }
 
-// readNetwork reads the network, and tells whether it has been made anew.
+// readNetwork reads the network, and reports whether it has been made anew.
 func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	n, err := f.dataplane.Network(ctx, f.options.Network)
 	if errors.Is(err, dp.ErrNotFound) {

@@ -43,7 +43,7 @@ const (
 	known                   // they are as chains say, as far as iptables can print them
 )
 
-// isTrusted tells whether changes alone can be written.
+// isTrusted reports whether changes alone can be written.
 func (s state) isTrusted() bool { return s >= suspect }
 
 // treeKey tells the trees of frontends apart.

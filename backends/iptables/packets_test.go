@@ -231,7 +231,7 @@ func (w *walker) match(p *packet, words []string) (target []string, follow strin
 	return nil, ""
 }
 
-// within tells whether an address agrees with another one in the bits of a mask or prefix.
+// within reports whether an address agrees with another one in the bits of a mask or prefix.
 func within(a netip.Addr, masked string) bool {
 	value, mask, _ := strings.Cut(masked, "/")
 	if bits, err := strconv.Atoi(mask); err == nil {

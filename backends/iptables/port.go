@@ -114,7 +114,7 @@ func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
 	}
 }
 
-// has tells whether a port has a chain of that name, apart from those of its sets.
+// has reports whether a port has a chain of that name, apart from those of its sets.
 func (p *port) has(chain string) bool {
 	return slices.ContainsFunc(p.chains, func(own ownChain) bool { return own.name == chain })
 }

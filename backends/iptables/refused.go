@@ -42,7 +42,7 @@ type search struct {
 	failed error
 }
 
-// isAboutRules tells whether an error of a restore may go away with a rule.
+// isAboutRules reports whether an error of a restore may go away with a rule.
 func isAboutRules(err error) bool {
 	var refused *dp.RestoreError
 	if !errors.As(err, &refused) {

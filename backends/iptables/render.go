@@ -20,7 +20,7 @@ func (r *renderer) isEmpty(rt model.Route) bool {
 	return r.from.Size(rt.Endpoints) == 0
 }
 
-// same tells whether the same happens to traffic of two routes.
+// same reports whether the same happens to traffic of two routes.
 func (r *renderer) same(a, b model.Route) bool {
 	if r.isEmpty(a) || r.isEmpty(b) {
 		return r.isEmpty(a) == r.isEmpty(b) && a.Empty == b.Empty

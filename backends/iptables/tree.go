@@ -101,7 +101,7 @@ func (t *tree) find(k frontend.Key) *entry {
 	return nil
 }
 
-// set puts an entry in, and tells whether there was none with its key.
+// set puts an entry in, and reports whether there was none with its key.
 func (n *node) set(e *entry) (isNew bool) {
 	if n.children != nil {
 		isNew = n.childFor(e.key).set(e)

@@ -31,7 +31,7 @@ func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs []netip
 	return c
 }
 
-// equal tells whether two configurations give the same result.
+// equal reports whether two configurations give the same result.
 func (c *config) equal(o *config) bool {
 	return o != nil && c.family == o.family && c.mark == o.mark && c.localPods.Equal(o.localPods) &&
 		slices.Equal(c.serviceCIDRs, o.serviceCIDRs) && slices.Equal(c.nodePortIPs, o.nodePortIPs)

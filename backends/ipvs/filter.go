@@ -64,7 +64,7 @@ func (f *filter) removeChain(name string) {
 	f.dirtyChains[name] = true
 }
 
-// has tells whether a chain is wanted.
+// has reports whether a chain is wanted.
 func (f *filter) has(name string) bool {
 	_, ok := f.chains[name]
 	return ok
@@ -116,7 +116,7 @@ func (f *filter) read(ctx context.Context) (replace bool, err error) {
 	return false, nil
 }
 
-// sameLayout tells whether a table can be corrected rather than replaced.
+// sameLayout reports whether a table can be corrected rather than replaced.
 func (f *filter) sameLayout(table *nft.Table) bool {
 	if table.Comment != layoutComment || len(table.Sets) != len(f.sets) {
 		return false
@@ -170,7 +170,7 @@ func (f *filter) commit(ctx context.Context, final bool) error {
 	}
 }
 
-// keeps tells whether an element stays until the final commit, though it is not wanted.
+// keeps reports whether an element stays until the final commit, though it is not wanted.
 func keeps(e element, final bool) bool { return !final && e.set == boundSet }
 
 // transaction returns the difference between what the table holds and what is wanted.

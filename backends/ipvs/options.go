@@ -147,7 +147,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// excludes tells whether an address is in ExcludeCIDRs.
+// excludes reports whether an address is in ExcludeCIDRs.
 func (o *Options) excludes(a netip.Addr) bool {
 	return slices.ContainsFunc(o.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -149,7 +149,7 @@ func (f *family) change(c *frontend.PortChange) {
 	}
 }
 
-// changesEverywhere tells whether a port changed in what concerns all of its frontends.
+// changesEverywhere reports whether a port changed in what concerns all of its frontends.
 func changesEverywhere(b, a *frontend.Port) bool {
 	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
 		!slices.Equal(b.SourceRanges, a.SourceRanges) ||

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// isRefusal tells whether an error means that the kernel does not accept an address or a virtual server, whatever else
-// exists: for example an endpoint with the broadcast address of the node's network.
+// isRefusal reports whether an error means that the kernel does not accept an address or a virtual server, whatever
+// else exists: for example an endpoint with the broadcast address of the node's network.
 func isRefusal(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, syscall.EAFNOSUPPORT)
@@ -58,7 +58,7 @@ func (f *family) refusals() error {
 	return frontend.PortErrors(f.key, refused)
 }
 
-// isRefused tells whether the kernel has refused a virtual server, or any of its real servers.
+// isRefused reports whether the kernel has refused a virtual server, or any of its real servers.
 func (s *server) isRefused() bool { return s.err != nil || len(s.refused) > 0 }
 
 // refuse notes that the kernel has refused a real server.

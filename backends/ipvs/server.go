@@ -96,7 +96,7 @@ func (s *server) isGone() {
 	}
 }
 
-// drains tells whether connections of a protocol go on after their endpoint has gone.
+// drains reports whether connections of a protocol go on after their endpoint has gone.
 func drains(p model.Protocol) bool { return p == model.TCP }
 
 // grow creates the virtual server and the real servers that take new connections. From then on, those that were removed

@@ -27,7 +27,7 @@ type actions struct {
 	onNode                   bool // only to the addresses that serve node ports
 }
 
-// simple tells whether the source makes no difference.
+// simple reports whether the source makes no difference.
 func (a actions) simple() bool { return a.fromPod == a.other && a.fromNode == a.other }
 
 func (a actions) each() [3]action { return [3]action{a.fromPod, a.fromNode, a.other} }

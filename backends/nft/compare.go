@@ -16,7 +16,7 @@ import (
 )
 
 // compare reads the table and corrects what is wrong. What is right stays, whoever made it: so a new process takes
-// over, and so changes by others are repaired. It tells whether anything was changed.
+// over, and so changes by others are repaired. It reports whether anything was changed.
 //
 // If nothing is known of the table the slots are not read. They are written anew into maps of other names, and the
 // chains that look there are rewritten: packets under way still find the old ones.
@@ -96,7 +96,7 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	p.sets[endpoints].add = make([]dp.Element, 0, slots)
 }
 
-// compatible tells whether a table can be corrected piece by piece.
+// compatible reports whether a table can be corrected piece by piece.
 func compatible(t *dp.Table) bool {
 	if t.Comment != layoutComment {
 		return false

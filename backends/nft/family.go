@@ -197,7 +197,7 @@ func (p *plan) changeConfig() {
 	}
 }
 
-// execute makes the kernel's table what a plan says, and tells whether that changed anything. If it fails, nothing is
+// execute makes the kernel's table what a plan says, and reports whether that changed anything. If it fails, nothing is
 // changed.
 func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error) {
 	first, second := p.transactions(f.key)

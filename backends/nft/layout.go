@@ -52,10 +52,11 @@ const (
 	numSets
 )
 
-// hasSlots tells whether it is one of the maps with slots. They have a size.
+// hasSlots reports whether it is one of the maps with slots. They have a size.
 func (id setID) hasSlots() bool { return id >= endpoints && id <= portEndpoints }
 
-// isLookedUpFirst tells whether packets look it up first. Those that have, and are under way, may still look others up.
+// isLookedUpFirst reports whether packets look it up first. Those that have, and are under way, may still look others
+// up.
 func (id setID) isLookedUpFirst() bool { return !id.hasSlots() && id != hairpin }
 
 // slotsOf returns the map with the endpoints of a set, for service addresses or for node ports.

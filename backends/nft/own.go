@@ -36,7 +36,7 @@ type ownPort struct {
 	chains   []string
 }
 
-// hasNumbers tells whether a service port has slots by number. o is nil if the port has nothing of its own.
+// hasNumbers reports whether a service port has slots by number. o is nil if the port has nothing of its own.
 func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
 
 // backendSets lists the backend sets in the order of ownPort.ids.
@@ -44,7 +44,7 @@ func backendSets() [2]model.EndpointSets {
 	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
 }
 
-// wantsNumbers tells whether a service port is to have slots by number.
+// wantsNumbers reports whether a service port is to have slots by number.
 func wantsNumbers(p *frontend.Port) bool {
 	endpoints, used := 0, p.Routes.Sets()
 	for _, set := range backendSets() {

@@ -117,7 +117,7 @@ func (p *plan) changePort(c *frontend.PortChange) {
 	p.changeOwn(c, before, after)
 }
 
-// concernsAll tells whether a change of a service port concerns frontends that do not change themselves.
+// concernsAll reports whether a change of a service port concerns frontends that do not change themselves.
 func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 	for _, kind := range []frontend.Kind{frontend.ClusterIP, frontend.ExternalIP, frontend.NodePort} {
 		if before.actionsOf(kind, false) != after.actionsOf(kind, false) {

@@ -27,7 +27,7 @@ func destroyUpstreamSets() error {
 	return errors.Join(errs...)
 }
 
-// upstreamSet tells whether an ipset is one of Kubernetes' own kube-proxy. IPv6's have a 6 in their names.
+// upstreamSet reports whether an ipset is one of Kubernetes' own kube-proxy. IPv6's have a 6 in their names.
 func upstreamSet(name string) bool {
 	rest, ok := strings.CutPrefix(name, "KUBE-")
 	if !ok {

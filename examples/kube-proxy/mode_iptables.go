@@ -35,7 +35,7 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 	})
 }
 
-// usableIPTables tells whether iptables works for a family: without ip6tables, or its kernel modules, IPv4 is served
+// usableIPTables reports whether iptables works for a family: without ip6tables, or its kernel modules, IPv4 is served
 // all the same, and the other way round.
 func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	if m.iptables != nil {
@@ -56,7 +56,7 @@ func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	return err
 }
 
-// servesLocalhost tells whether node ports are served on 127.0.0.1, too (S36).
+// servesLocalhost reports whether node ports are served on 127.0.0.1, too (S36).
 func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
 	choice, err := config.NodePortAddresses(c)
 	return c.Mode == v1alpha2.ProxyModeIPTables && *c.IPTables.LocalhostNodePorts && err == nil && choice.Loopback()
@@ -87,7 +87,7 @@ func cleanUpIPTables(ctx context.Context, m *machine) error {
 	return errors.Join(errs...)
 }
 
-// upstreamChain tells whether a chain belongs to Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
+// upstreamChain reports whether a chain belongs to Kubernetes' own kube-proxy in mode iptables or ipvs. The kubelet has
 // chains with the same prefix, and KUBE-MARK-MASQ stays, because other programs jump to it.
 func upstreamChain(name string) bool {
 	switch name {

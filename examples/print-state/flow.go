@@ -46,7 +46,7 @@ func (f *flowFlags) register(set *flag.FlagSet) {
 		"the `CIDRs` in which addresses serve node ports, or primary, for --flow")
 }
 
-// asked tells whether there is a question.
+// asked reports whether there is a question.
 func (f *flowFlags) asked() bool { return f.question != "" }
 
 // parse parses the flags about the node.

@@ -39,7 +39,7 @@ func TestEveryPackageHasAnExample(t *testing.T) {
 	assert.Empty(t, exceptions, "exceptions for packages that do not exist")
 }
 
-// hasExample tells whether a folder has an example with output.
+// hasExample reports whether a folder has an example with output.
 func hasExample(t *testing.T, folder string) bool {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	require.NoError(t, err)

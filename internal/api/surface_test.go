@@ -65,7 +65,7 @@ func surface(root string) ([]string, error) {
 	return all, err
 }
 
-// hidden tells whether a folder below root has nothing that a program of somebody else can import from this module.
+// hidden reports whether a folder below root has nothing that a program of somebody else can import from this module.
 func hidden(root, folder string) bool {
 	if folder == root {
 		return false
@@ -75,7 +75,7 @@ func hidden(root, folder string) bool {
 	return base == "internal" || base == "testdata" || strings.HasPrefix(base, ".") || err == nil
 }
 
-// unpromised tells whether a folder has nothing that VERSIONING.md promises.
+// unpromised reports whether a folder has nothing that VERSIONING.md promises.
 func unpromised(folder string) bool {
 	return slices.Contains([]string{"examples", "docs", "remote/v1", "testing/vm", "testing/wine"}, folder)
 }

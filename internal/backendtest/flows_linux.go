@@ -128,7 +128,7 @@ func (f *Flows) Replace(d Describer, round int) {
 	}
 }
 
-// Flow makes a new flow and tells whether it was answered.
+// Flow makes a new flow and reports whether it was answered.
 func (f *Flows) Flow(i int, to *unix.SockaddrInet4) (answered bool) {
 	f.Open(i, func(fd int) {
 		check(f.t, unix.Sendto(fd, []byte("hello"), 0, to))

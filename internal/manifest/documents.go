@@ -84,7 +84,7 @@ func content(document []byte) []byte {
 	return nil
 }
 
-// endsBefore tells whether there is content after an end marker, which YAML parsers leave unread.
+// endsBefore reports whether there is content after an end marker, which YAML parsers leave unread.
 func endsBefore(document []byte) bool {
 	_, after, _ := bytes.Cut(document, []byte("\n...\n"))
 	return len(content(after)) > 0

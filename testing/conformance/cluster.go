@@ -181,7 +181,7 @@ type state struct {
 	endpoints map[model.EndpointKey]*model.Endpoint
 }
 
-// isExternal tells whether an address is an external IP or VIP of a service.
+// isExternal reports whether an address is an external IP or VIP of a service.
 func (st state) isExternal(a netip.Addr) bool {
 	for _, svc := range st.services {
 		if slices.Contains(svc.ExternalIPs, a) || slices.Contains(svc.LoadBalancerIPs, a) {

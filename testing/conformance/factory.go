@@ -144,7 +144,7 @@ const (
 	HostEndpoints Feature = "HostEndpoints"
 )
 
-// lacks tells whether the backend lacks a feature.
+// lacks reports whether the backend lacks a feature.
 func (f Factory) lacks(feature Feature) bool { return slices.Contains(f.Lacks, feature) }
 
 // families returns the families that the backend serves.

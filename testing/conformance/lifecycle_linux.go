@@ -258,7 +258,7 @@ func restartKeepsTraffic(ctx context.Context, s *session) error {
 	return open.check(s.patience)
 }
 
-// demands tells whether the backend claims a feature. If it does not, that part of the case is noted as waived.
+// demands reports whether the backend claims a feature. If it does not, that part of the case is noted as waived.
 func (s *session) demands(f Feature) bool {
 	if s.factory.lacks(f) {
 		s.waived.add(f)

@@ -19,7 +19,7 @@ type outsideRouter struct {
 	wg    sync.WaitGroup
 }
 
-// outsideAddr tells whether an ICMP error comes from the router outside: the packet left the node unchanged.
+// outsideAddr reports whether an ICMP error comes from the router outside: the packet left the node unchanged.
 func outsideAddr(a netip.Addr) bool {
 	return a == routerAddr(model.IPv4) || a == routerAddr(model.IPv6)
 }

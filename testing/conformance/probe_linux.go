@@ -152,7 +152,7 @@ func (n *network) open(f flow, deadline time.Time) (*connection, error) {
 	return c, nil
 }
 
-// rawSCTP tells whether a flow goes over a raw socket.
+// rawSCTP reports whether a flow goes over a raw socket.
 func (n *network) rawSCTP(f flow) bool { return f.Protocol == model.SCTP && n.sctp == userSpaceSCTP }
 
 func (c *connection) close() { c.sock.close() }

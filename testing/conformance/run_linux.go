@@ -19,7 +19,7 @@ type testCase struct {
 	rules string
 	needs []Feature
 	setup setup
-	// hook is the function of the factory that the case needs, if it needs one, and has tells whether it is there.
+	// hook is the function of the factory that the case needs, if it needs one, and has reports whether it is there.
 	hook string
 	has  func(Factory) bool
 	// inSimulation: the case needs no network namespaces and no established connections.

@@ -181,7 +181,7 @@ func addrOf(a unix.Sockaddr) netip.Addr {
 	return netip.Addr{}
 }
 
-// sentFrom tells whether an SCTP packet has a source port.
+// sentFrom reports whether an SCTP packet has a source port.
 func sentFrom(port uint16) func(packet []byte) bool {
 	return func(packet []byte) bool { return len(packet) >= 2 && binary.BigEndian.Uint16(packet) == port }
 }

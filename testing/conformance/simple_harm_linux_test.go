@@ -109,7 +109,7 @@ func (b *simple) nodePortAddresses() []netip.Addr {
 // asksFor is an external address, port and protocol that a service lists.
 func asksFor(p model.ServicePort, a netip.Addr) string { return fmt.Sprint(a, p.Port, p.Protocol) }
 
-// owns tells whether a service has an external address that it lists.
+// owns reports whether a service has an external address that it lists.
 func (b *simple) owns(svc *model.Service, p model.ServicePort, a netip.Addr) bool {
 	return b.owners[asksFor(p, a)] == svc.Name
 }

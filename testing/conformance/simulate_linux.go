@@ -101,7 +101,7 @@ func (s *session) claimed(o *oracle.Oracle, out oracle.Outcome, inForce state) (
 	return out, nil
 }
 
-// goesBySource tells whether what happens to a flow depends on its source (S27).
+// goesBySource reports whether what happens to a flow depends on its source (S27).
 func goesBySource(st state, out oracle.Outcome) bool {
 	svc := st.services[out.Port.Service]
 	if svc == nil || slices.Contains(svc.ClusterIPs, out.Flow.Destination.Addr()) {

@@ -18,7 +18,7 @@ import (
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
-	// mine tells whether the packet in an ICMP error belongs to this flow. nil: it always does. Raw sockets get the
+	// mine reports whether the packet in an ICMP error belongs to this flow. nil: it always does. Raw sockets get the
 	// errors of all flows between their two addresses, earlier ones included.
 	mine func(packet []byte) bool
 }
@@ -37,7 +37,7 @@ type networkError struct {
 	info uint32
 }
 
-// tooBig tells whether it is a router's error about a packet that exceeds the MTU.
+// tooBig reports whether it is a router's error about a packet that exceeds the MTU.
 func (e *networkError) tooBig() bool { return e.icmp && e.errno == unix.EMSGSIZE }
 
 func (e *networkError) Error() string {

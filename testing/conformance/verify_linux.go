@@ -119,14 +119,14 @@ func (e *expectation) without(f Feature) []oracle.Outcome {
 	return list
 }
 
-// allowsSilence tells whether no answer at all may be right.
+// allowsSilence reports whether no answer at all may be right.
 func (e *expectation) allowsSilence() bool {
 	return e.allows(oracle.Drop) || slices.ContainsFunc(e.lacks, func(f Feature) bool {
 		return slices.ContainsFunc(e.without(f), func(o oracle.Outcome) bool { return o.Verdict == oracle.Drop })
 	})
 }
 
-// allows tells whether a verdict is right.
+// allows reports whether a verdict is right.
 func (e *expectation) allows(v oracle.Verdict) bool {
 	if e.out.Verdict == v {
 		return true

@@ -158,7 +158,7 @@ func (d *Driver) Resync() {
 	}
 }
 
-// flush hands over what was set and deleted, and tells whether anything was.
+// flush hands over what was set and deleted, and reports whether anything was.
 func (d *Driver) flush() (changed bool) {
 	d.tb.Helper()
 	if d.source == nil { // nothing is a complete cluster too

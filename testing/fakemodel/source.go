@@ -24,7 +24,7 @@ type source interface {
 	takes(object any) bool
 	set(object any) error
 	delete(object any) error
-	// flush hands over what changed and tells whether anything did.
+	// flush hands over what changed and reports whether anything did.
 	flush(to localstate.Receiver) (bool, error)
 	// start begins anew: the next flush hands over everything.
 	start(ctx context.Context) error

@@ -72,8 +72,8 @@ func (s *modelService) set(key model.EndpointKey, ep *model.Endpoint) {
 	s.changed[key] = struct{}{}
 }
 
-// Flush hands over what differs from what was last handed over, and tells whether anything does. If an endpoint belongs
-// to no service port it hands over nothing and returns an error that names every such endpoint.
+// Flush hands over what differs from what was last handed over, and reports whether anything does. If an endpoint
+// belongs to no service port it hands over nothing and returns an error that names every such endpoint.
 func (m *values) Flush(r localstate.Receiver) (changed bool, err error) {
 	names := slices.SortedFunc(maps.Keys(m.changed), model.ServiceName.Compare)
 	var errs []error
@@ -130,8 +130,8 @@ func (s *modelService) orphans() []error {
 	return errs
 }
 
-// flush hands over one service: endpoints to delete, the service, endpoints to set. It tells whether there was anything
-// to hand over.
+// flush hands over one service: endpoints to delete, the service, endpoints to set. It reports whether there was
+// anything to hand over.
 func (s *modelService) flush(name model.ServiceName, r localstate.Receiver) (changed bool) {
 	keys := slices.SortedFunc(maps.Keys(s.changed), model.EndpointKey.Compare)
 	for _, key := range keys {

@@ -69,13 +69,13 @@ func (k *Key) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// SameAs tells whether two load balancers are equal, regardless of their IDs and the order of their endpoints.
+// SameAs reports whether two load balancers are equal, regardless of their IDs and the order of their endpoints.
 func (lb *LoadBalancer) SameAs(o *LoadBalancer) bool {
 	return lb.SameButEndpoints(o) && lb.SourceVIP == o.SourceVIP && sameSet(lb.Endpoints, o.Endpoints)
 }
 
-// SameButEndpoints tells whether two load balancers differ only in what can be changed in place: the endpoints, and the
-// source that they see.
+// SameButEndpoints reports whether two load balancers differ only in what can be changed in place: the endpoints, and
+// the source that they see.
 func (lb *LoadBalancer) SameButEndpoints(o *LoadBalancer) bool {
 	return lb.Key == o.Key && lb.TargetPort == o.TargetPort && lb.Distribution == o.Distribution &&
 		lb.Flags == o.Flags && lb.PortFlags == o.PortFlags && lb.Foreign == o.Foreign

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// IsEmpty tells whether nothing is to be done.
+// IsEmpty reports whether nothing is to be done.
 func (b *Batch) IsEmpty() bool {
 	return !slices.ContainsFunc(b.Tables, func(t TableBatch) bool { return !t.isEmpty() })
 }

@@ -89,8 +89,8 @@ func (e *RestoreError) at(b *Batch, l line) {
 	}
 }
 
-// isMissing tells whether the messages say that a rule to be deleted is not there, or that it jumps to a chain that is
-// not there, which comes to the same.
+// isMissing reports whether the messages say that a rule to be deleted is not there, or that it jumps to a chain that
+// is not there, which comes to the same.
 func isMissing(stderr string) bool {
 	return strings.Contains(stderr, " failed") && !strings.Contains(stderr, "Error occurred") ||
 		missingChain.MatchString(stderr)

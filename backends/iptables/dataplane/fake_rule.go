@@ -224,7 +224,7 @@ func (p *ruleParser) extensionOption(option string, not bool) error {
 	return nil
 }
 
-// isLate tells whether an option that is printed later has been seen.
+// isLate reports whether an option that is printed later has been seen.
 func (p *ruleParser) isLate(of, option string) bool {
 	order := printOrder(of)
 	i := slices.Index(order, option)

@@ -42,7 +42,7 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 	return found, errors.Join(errs...)
 }
 
-// IsAbsent tells whether an error of New says that this machine has no such iptables, or no such IP family. Anything
+// IsAbsent reports whether an error of New says that this machine has no such iptables, or no such IP family. Anything
 // else may pass.
 func IsAbsent(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrNoTable) || errors.Is(err, errors.ErrUnsupported)

@@ -74,7 +74,7 @@ func TestIPTablesRefuseWrongRules(t *testing.T) {
 	})
 }
 
-// hasChain tells whether an iptables has the chain of oneRule.
+// hasChain reports whether an iptables has the chain of oneRule.
 func hasChain(t *testing.T, ipt *IPTables) bool {
 	t.Helper()
 	state, err := ipt.Read(t.Context(), NAT, "KPL-")

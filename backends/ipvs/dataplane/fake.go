@@ -75,7 +75,7 @@ func (f *Fake) Timeouts() Timeouts {
 	return f.timeouts
 }
 
-// HasLink tells whether the dummy interface exists.
+// HasLink reports whether the dummy interface exists.
 func (f *Fake) HasLink() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +232,7 @@ func (f *Fake) destination(key ServerKey, target netip.AddrPort) (*fakeServer, *
 	return s, s.destinations[target], nil
 }
 
-// isHost tells whether the kernel accepts an address as a host's: not, for example, the broadcast addresses of its
+// isHost reports whether the kernel accepts an address as a host's: not, for example, the broadcast addresses of its
 // networks.
 func isHost(a netip.Addr) bool {
 	return !a.IsUnspecified() && !a.IsMulticast() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) &&

@@ -59,7 +59,7 @@ func NewKernel(ctx context.Context, link string) (*Kernel, error) {
 	return k, nil
 }
 
-// IsLoaded tells whether the kernel has IPVS, without loading it.
+// IsLoaded reports whether the kernel has IPVS, without loading it.
 func IsLoaded() bool {
 	_, err := netlink.GenlFamilyGet("IPVS")
 	return err == nil
@@ -98,8 +98,8 @@ func (k *Kernel) Close() error {
 	return k.ns.Close()
 }
 
-// begin tells whether a call may proceed. After Close none may, because another file may have the descriptor of k.ns by
-// then.
+// begin reports whether a call may proceed. After Close none may, because another file may have the descriptor of k.ns
+// by then.
 func (k *Kernel) begin(ctx context.Context) error {
 	if k.closed {
 		return fmt.Errorf("IPVS: %w", os.ErrClosed)

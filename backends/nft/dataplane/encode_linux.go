@@ -146,7 +146,7 @@ func (b *batch) rule(f model.Family, r *Rule) error {
 	return nil
 }
 
-// hasLoaded tells whether a Refresh finds its key where the statement before has loaded it.
+// hasLoaded reports whether a Refresh finds its key where the statement before has loaded it.
 func hasLoaded(before, s Statement) bool {
 	in, ok := before.(InSet)
 	refresh, refreshes := s.(Refresh)

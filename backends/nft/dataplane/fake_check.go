@@ -270,7 +270,7 @@ func (a *fakeApply) elementsOf(t *fakeTable, o *op) (*fakeSet, error) {
 	return s, nil
 }
 
-// overlaps tells whether the range of an element overlaps that of another.
+// overlaps reports whether the range of an element overlaps that of another.
 func (s *fakeSet) overlaps(e Element, size int) bool {
 	if !s.Interval {
 		return false

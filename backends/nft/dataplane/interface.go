@@ -15,14 +15,14 @@ type Interface interface {
 	// It fails with ErrStale, and does nothing, if somebody else may have changed the table since the last Apply or
 	// ReadTable of it here, unless the transaction is unconditional.
 	Apply(ctx context.Context, tx *Transaction) error
-	// Check tells whether Apply would succeed, and changes nothing.
+	// Check reports whether Apply would succeed, and changes nothing.
 	Check(ctx context.Context, tx *Transaction) error
 	// ReadTable returns what the table holds, or nil if there is no such table. Changes of others until now count as
 	// seen. The elements of a set are read unless elements is given and says no.
 	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
 	// Drift has a value soon after somebody else changed a table that has been read or written here.
 	Drift() <-chan struct{}
-	// Drifted tells whether a table is among those that somebody else changed. ReadTable resets it.
+	// Drifted reports whether a table is among those that somebody else changed. ReadTable resets it.
 	Drifted(key TableKey) bool
 	// Close releases what it holds, and leaves all tables as they are.
 	Close() error

@@ -129,7 +129,7 @@ type TableSet struct {
 	foreign    bool // it has elements that this package cannot delete
 }
 
-// Matches tells whether the set is what want says, whatever its elements and comment.
+// Matches reports whether the set is what want says, whatever its elements and comment.
 func (s *TableSet) Matches(want *Set) bool {
 	return !s.foreign && s.definition == definitionOf(want, s.definition.family)
 }

@@ -46,7 +46,7 @@ type op struct {
 	joined   bool // with the operation before: there must be nothing between the two
 }
 
-// IsEmpty tells whether there is nothing to do.
+// IsEmpty reports whether there is nothing to do.
 func (t *Transaction) IsEmpty() bool { return len(t.ops) == 0 }
 
 // Elements returns how many elements it adds and deletes.

@@ -28,7 +28,7 @@ func (f *Flags) Register(set *flag.FlagSet) {
 	set.BoolVar(&f.insecure, "insecure", false, "no TLS to --server ADDRESS:PORT")
 }
 
-// Given tells whether the flags name a brain.
+// Given reports whether the flags name a brain.
 func (f *Flags) Given() bool { return f.targets != "" }
 
 // Check returns an error if flags for the connection to a brain are given, but no brain.

@@ -40,7 +40,7 @@ func (f *Flags) Register(set *flag.FlagSet, nodeName string) {
 	set.StringVar(&f.NodeName, "node-name", nodeName, "`name` of the node whose point of view is taken")
 }
 
-// Given tells whether the flags name a source.
+// Given reports whether the flags name a source.
 func (f *Cluster) Given() bool { return f.File != "" || f.Kubeconfig != "" }
 
 // Source returns the source that the flags name.

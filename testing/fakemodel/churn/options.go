@@ -80,7 +80,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// fits tells whether a pod has an address of each family of the cluster, and in the right order.
+// fits reports whether a pod has an address of each family of the cluster, and in the right order.
 func (o Options) fits(pod []netip.Addr) bool {
 	families := []model.Family{model.IPv4}
 	if o.DualStack {

@@ -158,10 +158,10 @@ func (g *group) remove(p *pod) {
 	g.pods = slices.Delete(g.pods, i, i+1)
 }
 
-// has tells whether the group belongs to the service; otherwise its slices have to be deleted.
+// has reports whether the group belongs to the service; otherwise its slices have to be deleted.
 func (s *service) has(g *group) bool { return slices.Contains(s.groups, g) }
 
-// external tells whether the service has addresses to which the external traffic policy applies.
+// external reports whether the service has addresses to which the external traffic policy applies.
 func (s *service) external() bool {
 	return s.nodePort != 0 || len(s.externalIPs) > 0 || len(s.loadBalancerIPs) > 0
 }

@@ -198,7 +198,7 @@ func (a answer) changedSince(before answer) map[model.ServiceName]bool {
 	return changed
 }
 
-// differsIn tells whether the part of the answer that is about a service in one family differs from an earlier one.
+// differsIn reports whether the part of the answer that is about a service in one family differs from an earlier one.
 func (a answer) differsIn(k familyKey, before answer) bool {
 	of := func(a answer) answer {
 		part := answer{ports: map[portKey]portAnswer{}, health: map[familyKey]healthAnswer{}}

@@ -20,7 +20,7 @@ import (
 // brain is what the benchmarks measure.
 type brain interface {
 	service(*corev1.Service)
-	// slice takes a slice, new or changed, and tells whether a sync is due.
+	// slice takes a slice, new or changed, and reports whether a sync is due.
 	slice(*discoveryv1.EndpointSlice) bool
 	sync()
 	// endpoints counts the endpoints in the cluster sets of all services.

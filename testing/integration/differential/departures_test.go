@@ -33,9 +33,9 @@ type departure struct {
 	nodeIP func(n *upstreamNode, f model.Family, ip net.IP) net.IP
 	// podCIDRs returns those that count; its argument are the node's own.
 	podCIDRs func(n *upstreamNode, list []string) []string
-	// notEligible tells whether load balancers should send no new traffic here; its argument is upstream's answer.
+	// notEligible reports whether load balancers should send no new traffic here; its argument is upstream's answer.
 	notEligible func(n *upstreamNode, is bool) bool
-	// countsExternal tells whether a port with externalTrafficPolicy Local may count as one without local endpoints.
+	// countsExternal reports whether a port with externalTrafficPolicy Local may count as one without local endpoints.
 	countsExternal func(proxy.ServicePort) bool
 	// changed returns the changed services, from upstream's own list and those whose answer differs.
 	changed func(reported, differs []model.ServiceName) []model.ServiceName

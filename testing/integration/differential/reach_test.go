@@ -88,7 +88,7 @@ func TestGeneratorReaches(t *testing.T) {
 
 func drains(list []endpoint) bool { return len(list) > 0 && !list[0].Ready }
 
-// contains tells whether a list has an endpoint or, without a target, one with its conditions.
+// contains reports whether a list has an endpoint or, without a target, one with its conditions.
 func contains(list []endpoint, e endpoint) bool {
 	for _, o := range list {
 		if o == e || !e.Target.IsValid() && o.Ready == e.Ready && o.Terminating == e.Terminating {

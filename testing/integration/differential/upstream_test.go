@@ -320,7 +320,7 @@ func (u *upstream) sourceRanges(info proxy.ServicePort, f model.Family) []netip.
 	return rangeSet(list)
 }
 
-// detects tells whether kube-proxy would have a local-traffic detector of the family (S30).
+// detects reports whether kube-proxy would have a local-traffic detector of the family (S30).
 func (u *upstream) detects(f model.Family) bool {
 	switch u.setup.Detector {
 	case detectClusterCIDR4:

@@ -41,7 +41,7 @@ func (n notification) event() event {
 	return event{n.new, false}
 }
 
-// selected tells whether an object matches the selectors that kube-proxy watches with (S1).
+// selected reports whether an object matches the selectors that kube-proxy watches with (S1).
 func selected(o object) bool {
 	switch o := o.(type) {
 	case *corev1.Service:

@@ -44,7 +44,7 @@ func (a answer) String() string {
 // manyAsks questions miss one of two pods once in a billion.
 const manyAsks = 30
 
-// put asks, and tells whether the outcome is as expected.
+// put asks, and reports whether the outcome is as expected.
 func (q question) put() (ok bool, answers []answer) {
 	onThread(q.from, func() {
 		for len(answers) < manyAsks {

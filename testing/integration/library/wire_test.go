@@ -50,7 +50,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// holds tells whether a text was received.
+// holds reports whether a text was received.
 func (w *wire) holds(text string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
