@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -151,6 +152,26 @@ func TestASchedulerThatTheKernelLacksIsNamedWithItsModule(t *testing.T) {
 	require.True(t, errors.As(err, &missing))
 }
 
+// Two processes that start at the same time look for the scheduler with the same virtual server.
+func TestASchedulerIsFoundWhileAnotherProcessLooksForIt(t *testing.T) {
+	k := newKernel(t)
+	const probe = "server IPv4 mark 0x7fffffff"
+	for _, call := range []string{"add " + probe, "delete " + probe} {
+		failed := false
+		k.ipvs.Fail = func(c string) error {
+			if c != call || failed {
+				return nil
+			}
+			if failed = true; strings.HasPrefix(c, "add") {
+				return syscall.EEXIST // and the other one deletes it
+			}
+			return syscall.ESRCH
+		}
+		k.start(t)
+		require.True(t, failed)
+	}
+}
+
 // Scheduler sh is for a corner of session affinity only: a kernel without it serves everything else.
 func TestAKernelWithoutSourceHashingServesWithoutAffinityByMark(t *testing.T) {
 	k := newKernel(t)
@@ -212,6 +233,15 @@ func TestParametersAndTimeouts(t *testing.T) {
 	require.Equal(t, dp.Timeouts{TCP: 900e9, UDP: 60e9}, k.ipvs.Timeouts())
 }
 
+// The largest depends on the kernel's configuration.
+func TestTimeoutsThatTheKernelRefusesDoNotKeepServicesFromBeingServed(t *testing.T) {
+	k := newKernel(t)
+	k.ipvs.Fail = failOn("set timeouts", syscall.EINVAL)
+	b := k.start(t, func(o *Options) { o.Timeouts = dp.Timeouts{TCP: 1 << 62} })
+	put(t, b, web()...)
+	require.Contains(t, k.ipvs.Dump(), "-t 10.96.0.10:80 -r 10.244.1.5:8080 -m -w 1")
+}
+
 func TestMaglevHashesThePort(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t, func(o *Options) { o.Scheduler = "mh" })
@@ -241,6 +271,16 @@ func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
 	require.NotContains(t, dump, "10.96.0.99")
 	require.NotContains(t, dump, "30080")
 	require.False(t, upstream.HasLink())
+}
+
+// Upstream's process may still run, and delete the same.
+func TestCleanUpUpstreamDoesNotMindWhatIsGoneAlready(t *testing.T) {
+	k := newKernel(t)
+	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"})
+	require.NoError(t, k.ipvs.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.10")))
+	k.ipvs.Fail = failOn("delete server", syscall.ESRCH)
+	require.NoError(t, CleanUpUpstream(t.Context(), k.ipvs, nil, nil))
+	require.False(t, k.ipvs.HasLink())
 }
 
 // withLinks is IPVS of one kernel and the dummy interface of another.

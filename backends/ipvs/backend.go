@@ -157,9 +157,15 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 	// No packet should have this mark, and the virtual server exists for a moment only.
 	probe := dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: 0x7fffffff}, Scheduler: scheduler,
 		Flags: dp.Owned}
+	remove := func() error {
+		if err := d.DeleteServer(ctx, probe.ServerKey); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		return nil // or another process has removed it, which does the same
+	}
 	err := d.AddServer(ctx, probe)
 	if errors.Is(err, syscall.EEXIST) { // an earlier process died here
-		if err = d.DeleteServer(ctx, probe.ServerKey); err == nil {
+		if err = remove(); err == nil {
 			err = d.AddServer(ctx, probe)
 		}
 	}
@@ -169,7 +175,7 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 	if err != nil {
 		return fmt.Errorf("check the scheduler %s: %w", scheduler, err)
 	}
-	if err := d.DeleteServer(ctx, probe.ServerKey); err != nil {
+	if err := remove(); err != nil {
 		return fmt.Errorf("check the scheduler %s: %w", scheduler, err)
 	}
 	return nil
@@ -236,29 +242,28 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 	}
 	now := time.Now()
 	// Somebody may have woken it for another reason. The ticker need not be exact.
+	var undrained error // repairs do not wait for what cannot be deleted
 	if now.Sub(f.drained) > b.options.DrainInterval/2 {
 		f.drained = now
-		if err := f.drain(ctx, now); err != nil {
-			return frontend.Look{}, err
-		}
+		undrained = f.drain(ctx, now)
 	}
 	if next := b.config(c); !next.equal(f.config) {
 		err := f.apply(ctx, c, next, now)
 		if v4, v6 := sink.FailedFamilies(err); !v4 && !v6 {
 			err = nil // the next Sync reports the ports that are not served
 		}
-		return frontend.Look{Repaired: true}, err
+		return frontend.Look{Repaired: true}, errors.Join(undrained, err)
 	}
 	if !f.filter.dataplane.Drifted(f.filter.key) {
-		return frontend.Look{}, nil
+		return frontend.Look{}, undrained
 	}
 	f.filter.known = false
 	if err := f.commitFilter(ctx, true); err != nil {
-		return frontend.Look{}, err
+		return frontend.Look{}, errors.Join(undrained, err)
 	}
 	f.metrics.repairs.Inc()
 	klog.FromContext(ctx).Info("Repaired a table that somebody else had changed", "table", f.filter.key)
-	return frontend.Look{Repaired: true}, nil
+	return frontend.Look{Repaired: true}, undrained
 }
 
 // CleanUp deletes the backend's virtual servers, its dummy interface and its tables. Connections end. A later Sync

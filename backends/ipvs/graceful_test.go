@@ -2,11 +2,14 @@ package ipvs
 
 import (
 	"net/netip"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -160,4 +163,58 @@ func TestTheNewEndpointTakesConnectionsBeforeTheOldOneTakesNoMore(t *testing.T) 
 		require.Equal(t, []string{"add destination " + pods[1] + " to 10.96.0.10:80/TCP",
 			"update destination " + pods[0] + " of 10.96.0.10:80/TCP to weight 0"}, k.ipvs.TakeCalls().Writes)
 	}
+}
+
+// failOn returns a hook for calls of the fake that fails those that begin with a text.
+func failOn(prefix string, err error) func(string) error {
+	return func(call string) error {
+		if strings.HasPrefix(call, prefix) {
+			return err
+		}
+		return nil
+	}
+}
+
+func TestAnEndpointThatCannotBeDeletedHoldsUpNoOther(t *testing.T) {
+	k := newKernel(t)
+	b := k.start(t)
+	put(t, b, web()...)
+	other := []any{fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build(),
+		fm.Endpoint("default/web:udp/UDP", "10.244.3.5:8080").Build()}
+	put(t, b, other...)
+	k.ipvs.Fail = failOn("delete destination 10.244.1.5:8080 ", syscall.ENOMEM)
+	for _, e := range append(web()[1:], other...) {
+		if e, ok := e.(*model.Endpoint); ok && e.Target != pod2 {
+			b.DeleteEndpoint(e.Key())
+		}
+	}
+	require.ErrorIs(t, b.Sync(t.Context()), syscall.ENOMEM)
+	require.NotContains(t, k.ipvs.Dump(), "-a -u 10.96.0.10:80 -r 10.244.3.5:8080", "a datagram needs no patience")
+	require.Contains(t, k.ipvs.Dump(), "-a -t 10.96.0.10:80 -r 10.244.3.5:8080 -m -w 0")
+	require.ErrorIs(t, b.families[model.IPv4].drain(t.Context(), time.Now()), syscall.ENOMEM)
+	require.NotContains(t, k.ipvs.Dump(), "10.244.3.5")
+
+	k.ipvs.Fail = nil
+	b.ResyncFailed()
+	put(t, b)
+	b.drain(t, model.IPv4, time.Now())
+	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
+}
+
+func TestARepairDoesNotWaitForAnEndpointThatCannotBeDeleted(t *testing.T) {
+	k := newKernel(t)
+	k.ipvs.Fail = failOn("delete destination", syscall.ENOMEM)
+	b := k.start(t, func(o *Options) { o.DrainInterval = time.Microsecond })
+	put(t, b, web()...)
+	b.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", pod1.String()).Build().Key())
+	put(t, b)
+	before := k.table(model.IPv4)
+	table := nft.TableKey{Family: model.IPv4, Name: DefaultTableName}
+	tx := nft.NewTransaction(table)
+	tx.DeleteTable()
+	require.NoError(t, k.nft.ApplyUnnoticed(tx))
+	other := nft.NewTransaction(table)
+	other.AddTable("")
+	require.NoError(t, k.nft.ApplyAsSomebodyElse(other))
+	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, 10*time.Second, time.Millisecond)
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -201,10 +202,12 @@ func (s *server) drainSince(target netip.AddrPort, drains bool, now time.Time) {
 // shrink deletes what is no longer needed, without waiting for connections.
 func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) error {
 	if s.wanted {
+		var errs failures.List // one that cannot be deleted holds up no other
 		for _, target := range slices.SortedFunc(maps.Keys(s.changed), model.CompareTargets) {
 			if x := s.destinations[target]; x != nil && x.role == gone {
 				if err := s.deleteDestination(ctx, d, target); err != nil {
-					return err
+					errs.Add(err)
+					continue
 				}
 				delete(s.changed, target)
 			}
@@ -212,7 +215,7 @@ func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) erro
 		if len(s.changed) == 0 { // looking through a map that was ever big takes long
 			s.changed = map[netip.AddrPort]bool{}
 		}
-		return nil
+		return errs.Err()
 	}
 	if !s.exists {
 		return nil
@@ -286,17 +289,16 @@ func (s *server) drain(ctx context.Context, d dp.Interface, now time.Time, limit
 	for _, x := range list {
 		left[x.Target] = x
 	}
+	var errs failures.List // one that cannot be deleted holds up no other
 	for _, target := range slices.SortedFunc(maps.Keys(s.draining), model.CompareTargets) {
 		busy := left[target].Active > 0 || s.wanted && left[target].Inactive > 0
 		if busy && now.Sub(s.draining[target]) < limit {
 			continue
 		}
-		if err := s.deleteDestination(ctx, d, target); err != nil {
-			return err
-		}
+		errs.Add(s.deleteDestination(ctx, d, target))
 	}
 	if !s.wanted && len(s.draining) == 0 {
 		return s.delete(ctx, d)
 	}
-	return nil
+	return errs.Err()
 }

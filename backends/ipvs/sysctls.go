@@ -53,8 +53,9 @@ func (b *Backend) prepare(ctx context.Context) error {
 		klog.FromContext(ctx).Error(err, "A kernel parameter is not as it should be")
 	}
 	if t := b.options.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
+		// One that the kernel does not take is no reason to serve nothing.
 		if err := b.options.Dataplane.SetTimeouts(ctx, t); err != nil {
-			return fmt.Errorf("set the timeouts of connections: %w", err)
+			klog.FromContext(ctx).Error(err, "The timeouts of connections are not as they should be")
 		}
 	}
 	return nil

@@ -2,9 +2,11 @@ package ipvs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
@@ -44,7 +46,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 			slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(s.Addr) }) {
 			continue
 		}
-		if err := upstream.DeleteServer(ctx, s.ServerKey); err != nil {
+		if err := upstream.DeleteServer(ctx, s.ServerKey); err != nil && !errors.Is(err, syscall.ESRCH) {
 			errs.Add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
 		}
 	}

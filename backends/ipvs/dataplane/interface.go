@@ -13,7 +13,9 @@ import (
 
 // Interface is a kernel's IPVS and the dummy interface for service addresses, or something that behaves like them.
 // Calls may come from several goroutines. Errors of the kernel are syscall.Errno, wrapped: EEXIST for what exists
-// already, ENOENT for a virtual or real server that does not, and for a scheduler without a module.
+// already, ESRCH for a virtual server that does not exist, also when the call is about one of its real servers, ENOENT
+// for a real server that does not exist, and for a scheduler without a module, EINVAL for a real server at what is no
+// host's address, and EADDRNOTAVAIL for an address that no interface can have.
 type Interface interface {
 	// Servers returns all virtual servers, also those of others.
 	Servers(ctx context.Context) ([]Server, error)
@@ -23,7 +25,7 @@ type Interface interface {
 	// DeleteServer deletes a virtual server with its real servers. Its connections end.
 	DeleteServer(ctx context.Context, key ServerKey) error
 
-	// Destinations returns the real servers of a virtual server.
+	// Destinations returns the real servers of a virtual server, none if there is no such virtual server.
 	Destinations(ctx context.Context, key ServerKey) ([]Destination, error)
 	AddDestination(ctx context.Context, key ServerKey, d Destination) error
 	// UpdateDestination changes the weight.
