@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -15,7 +16,10 @@ import (
 // commit applies what is wanted. With retry it also retries what failed before. A failure of one load balancer is
 // recorded in its err; commit returns only errors that concern all of them.
 func (f *family) commit(ctx context.Context, retry bool) error {
-	defer func() { f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false }()
+	defer func() {
+		f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
+		f.refused = map[netip.Addr]error{}
+	}()
 	// More can turn out to be different on the way, when HNS says so.
 	for range 3 {
 		due := f.due(retry)
@@ -86,6 +90,7 @@ func (f *family) prepare(ctx context.Context, due []*balancer) (renewed bool, er
 func (f *family) putAll(ctx context.Context, due []*balancer) error {
 	var gone []dp.Key
 	var err error
+	var undeleted failures.List
 	for _, b := range due {
 		if err = ctx.Err(); err != nil {
 			break
@@ -93,8 +98,7 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 		before := b.err
 		if b.err = f.put(ctx, b, before != nil); b.err != nil {
 			if _, s := b.want(); s == nil && before == nil {
-				klog.FromContext(ctx).Error(b.err, "Could not delete a load balancer, trying again later",
-					"frontend", b.key)
+				undeleted.Add(fmt.Errorf("%v: %w", b.key, b.err))
 			}
 			continue
 		}
@@ -105,6 +109,9 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 		if b.have == nil {
 			gone = append(gone, b.key)
 		}
+	}
+	if err := undeleted.Err(); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not delete load balancers, trying again later")
 	}
 	return errors.Join(err, f.record.change(nil, gone)) // also of what was done before ctx ended
 }

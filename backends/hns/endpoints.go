@@ -162,7 +162,21 @@ func (f *family) remoteEndpoint(ctx context.Context, x dp.Endpoint) (string, err
 			f.endpoints.unused[id] = true
 		}
 	}
-	return f.createEndpoint(ctx, x)
+	if err := f.refused[addr]; err != nil {
+		return "", err // for thousands of load balancers it would be asked thousands of times
+	}
+	id, err := f.createEndpoint(ctx, x)
+	if err != nil && !f.listedEndpoints {
+		// Somebody else may have created it in the meantime.
+		if err := f.readEndpoints(ctx); err != nil {
+			return "", err
+		}
+		return f.remoteEndpoint(ctx, x)
+	}
+	if err != nil {
+		f.refused[addr] = err
+	}
+	return id, err
 }
 
 func (f *family) createEndpoint(ctx context.Context, x dp.Endpoint) (string, error) {
@@ -243,7 +257,6 @@ func (f *family) deleteUnused(ctx context.Context) error {
 			continue
 		}
 		if err := f.dataplane.DeleteEndpoint(ctx, id); err != nil && !errors.Is(err, dp.ErrNotFound) {
-			klog.FromContext(ctx).Error(err, "Could not delete an HNS endpoint, trying again later", "addresses", x.IPs)
 			errs.Add(fmt.Errorf("delete HNS endpoint %v: %w", x.IPs, err))
 			continue
 		}
@@ -258,5 +271,9 @@ func (f *family) deleteUnused(ctx context.Context) error {
 			}
 		}
 	}
-	return errs.Err()
+	err := errs.Err()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Could not delete HNS endpoints, trying again later")
+	}
+	return err
 }

@@ -34,8 +34,9 @@ type family struct {
 	balancers map[dp.Key]*balancer
 	ports     map[model.PortName][]dp.Key // what each service port asks for
 	dirty     map[*balancer]bool
-	// What has been read for the current commit.
+	// What has been read for the current commit, and the addresses whose endpoints HNS has refused to create in it.
 	readNet, listedBalancers, listedEndpoints bool
+	refused                                   map[netip.Addr]error
 
 	skipped bool // the family cannot be served in this network
 	known   bool // HNS has been read, and nothing has failed since
@@ -52,19 +53,23 @@ type balancer struct {
 	err   error            // why it is not as it should be
 }
 
-// want returns what is wanted, and by which service port; nil if by none.
+// want returns what is wanted, and by which service port; nil if by none. A service port at that address comes before
+// health checks of others there.
 func (b *balancer) want() (model.PortName, *spec) {
-	if len(b.asked) == 0 {
-		return model.PortName{}, nil
+	var owner model.PortName
+	var s *spec
+	for name, other := range b.asked {
+		if s == nil || s.root && !other.root || s.root == other.root && name.Compare(owner) < 0 {
+			owner, s = name, other
+		}
 	}
-	owner := slices.MinFunc(slices.Collect(maps.Keys(b.asked)), model.PortName.Compare)
-	return owner, b.asked[owner]
+	return owner, s
 }
 
 func newFamily(f model.Family, o *Options, features dp.Features, r *record, u *unsupported) *family {
 	return &family{key: f, options: o, features: features, dataplane: o.Dataplane, record: r, unsupported: u,
 		endpoints: newEndpoints(), balancers: map[dp.Key]*balancer{}, ports: map[model.PortName][]dp.Key{},
-		dirty: map[*balancer]bool{}}
+		dirty: map[*balancer]bool{}, refused: map[netip.Addr]error{}}
 }
 
 func (f *family) isOverlay() bool { return strings.EqualFold(f.network.Type, "Overlay") }

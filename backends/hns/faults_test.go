@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
@@ -262,4 +266,92 @@ func TestOfManyEndpointsThatCannotBeDeletedTheFirstAreNamed(t *testing.T) {
 		return nil
 	}
 	require.Equal(t, 10, strings.Count(b.CleanUp(t.Context()).Error(), "busy"))
+}
+
+// Each of the load balancers has the endpoint.
+func TestAnEndpointThatHNSRefusesIsAskedForOnceInEachSync(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	m.hns.Fail = func(call string) error {
+		if call == "create endpoint 10.244.2.5" {
+			return errors.New("the address is invalid")
+		}
+		return nil
+	}
+	many := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80)
+	for i := range 100 {
+		many.ExternalIP(fmt.Sprint("198.51.100.", i))
+	}
+	tries := func() (n int) {
+		for _, call := range m.writes() {
+			if call == "create endpoint 10.244.2.5" {
+				n++
+			}
+		}
+		return n
+	}
+	backendtest.Set(t, b, web()...)
+	backendtest.Set(t, b, many.Build())
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	require.Equal(t, 1, tries())
+	b.ResyncFailed()
+	failsOnly(t, b.Sync(t.Context()), webPort)
+	require.LessOrEqual(t, tries(), 2, "the second time after looking whether somebody else has made it")
+	m.hns.Fail = nil
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(t.Context()))
+	require.Equal(t, 101, strings.Count(m.hns.Dump(), ", 10.244.2.5"), "load balancers that have it")
+}
+
+// Nobody could keep 50,000 endpoints for each of 10,000 addresses.
+func TestTheAddressesOfAPortShareTheListOfItsEndpoints(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	put(t, b, fm.Service("default/web").ClusterIP("10.96.0.10").ExternalIP("198.51.100.1").Port("http", 80).Build())
+	lists := map[*target]int{}
+	for _, lb := range b.families[model.IPv4].balancers {
+		_, s := lb.want()
+		require.Len(t, s.targets, 2)
+		lists[&s.targets[0]]++
+	}
+	require.Equal(t, []int{2}, slices.Collect(maps.Values(lists)))
+}
+
+// When HNS fails in the middle, a line for each of thousands would bury the rest.
+func TestWhatCannotBeDeletedIsLoggedInOneLine(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	backendtest.Set(t, b, web()...)
+	many := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80)
+	for i := range 100 {
+		backendtest.Set(t, b, fm.Endpoint(webPort, fmt.Sprintf("10.244.3.%d:8080", i)).Build())
+		many.ExternalIP(fmt.Sprint("198.51.100.", i))
+	}
+	put(t, b, many.Build())
+	m.hns.Fail = func(call string) error {
+		if strings.HasPrefix(call, "delete") {
+			return errors.New("busy")
+		}
+		return nil
+	}
+	var lines []string
+	logger := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	b.DeleteService(model.ServiceName{Namespace: "default", Name: "web"})
+	require.NoError(t, b.Sync(klog.NewContext(t.Context(), logger)))
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "Could not delete load balancers, trying again later")
+	require.Contains(t, lines[0], "and 91 more errors")
+	m.hns.Fail = func(call string) error {
+		if strings.HasPrefix(call, "delete endpoint") {
+			return errors.New("busy")
+		}
+		return nil
+	}
+	lines = nil
+	b.ResyncFailed()
+	require.NoError(t, b.Sync(klog.NewContext(t.Context(), logger)))
+	require.Len(t, lines, 1)
+	require.Contains(t, lines[0], "Could not delete HNS endpoints, trying again later")
+	require.Contains(t, lines[0], "and 91 more errors")
 }

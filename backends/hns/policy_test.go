@@ -2,6 +2,8 @@ package hns
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -191,6 +193,26 @@ func TestOneVIPOfSeveralPortsHasOneHealthCheck(t *testing.T) {
 	require.Empty(t, m.balancers())
 }
 
+// Whatever its name, and whichever of the two comes first.
+func TestAServicePortComesBeforeAHealthCheckAtItsAddress(t *testing.T) {
+	m := newMachine(t)
+	m.hns.AddEndpoint(network, dp.Endpoint{Name: "root", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
+	b := m.start(t, func(o *Options) { o.ForwardHealthChecks, o.RootEndpoint, o.HealthzPort = true, "root", 10256 })
+	service := func() *fm.ServiceBuilder {
+		return fm.Service("default/web").ClusterIP("10.96.0.10").LoadBalancerIP("203.0.113.1").Port("http", 80)
+	}
+	put(t, b, service().Build(), fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Local().Build())
+	for _, name := range []string{"a", "z"} { // before http, and after it
+		port := fmt.Sprintf("default/web:%s/TCP", name)
+		endpoint := fm.Endpoint(port, "10.244.1.5:9090").Local().Build()
+		put(t, b, service().Port(name, 10256).Build(), endpoint)
+		require.Contains(t, m.balancers(), "load balancer 203.0.113.1:10256/TCP -> 9090 of 10.244.1.5")
+		b.DeleteEndpoint(endpoint.Key())
+		put(t, b, service().Build())
+		require.Contains(t, m.balancers(), "load balancer 203.0.113.1:10256/TCP -> 10256 of 10.244.1.1\n")
+	}
+}
+
 func TestAKeyThatMovesToAnotherServiceKeepsItsLoadBalancer(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
@@ -248,6 +270,21 @@ func TestRemoteEndpointsOfOthersAreUsedAndKept(t *testing.T) {
 	require.NotContains(t, m.writes(), "create endpoint 10.244.2.5")
 	require.NoError(t, b.CleanUp(t.Context()))
 	require.Equal(t, before, m.hns.Dump())
+}
+
+func TestARemoteEndpointThatAppearsBeforeWeCreateItIsUsed(t *testing.T) {
+	m := newMachine(t)
+	b := m.start(t)
+	put(t, b, web()...)
+	m.hns.AddEndpoint(network, dp.Endpoint{Remote: true, IPs: []netip.Addr{netip.MustParseAddr("10.244.2.9")}})
+	m.hns.Fail = func(call string) error {
+		if call == "create endpoint 10.244.2.9" {
+			return errors.New("the address is in use")
+		}
+		return nil
+	}
+	put(t, b, fm.Endpoint(webPort, "10.244.2.9:8080").Build())
+	require.Contains(t, m.balancers(), "10.244.2.5, 10.244.2.9\n")
 }
 
 // Endpoints of a node whose subnet was not known are made anew, with the right node, once it is.

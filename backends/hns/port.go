@@ -48,11 +48,12 @@ func (f *family) describe(ctx context.Context, c *frontend.PortChange) map[dp.Ke
 		}
 	}
 	specs := map[dp.Key]*spec{}
+	chosen := map[choice]spec{}
 	for fr := range c.Frontends() {
 		if fr.Restricted {
 			lacks(sourceRanges)
 		}
-		s := f.frontend(ctx, c, fr)
+		s := f.frontend(ctx, c, fr, chosen)
 		specs[dp.Key{Family: f.key, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}] = s
 		if fr.Kind == frontend.LoadBalancerIP && f.options.ForwardHealthChecks && !s.isEmpty() {
 			if key, hc := f.healthCheck(p, fr.Addr); hc != nil {
@@ -75,7 +76,8 @@ func (f *family) describe(ctx context.Context, c *frontend.PortChange) map[dp.Ke
 //
 // With the annotation preserve-destination node ports and load-balancer IPs keep to local endpoints, and the latter
 // have DSR, UseMux and PreserveDIP.
-func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr frontend.Frontend) *spec {
+func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr frontend.Frontend,
+	chosen map[choice]spec) *spec {
 	p := c.After
 	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
 	routes := p.RoutesOf(fr.Kind)
@@ -113,8 +115,21 @@ func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr fronte
 	if dsr && f.features.DSR {
 		s.flags |= dp.DSR
 	}
-	s.choose(c.Endpoints(route.Endpoints), onlyLocal, f.nodeIPs, lacks)
+	// Thousands of addresses of a port share the list of its endpoints.
+	by := choice{route.Endpoints, onlyLocal}
+	if _, known := chosen[by]; !known {
+		var one spec
+		one.choose(c.Endpoints(by.set), by.onlyLocal, f.nodeIPs, lacks)
+		chosen[by] = one
+	}
+	s.targets, s.targetPort = chosen[by].targets, chosen[by].targetPort
 	return s
+}
+
+// choice is what the endpoints of a frontend depend on, in one service port.
+type choice struct {
+	set       model.EndpointSets
+	onlyLocal bool
 }
 
 // choose takes the endpoints that a load balancer can have: those with the most frequent target port, the lowest of
