@@ -213,11 +213,24 @@ func serveStatus(ctx context.Context, ln net.Listener, server *remote.Server, re
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /status", server.StatusHandler())
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	srv := statusServer(mux)
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(ln); ctx.Err() == nil {
 		return fmt.Errorf("--status %v: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// Connections to --status end when they are of no use: everybody who can reach it could use up the file descriptors
+// that nodes need.
+const (
+	requestTimeout = 10 * time.Second
+	answerTimeout  = time.Minute // /status and /metrics of thousands of nodes
+	idleTimeout    = 2 * time.Minute
+)
+
+func statusServer(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		IdleTimeout: idleTimeout}
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -129,6 +131,64 @@ func TestNodesGetTheirStateOverTLS(t *testing.T) {
 	certificate := authority.Client(t, "node", "system:node:node-1")
 	config := &tls.Config{RootCAs: authority.Pool, Certificates: []tls.Certificate{certificate}}
 	assert.Len(t, services(t, remote.Options{Targets: []string{address}, TLS: config}), 5)
+}
+
+// onePipe is a listener with one connection.
+type onePipe struct {
+	net.Listener
+	connection chan net.Conn
+}
+
+func (p onePipe) Accept() (net.Conn, error) {
+	if c, ok := <-p.connection; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p onePipe) Close() error { return nil }
+
+// A client of --status that is slow, or does nothing at all, keeps its connection for a while only.
+func TestConnectionsOfSlowClientsEnd(t *testing.T) {
+	const get = "GET / HTTP/1.1\r\nHost: brain\r\n"
+	for _, test := range []struct {
+		name, request string
+		reads         bool
+		ends          time.Duration
+	}{
+		{name: "no request", reads: true, ends: requestTimeout},
+		{name: "half a request", request: get, reads: true, ends: requestTimeout},
+		{name: "a connection that is kept", request: get + "\r\n", reads: true, ends: idleTimeout},
+		{name: "an answer that is not read", request: get + "\r\n", ends: answerTimeout},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				listener := onePipe{connection: make(chan net.Conn, 1)}
+				client, c := net.Pipe()
+				defer client.Close()
+				listener.connection <- c
+				ended := make(chan time.Time, 1)
+				begin := time.Now()
+				srv := statusServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					_, _ = io.WriteString(w, strings.Repeat("x", 10_000))
+				}))
+				srv.ConnState = func(_ net.Conn, state http.ConnState) {
+					if state == http.StateClosed {
+						ended <- time.Now()
+					}
+				}
+				go func() { _ = srv.Serve(listener) }()
+				go func() {
+					_, _ = io.WriteString(client, test.request)
+					if test.reads {
+						_, _ = io.Copy(io.Discard, client)
+					}
+				}()
+				assert.InDelta(t, test.ends, (<-ended).Sub(begin), float64(time.Second))
+				close(listener.connection)
+			})
+		})
+	}
 }
 
 func TestWrongFlagsAreRefused(t *testing.T) {

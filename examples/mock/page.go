@@ -37,7 +37,7 @@ func (d *described) DescribeService(_ context.Context, name model.ServiceName) (
 // servePage serves the page until ctx ends.
 func servePage(ctx context.Context, p *page.Page, listener net.Listener) error {
 	server := &http.Server{
-		Handler: p, ReadHeaderTimeout: 10 * time.Second,
+		Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
