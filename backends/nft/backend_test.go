@@ -118,6 +118,49 @@ func TestTheFirstEndpointComesWithTheEndOfTheRefusal(t *testing.T) { // hard cas
 	fm.Golden(t, "testdata/first-endpoint-commands.txt", joined(r.commands(model.IPv4)))
 }
 
+// Only connections to addresses in the service CIDRs are checked, as long as all cluster IPs are in these (S33).
+func TestConnectionsThatAreNobodysMeetFewRules(t *testing.T) {
+	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
+	node := func(cidrs ...string) *model.Node { return fm.Node("n1").IP("192.0.2.10").ServiceCIDR(cidrs...).Build() }
+	service := func(name, ip string) *model.Service {
+		return fm.Service("default/"+name).ClusterIP(ip).Port("http", 80).Build()
+	}
+	const all = "ct state new goto cluster-ips-check"
+	within := func(cidr string) string { return "ct state new ip daddr " + cidr + " goto cluster-ips-check" }
+	for _, step := range []struct {
+		set, remove any
+		rules       []string
+	}{
+		{set: node(), rules: []string{all}},
+		{set: node("10.96.0.0/16"), rules: []string{within("10.96.0.0/16")}},
+		{set: service("web", "10.96.0.10"), rules: []string{within("10.96.0.0/16")}},
+		{set: service("a", "172.30.0.1"), rules: []string{all}},
+		{set: service("b", "172.30.0.2"), rules: []string{all}},
+		{remove: model.ServiceName{Namespace: "default", Name: "a"}, rules: []string{all}},
+		{set: node("10.96.0.0/16", "172.30.0.0/24"), rules: []string{within("10.96.0.0/16"), within("172.30.0.0/24")}},
+		{set: node("172.30.0.0/24"), rules: []string{all}},
+		{set: service("web", "172.30.0.3"), rules: []string{within("172.30.0.0/24")}},
+	} {
+		if step.set != nil {
+			r.Set(step.set)
+		} else {
+			r.Delete(step.remove)
+		}
+		r.Sync()
+		for _, chain := range []string{"filter-forward", "filter-output-post-dnat"} {
+			_, text, _ := strings.Cut(r.dump(model.IPv4), "chain "+chain+" {")
+			text, _, _ = strings.Cut(text, "}")
+			var rules []string
+			for line := range strings.Lines(text) {
+				if strings.Contains(line, "ct state") {
+					rules = append(rules, strings.TrimSpace(line))
+				}
+			}
+			assert.Equal(t, step.rules, rules, "%s after %v", chain, step)
+		}
+	}
+}
+
 func TestAMapThatBecomesTooSmallIsReplacedByABiggerOne(t *testing.T) {
 	r := newRig(t, nft.Options{Families: []model.Family{model.IPv4}})
 	r.Set(backendtest.EveryFeature()...)
@@ -257,9 +300,9 @@ func TestWhatSomebodyElseChangesIsRepairedAtOnce(t *testing.T) {
 		before := r.dumps()
 		for _, harm := range []func(tx *dataplane.Transaction){
 			func(tx *dataplane.Transaction) { tx.DeleteTable() },
-			func(tx *dataplane.Transaction) { tx.FlushChain("services") },
+			func(tx *dataplane.Transaction) { tx.FlushChain("nat-prerouting") },
 			func(tx *dataplane.Transaction) {
-				tx.AddRule("services", &dataplane.Rule{Statements: []dataplane.Statement{dataplane.Drop{}}})
+				tx.AddRule("nat-prerouting", &dataplane.Rule{Statements: []dataplane.Statement{dataplane.Drop{}}})
 				tx.AddChain(&dataplane.Chain{Name: "foreign"})
 				tx.AddSet(&dataplane.Set{Name: "foreign", Key: []dataplane.Field{dataplane.SourceAddr}})
 			},
@@ -315,7 +358,8 @@ func TestAForcedResyncTrustsNothing(t *testing.T) {
 	r.Sync()
 	before := canonical(t, r.dump(model.IPv6))
 	tx := dataplane.NewTransaction(dataplane.TableKey{Family: model.IPv6, Name: nft.DefaultTableName})
-	tx.FlushChain("services")
+	tx.FlushChain("nat-prerouting")
+	tx.FlushChain("nat-output")
 	slots := &dataplane.Set{Name: "local-endpoints", Size: 16 << 10, Value: []dataplane.Field{dataplane.DestinationAddr,
 		dataplane.DestinationPort}, Key: []dataplane.Field{dataplane.DestinationAddr, dataplane.Protocol,
 		dataplane.DestinationPort, dataplane.Random}}

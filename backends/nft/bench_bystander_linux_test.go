@@ -3,6 +3,7 @@ package nft_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -103,6 +104,9 @@ func BenchmarkBystander(b *testing.B) {
 		{name: "ours", set: func() error {
 			backend := newBackend(b, nft.Options{})
 			c.Describe(backend)
+			node := c.Node()
+			node.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} // which upstream's rules have, too
+			backend.SetNode(node)
 			return errors.Join(backend.Sync(b.Context()), backend.Close())
 		}},
 		{name: "upstream", set: load(upstreamRules(c))},

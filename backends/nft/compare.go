@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -69,18 +68,14 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 
 // planAll plans everything as new.
 func (p *plan) planAll(c *frontend.Changes) {
-	for _, ch := range p.config.baseChains(p.base.sets) {
-		p.ensure(ch)
-	}
 	c = c.All()
+	p.changeBase(c.ClusterIPs())
 	ports := slices.Collect(c.Ports())
 	p.makeRoom(ports)
 	for _, pc := range ports {
 		p.changePort(pc)
 	}
-	p.changeAddrs(clusterIPs, c.ClusterIPs(), addrElement)
 	p.changeAddrs(hairpin, c.Hairpins(), hairpinElement)
-	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs}, addrElement)
 }
 
 // makeRoom allocates about as much as the plan of everything needs: growing step by step would cost more than the rest.
@@ -101,7 +96,7 @@ func compatible(t *dp.Table) bool {
 	if t.Comment != layoutComment {
 		return false
 	}
-	for _, ch := range (&config{}).baseChains(newSets()) {
+	for _, ch := range (&config{}).baseChains(newSets(), false) {
 		if have := t.Chains[ch.Name]; have != nil &&
 			(have.Hook != ch.Hook || have.Priority != ch.Priority || have.Filter != ch.Filter) {
 			return false

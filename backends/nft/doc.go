@@ -41,7 +41,7 @@
 //	        │                                              │
 //	        └───────────────────┬──────────────────────────┘
 //	                            ▼
-//	 services ── 1. address . protocol . port in service-ips? ─────────────► go to the chain that it says
+//	             1. address . protocol . port in service-ips? ─────────────► go to the chain that it says
 //	                            │ no
 //	             2. protocol . port in nodeports? ─────────────────────────► go to the chain that it says
 //	                            │ no
@@ -73,7 +73,7 @@
 //	 port-... ──► dnat to port-endpoints[ its number . random number from 0 to 49,999 ]
 //
 //	forward, output (all packets, after everybody's address translation)
-//	        └── begins a connection? ──► cluster-ips-check
+//	        └── begins a connection? in a service CIDR (if all cluster IPs are)? ──► cluster-ips-check
 //	                                         ├── address in cluster-ips? ──── reject          S33
 //	                                         └── address in a service CIDR? ─ drop            S33
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -53,6 +54,7 @@ type table struct {
 	there   bool
 	replace bool // it is of another layout, and is deleted with all that it holds
 	config  *config
+	strays  int // cluster IPs outside the service CIDRs
 	sets    *sets
 	slots   [numSets]int // elements of the maps with slots; of others not all are counted
 	chains  map[string][]dp.RuleID
@@ -161,7 +163,7 @@ func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look
 func (f *family) countFailure() { f.metrics.syncFailures.WithLabelValues(f.key.Family.String()).Inc() }
 
 // errNodeChanged: the node has changed so much that all services may change.
-var errNodeChanged = errors.New("the way to detect local pods changed")
+var errNodeChanged = errors.New("the service CIDRs, or the way to detect local pods, changed")
 
 // errFull: a map that has a size is full.
 var errFull = errors.New("a map has become too small")
@@ -170,29 +172,35 @@ var errFull = errors.New("a map has become too small")
 func (f *family) update(ctx context.Context, c *frontend.Changes) error {
 	cfg := f.table.config
 	if c.Node() != cfg.node {
-		if cfg = newConfig(f.key.Family, f.options, c.Node()); !cfg.localPods.Equal(f.table.config.localPods) {
+		cfg = newConfig(f.key.Family, f.options, c.Node())
+		if before := f.table.config; !cfg.localPods.Equal(before.localPods) ||
+			!slices.Equal(cfg.serviceCIDRs, before.serviceCIDRs) {
 			return errNodeChanged
 		}
 	}
 	p := newPlan(f.table, cfg)
-	p.changeConfig()
+	p.changeBase(c.ClusterIPs())
 	for pc := range c.Ports() {
 		p.changePort(pc)
 	}
-	p.changeAddrs(clusterIPs, c.ClusterIPs(), addrElement)
 	p.changeAddrs(hairpin, c.Hairpins(), hairpinElement)
 	_, err := f.execute(ctx, p)
 	return err
 }
 
-// changeConfig plans what follows from a change of the node.
-func (p *plan) changeConfig() {
-	if p.config == p.base.config {
+// changeBase plans what follows from changes of the node and of the cluster IPs.
+func (p *plan) changeBase(ips frontend.Diff[netip.Addr]) {
+	p.changeAddrs(clusterIPs, ips, addrElement)
+	p.strays += p.config.strays(ips.Added) - p.config.strays(ips.Removed)
+	if p.config == p.base.config && (p.strays > 0) == (p.base.strays > 0) {
 		return
 	}
-	p.changeAddrs(nodePortIPs,
-		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: p.base.config.nodePortIPs}, addrElement)
-	for _, ch := range p.config.baseChains(p.base.sets) {
+	var before []netip.Addr
+	if p.base.config != nil {
+		before = p.base.config.nodePortIPs
+	}
+	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: before}, addrElement)
+	for _, ch := range p.config.baseChains(p.base.sets, p.strays > 0) {
 		p.ensure(ch)
 	}
 }
@@ -241,7 +249,7 @@ func (f *family) cannotRemove(ctx context.Context, err error) {
 
 // follow records what the first transaction of a plan has done. What the second one is to remove counts as left over.
 func (t *table) follow(p *plan) {
-	t.there, t.replace, t.config = true, false, p.config
+	t.there, t.replace, t.config, t.strays = true, false, p.config, p.strays
 	maps.Copy(t.chains, p.rules)
 	maps.Copy(t.names, p.names)
 	maps.Copy(t.clients, p.clients)

@@ -3,6 +3,7 @@ package nft
 import (
 	"math/bits"
 	"net/netip"
+	"slices"
 
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -14,7 +15,6 @@ const layoutComment = "service proxy of kube-proxy-lib, layout 3"
 // The chains that every table has. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
 // reserves.)
 const (
-	servicesChain    = "services"
 	rejectChain      = "reject-traffic"
 	dropChain        = "drop-traffic"
 	preroutingChain  = "nat-prerouting"
@@ -143,38 +143,42 @@ func loopback(f model.Family) netip.Prefix {
 	return netip.MustParsePrefix("127.0.0.0/8")
 }
 
-// baseChains returns the chains that every table has, in the order in which they can be made.
+// baseChains returns the chains that every table has, in the order in which they can be made. strays says whether some
+// cluster IPs are outside the service CIDRs.
 //
 // Packets to service addresses that lack the port, or belong to no service, are refused on forward and output, after
 // all address translation (S33): another program may serve some of these, and packets to an address of the node itself
 // are not forwarded at all.
 //
-// Whether an address serves node ports is asked after the port, in the chains that onNodeChain makes: connections that
-// are nobody's would all pay for the answer.
-func (c *config) baseChains(s *sets) []chain {
+// Connections that are nobody's pay for every rule that they meet here, and for a jump to a chain nearly as much as for
+// a lookup among thousands of elements. So two rules stand in the chains of both hooks, service addresses are looked up
+// only within the service CIDRs, and whether an address serves node ports is asked after the port, in the chains that
+// onNodeChain makes.
+func (c *config) baseChains(s *sets, strays bool) []chain {
 	reject := chain{Chain: dp.Chain{Name: rejectChain}}
 	reject.add(dp.Reject{})
 	drop := chain{Chain: dp.Chain{Name: dropChain}}
 	drop.add(dp.Drop{})
-	services := chain{Chain: dp.Chain{Name: servicesChain}}
-	services.add(dp.GotoMap{Map: s[serviceIPs]})
-	services.add(dp.GotoMap{Map: s[nodePorts]})
 	masquerade := chain{Chain: dp.Chain{Name: masqueradeChain}}
 	masquerade.add(dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{})
 	masquerade.addCommented("an endpoint that reaches itself",
 		dp.InSet{Set: s[hairpin]}, dp.Masquerade{})
-	base := func(name string, hook dp.Hook, priority int32, isFilter bool, rule ...dp.Statement) chain {
+	base := func(name string, hook dp.Hook, priority int32, isFilter bool, rules ...[]dp.Statement) chain {
 		ch := chain{Chain: dp.Chain{Name: name, Hook: hook, Priority: priority, Filter: isFilter}}
-		ch.add(rule...)
+		for _, rule := range rules {
+			ch.add(rule...)
+		}
 		return ch
 	}
-	sort, check := dp.Jump{Chain: servicesChain}, dp.Jump{Chain: clusterIPsChain}
-	return []chain{reject, drop, services, c.clusterIPsChain(s), masquerade,
-		base(preroutingChain, dp.Prerouting, dstNAT, false, sort),
-		base(outputChain, dp.Output, dstNAT, false, sort),
-		base(postroutingChain, dp.Postrouting, srcNAT, false, dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}),
-		base(forwardChain, dp.Forward, filter, true, dp.IsNew{}, check),
-		base(filterChain, dp.Output, afterDstNAT, true, dp.IsNew{}, check),
+	services := [][]dp.Statement{{dp.GotoMap{Map: s[serviceIPs]}}, {dp.GotoMap{Map: s[nodePorts]}}}
+	check := c.toClusterIPsChain(strays)
+	return []chain{reject, drop, c.clusterIPsChain(s), masquerade,
+		base(preroutingChain, dp.Prerouting, dstNAT, false, services...),
+		base(outputChain, dp.Output, dstNAT, false, services...),
+		base(postroutingChain, dp.Postrouting, srcNAT, false,
+			[]dp.Statement{dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}}),
+		base(forwardChain, dp.Forward, filter, true, check...),
+		base(filterChain, dp.Output, afterDstNAT, true, check...),
 	}
 }
 
@@ -188,6 +192,28 @@ func (c *config) clusterIPsChain(s *sets) chain {
 			dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{})
 	}
 	return ch
+}
+
+// toClusterIPsChain are rules by which connections go there that may be to a service address.
+func (c *config) toClusterIPsChain(strays bool) (rules [][]dp.Statement) {
+	check := dp.Goto{Chain: clusterIPsChain}
+	if strays || len(c.serviceCIDRs) == 0 {
+		return [][]dp.Statement{{dp.IsNew{}, check}}
+	}
+	for _, cidr := range c.serviceCIDRs {
+		rules = append(rules, []dp.Statement{dp.IsNew{}, dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, check})
+	}
+	return rules
+}
+
+// strays counts the addresses that are in no service CIDR.
+func (c *config) strays(ips []netip.Addr) (n int) {
+	for _, ip := range ips {
+		if !slices.ContainsFunc(c.serviceCIDRs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			n++
+		}
+	}
+	return n
 }
 
 // onNodeChain goes to another chain if the destination is one of the addresses that serve node ports (S35).

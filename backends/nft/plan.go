@@ -16,6 +16,7 @@ import (
 type plan struct {
 	base   *table // as it is
 	config *config
+	strays int // see table
 	sets   [numSets]setPlan
 	// The rest is about objects that not every table has.
 	newSets    []*dp.Set
@@ -39,7 +40,7 @@ type setPlan struct {
 }
 
 func newPlan(base *table, c *config) *plan {
-	p := &plan{base: base, config: c, rules: map[string][]dp.RuleID{}, names: map[actions]string{},
+	p := &plan{base: base, config: c, strays: base.strays, rules: map[string][]dp.RuleID{}, names: map[actions]string{},
 		own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}, clients: map[string]bool{}}
 	for id, elements := range base.leftovers.elements {
 		p.sets[id].gone = slices.Clip(elements)

@@ -42,7 +42,7 @@ func (w *randomWorld) setNode() {
 		n.IP("192.0.2.11")
 	}
 	if w.chance(50) {
-		n.ServiceCIDR("10.96.0.0/12")
+		n.ServiceCIDR("10.96.0.0/12", "fd00:96::/112")
 	}
 	if w.chance(80) {
 		n.LocalPods(model.LocalPods{CIDRs: []netip.Prefix{
@@ -97,6 +97,9 @@ func (w *randomWorld) changeEndpoint(name model.ServiceName) {
 func (w *randomWorld) setService(name model.ServiceName) {
 	n := int(name.Name[1] - '0')
 	ips := []string{fmt.Sprintf("10.96.0.%d", 1+n), fmt.Sprintf("fd00:96::%d", 1+n)}
+	if n == 7 && w.chance(50) {
+		ips = []string{"172.30.0.8", "fd00:97::8"} // in no service CIDR
+	}
 	b := fm.Service(name.String()).ClusterIP(ips[:1+w.IntN(2)]...).Port("a", uint16(80+w.IntN(2)))
 	for _, o := range []struct {
 		percent int
@@ -135,7 +138,7 @@ func (w *randomWorld) tamper() {
 	case 1:
 		tx.FlushChain("nat-postrouting")
 	case 2:
-		tx.AddRule("services", &dataplane.Rule{Statements: []dataplane.Statement{dataplane.Drop{}}})
+		tx.AddRule("nat-prerouting", &dataplane.Rule{Statements: []dataplane.Statement{dataplane.Drop{}}})
 	default:
 		hairpin := &dataplane.Set{Name: "hairpin",
 			Key: []dataplane.Field{dataplane.SourceAddr, dataplane.DestinationAddr}}
