@@ -166,6 +166,25 @@ func TestServiceAddressesThatOthersServeAreLeftToThem(t *testing.T) {
 	assert.Equal(t, roadClient, r.answer("10.96.7.7:53"), "the node has the address")
 }
 
+// Connections are checked within the service CIDRs only, as long as all cluster IPs are there.
+func TestClusterIPsOutsideTheServiceCIDRsAreChecked(t *testing.T) {
+	r := newRoad(t)
+	elsewhere := fm.Service("default/elsewhere").ClusterIP("172.30.0.10").UDPPort("web", 80).MasqueradeAll().Build()
+	inside := func(when string) {
+		t.Helper()
+		assert.Equal(t, "refused", r.answer("10.96.0.10:99"), "%s: a port that the service does not have", when)
+		assert.Equal(t, "nothing", ask(t, r.client, "10.96.9.9:80", 100*time.Millisecond),
+			"%s: an address that nobody has", when)
+	}
+	r.node.Set(elsewhere)
+	r.node.Sync()
+	assert.Equal(t, "refused", r.answer("172.30.0.10:99"))
+	inside("with another cluster IP")
+	r.node.Delete(elsewhere.Name)
+	r.node.Sync()
+	inside("without it")
+}
+
 func TestOnlyTranslatedConnectionsAreMasqueraded(t *testing.T) {
 	r := newRoad(t)
 	const wgQuick = "51820" // the mark of its packets, which has bit 14
