@@ -99,7 +99,7 @@ var layers = []struct {
 		module + "/backends/frontend", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
 	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr",
-		module + "/backends/frontend",
+		module + "/backends/internal/failures", module + "/backends/frontend",
 		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",

@@ -17,6 +17,8 @@ type Addresses interface {
 	ListenOn(fr frontend.Frontend) []netip.AddrPort
 	// Update makes packets to the addresses in add reach this process, and packets to those in remove no longer. It has
 	// to be idempotent. If full is set, add has all addresses, and those left by an earlier process have to be removed.
+	// It should not stop at an address that fails. After an error the family counts as failed, though its frontends are
+	// served where possible, and Update is called again with the same addresses.
 	Update(ctx context.Context, f model.Family, full bool, add, remove []netip.Addr) error
 }
 
@@ -36,8 +38,9 @@ func own(fr frontend.Frontend) []netip.AddrPort {
 }
 
 // Localhost serves each port of a cluster IP on a port of 127.0.0.1 or ::1. Its number is derived from the cluster IP,
-// port and protocol, so it is the same after a restart, unless another program uses it. External IPs and VIPs are not
-// served. Node ports keep their number, and are served on loopback addresses only: see [Options.LocalhostNodePorts].
+// port and protocol, so it is the same after a restart, unless another program or service uses it. External IPs and
+// VIPs are not served. Node ports keep their number, and are served on loopback addresses only: see
+// [Options.LocalhostNodePorts].
 type Localhost struct{}
 
 // Ports are mapped to numbers below the ephemeral ports of every common system, and below node ports.

@@ -1,6 +1,8 @@
 package userspace_test
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -42,12 +44,15 @@ func TestWhereLocalhostListens(t *testing.T) {
 
 func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 	_, err := userspace.New(t.Context(),
-		userspace.Options{DialTimeout: -time.Second, UDPTimeout: -1, MaxConnections: -1,
-			MaxFlows: -2, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
+		userspace.Options{DialTimeout: -time.Second, TCPEstablishedTimeout: -1, TCPCloseWaitTimeout: -2, UDPTimeout: -1,
+			MaxConnections: -1, MaxFlows: -2, MaxListeners: -3, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
 	require.EqualError(t, err, `userspace: dialTimeout: -1s is negative
+tcpEstablishedTimeout: -1ns is negative
+tcpCloseWaitTimeout: -2ns is negative
 udpTimeout: -1ns is negative
 maxConnections: -1 is negative
 maxFlows: -2 is negative
+maxListeners: -3 is negative
 nodePortAddresses: invalid Prefix is not a prefix`)
 	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
 	require.ErrorContains(t, err, "invalid or duplicate family")
@@ -145,4 +150,37 @@ func TestANodePortGivesWayToAnExternalIPAndComesBack(t *testing.T) {
 	d.Delete(tcpEndpoint("127.0.0.1:1"), web.Build())
 	d.Sync()
 	require.Equal(t, "aaa external IP", owner())
+}
+
+// refusing are Addresses of which one may not be added.
+type refusing struct {
+	userspace.Given
+	refused *bool
+	added   *[]netip.Addr
+}
+
+func (r refusing) Update(_ context.Context, _ model.Family, _ bool, add, _ []netip.Addr) error {
+	if *r.added = add; *r.refused {
+		return errors.New("one of them is refused")
+	}
+	return nil
+}
+
+func TestAnAddressThatCannotBeAddedHoldsUpNoOther(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	number := uint16(free.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, free.Close())
+	refused, added := true, []netip.Addr{}
+	l := newLaptop(t, userspace.Options{Addresses: refusing{refused: &refused, added: &added}})
+	l.Set(fakemodel.Service("default/web").ClusterIP("127.0.0.1").Port("http", number).Build(),
+		tcpEndpoint(named(t, "web")))
+	err = l.TrySync()
+	require.ErrorContains(t, err, "one of them is refused")
+	v4, _ := sink.FailedFamilies(err)
+	assert.True(t, v4)
+	assert.Equal(t, "web", l.who(t))
+	refused, added = false, nil
+	l.Resync()
+	assert.Equal(t, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, added)
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -69,22 +70,27 @@ func (a *AnyIP) Update(ctx context.Context, f model.Family, full bool, add, remo
 			remove = append(remove, addr)
 		}
 	}
+	var errs failures.List
 	for _, addr := range add {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err := a.handle.RouteAdd(a.route(addr)); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("add a local route to %v: %w", addr, err)
+			errs.Add(fmt.Errorf("add a local route to %v: %w", addr, err))
+			continue
 		}
 		if addr.Is6() {
 			if err := a.touch(addr); err != nil {
-				return fmt.Errorf("refresh the route to %v: %w", addr, err)
+				errs.Add(fmt.Errorf("refresh the route to %v: %w", addr, err))
 			}
 		}
 	}
 	for _, addr := range remove {
 		if err := a.handle.RouteDel(a.route(addr)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("delete the local route to %v: %w", addr, err)
+			errs.Add(fmt.Errorf("delete the local route to %v: %w", addr, err))
 		}
 	}
-	return ctx.Err()
+	return errors.Join(errs.Err(), ctx.Err())
 }
 
 func (a *AnyIP) route(addr netip.Addr) *netlink.Route {

@@ -31,13 +31,15 @@ type Backend struct {
 	stop        context.CancelFunc
 	wg          sync.WaitGroup // goroutines that run until Close
 	traffic     sync.WaitGroup // connections, and the goroutines that accept them
-	connections chan struct{}  // holds one element for each
-	held        chan struct{}  // one for each of them that is to be dropped
+	connections *places
+	listeners   *places
+	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
 	lastLogged  atomic.Int64 // when it was last logged that connections cannot be accepted, in Unix nanoseconds
 
-	flowsMu sync.Mutex
-	flows   map[*flow]bool // UDP
+	flowsMu    sync.Mutex
+	flows      map[*flow]bool // UDP
+	flowShares shares
 
 	mu        sync.Mutex // guards the rest, and the families' listeners
 	inherited map[socketKey]socket
@@ -59,14 +61,14 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("userspace: %w", err)
 	}
 	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{},
-		wake: make(chan struct{}, 1), flows: map[*flow]bool{}}
+		wake: make(chan struct{}, 1), flows: map[*flow]bool{}, flowShares: newShares()}
 	if o.KeepSource {
 		if err := b.options.Listen(canKeepSource); err != nil {
 			return nil, fmt.Errorf("userspace: keepSource: %w", err)
 		}
 	}
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
-	b.connections = make(chan struct{}, b.options.MaxConnections)
+	b.connections, b.listeners = newPlaces(b.options.MaxConnections), newPlaces(b.options.MaxListeners)
 	b.held = make(chan struct{}, b.options.MaxConnections/8)
 	for _, f := range b.options.Families {
 		b.families[f] = newFamily(b, f)

@@ -26,8 +26,11 @@
 //     dropped are accepted and not answered, for a minute and for an eighth of [Options.MaxConnections] at most; others
 //     are reset. A user-space proxy cannot do better.
 //   - Established connections continue when their endpoint or their service is deleted.
-//   - Resources are bounded by [Options.MaxConnections] and [Options.MaxFlows]. Beyond the first limit new connections
-//     wait in the listener's queue; beyond the second a new flow replaces one that has been idle for long.
+//   - Connections, flows and listeners are limited, and shared out among service ports and namespaces: no service can
+//     take what others need. See [Options.MaxConnections], [Options.MaxFlows] and [Options.MaxListeners]. A port
+//     remembers the endpoints of 65,536 clients with affinity.
+//   - A connection ends when neither side has sent anything for a day, or for an hour once one side has ended its half:
+//     the times for which kube-proxy has the kernel remember connections. TCP keepalives find dead peers within minutes.
 //   - A changed endpoint costs one slot, even in a service of 50,000 endpoints, and traffic never waits for a Sync.
 //
 // # Keeping the source

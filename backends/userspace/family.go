@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -24,6 +25,7 @@ type family struct {
 	frontends map[frontend.Key]target
 	nodePorts []netip.Addr
 	listeners map[frontend.Key]listener // node ports have an address in the key
+	shares    map[frontend.Key]*share   // that the listeners take a place of
 	addresses map[netip.Addr]int        // number of frontends of each
 	round     uint64
 
@@ -43,7 +45,7 @@ func newFamily(b *Backend, f model.Family) *family {
 	fam := &family{
 		backend: b, family: f, full: true,
 		ports: map[model.PortName]*port{}, frontends: map[frontend.Key]target{},
-		listeners: map[frontend.Key]listener{}, addresses: map[netip.Addr]int{},
+		listeners: map[frontend.Key]listener{}, shares: map[frontend.Key]*share{}, addresses: map[netip.Addr]int{},
 		dirtyAddresses: map[netip.Addr]bool{}, dirty: map[frontend.Key]bool{}, failed: map[frontend.Key]error{},
 	}
 	fam.localPods.Store(new([]netip.Prefix))
@@ -187,22 +189,25 @@ func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	}
 	// Addresses are added before their listeners are opened, and removed after they are closed.
 	update := f.backend.options.Addresses.Update
+	var failed error // that of one address holds up nothing else
 	if f.full || len(add) > 0 {
-		if err := update(ctx, f.family, f.full, add, nil); err != nil {
-			return err
+		if failed = update(ctx, f.family, f.full, add, nil); ctx.Err() != nil {
+			return errors.Join(failed, ctx.Err())
 		}
 	}
 	if !slices.Equal(nodePorts, f.nodePorts) {
 		f.moveNodePorts(nodePorts)
 	}
-	for k := range f.dirty {
+	// In order, so that the same frontends get the last places, and the ports of Localhost, after a restart.
+	for _, k := range slices.SortedFunc(maps.Keys(f.dirty), frontend.Key.Compare) {
 		f.listen(ctx, k)
 	}
 	f.dirty = map[frontend.Key]bool{} // looking through a map that was ever big takes long
 	if len(remove) > 0 && !f.full {
-		if err := update(ctx, f.family, false, nil, remove); err != nil {
-			return err
-		}
+		failed = errors.Join(failed, update(ctx, f.family, false, nil, remove))
+	}
+	if failed != nil {
+		return failed
 	}
 	f.dirtyAddresses = map[netip.Addr]bool{}
 	f.full = false
@@ -241,15 +246,33 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 			f.closeListener(at)
 		case wanted && l != nil:
 			l.point(t)
+			f.shares[at] = f.backend.listeners.move(f.shares[at], t.port.name())
 		case wanted:
-			l, err := f.open(ctx, t)
-			if err != nil {
+			if err := f.openListener(ctx, at, t); err != nil {
 				f.failed[k] = err
-			} else if l != nil {
-				f.listeners[at] = l
 			}
 		}
 	}
+}
+
+// openListener starts to serve a frontend, unless Addresses has nothing to listen on for it.
+func (f *family) openListener(ctx context.Context, at frontend.Key, t target) error {
+	addresses := f.backend.options.Addresses.ListenOn(t.frontend)
+	if len(addresses) == 0 {
+		return nil
+	}
+	places := f.backend.listeners
+	place := places.tryTake(t.port.name())
+	if place == nil {
+		return fmt.Errorf("%v: too many listeners (limit for all services: %d)", at, places.limit)
+	}
+	l, err := f.open(ctx, t, addresses)
+	if err != nil {
+		places.release(place)
+		return err
+	}
+	f.listeners[at], f.shares[at] = l, place
+	return nil
 }
 
 // targetAt returns what a listener is for. An external IP that is an address of the node comes before a node port of
@@ -279,14 +302,23 @@ func (f *family) listenerKeys(k frontend.Key) iter.Seq[frontend.Key] {
 	}
 }
 
+// closeListener closes the listener of a frontend that is no longer served.
 func (f *family) closeListener(k frontend.Key) {
-	f.listeners[k].close()
-	delete(f.listeners, k)
+	f.listeners[k].forsake()
+	f.stopListening(k)
 }
 
+func (f *family) stopListening(k frontend.Key) {
+	f.listeners[k].close()
+	delete(f.listeners, k)
+	f.backend.listeners.release(f.shares[k])
+	delete(f.shares, k)
+}
+
+// closeAll closes all listeners. Whatever has been accepted is still served.
 func (f *family) closeAll() {
 	for k := range f.listeners {
-		f.closeListener(k)
+		f.stopListening(k)
 	}
 }
 

@@ -18,6 +18,10 @@ import (
 const (
 	defaultMaxConnections = 16384
 	defaultMaxFlows       = 4096
+	defaultMaxListeners   = 32768
+	// These two are what kube-proxy has connection tracking use.
+	defaultTCPEstablishedTimeout = 24 * time.Hour
+	defaultTCPCloseWaitTimeout   = time.Hour
 	// defaultUDPTimeout is conntrack's for flows with traffic in both directions.
 	defaultUDPTimeout = 2 * time.Minute
 	// defaultDialTimeout is how long an endpoint may take to accept a connection.
@@ -48,11 +52,23 @@ type Options struct {
 	Listen func(open func() error) error
 	// DialTimeout bounds each attempt to connect to an endpoint. Default 5 s.
 	DialTimeout time.Duration
-	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors. Default 16384.
+	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors, on Linux six, because
+	// splice(2) needs a pipe in each direction. A service port may have no more connections than are left, and its
+	// namespace no more than three times as many: alone, a port can have half of them, and a namespace three quarters.
+	// New connections beyond that wait in the listener's queue. Default 16384.
 	MaxConnections int
-	// MaxFlows limits the UDP flows at a time. Each takes a file descriptor. At the limit, a new flow replaces one that
-	// has been idle for long. Default 4096.
+	// MaxFlows limits the UDP flows at a time. Each takes a file descriptor. At the limit, a new flow replaces one of
+	// the namespace and port with most flows that has been idle for long. Default 4096.
 	MaxFlows int
+	// MaxListeners limits the listening sockets, which are shared out like MaxConnections. Each takes a file descriptor
+	// and about 10 KB. A frontend that gets none is a [sink.PortError]. Default 32768.
+	MaxListeners int
+	// TCPEstablishedTimeout ends a connection on which neither side has sent anything for so long. It takes up to twice
+	// the time, and three times if a side does not read either. Default 24 hours.
+	TCPEstablishedTimeout time.Duration
+	// TCPCloseWaitTimeout is the timeout once one side has ended its half of the connection, if it is the shorter one.
+	// Default 1 hour.
+	TCPCloseWaitTimeout time.Duration
 	// UDPTimeout ends a flow that has been idle in both directions for so long. Default 2 minutes.
 	UDPTimeout time.Duration
 	// Sockets are the listening sockets of an earlier process, as its [Backend.Sockets] returned them. The backend owns
@@ -69,7 +85,8 @@ func (o *Options) Validate() error {
 	for _, d := range []struct {
 		field string
 		value time.Duration
-	}{{"dialTimeout", o.DialTimeout}, {"udpTimeout", o.UDPTimeout}} {
+	}{{"dialTimeout", o.DialTimeout}, {"tcpEstablishedTimeout", o.TCPEstablishedTimeout},
+		{"tcpCloseWaitTimeout", o.TCPCloseWaitTimeout}, {"udpTimeout", o.UDPTimeout}} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v is negative", d.field, d.value))
 		}
@@ -77,7 +94,7 @@ func (o *Options) Validate() error {
 	for _, n := range []struct {
 		field string
 		value int
-	}{{"maxConnections", o.MaxConnections}, {"maxFlows", o.MaxFlows}} {
+	}{{"maxConnections", o.MaxConnections}, {"maxFlows", o.MaxFlows}, {"maxListeners", o.MaxListeners}} {
 		if n.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: %d is negative", n.field, n.value))
 		}
@@ -118,6 +135,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxFlows == 0 {
 		o.MaxFlows = defaultMaxFlows
+	}
+	if o.MaxListeners == 0 {
+		o.MaxListeners = defaultMaxListeners
+	}
+	if o.TCPEstablishedTimeout == 0 {
+		o.TCPEstablishedTimeout = defaultTCPEstablishedTimeout
+	}
+	if o.TCPCloseWaitTimeout == 0 {
+		o.TCPCloseWaitTimeout = defaultTCPCloseWaitTimeout
 	}
 	if o.UDPTimeout == 0 {
 		o.UDPTimeout = defaultUDPTimeout

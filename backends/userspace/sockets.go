@@ -33,14 +33,16 @@ type listener interface {
 	target() target
 	socket() socket
 	addr() netip.AddrPort
-	// close stops listening. TCP connections continue, UDP flows end.
+	// close stops listening. TCP connections continue, also one that waits for a place; UDP flows end.
 	close()
+	// forsake resets a TCP connection that waits for a place.
+	forsake()
 }
 
-// open starts to serve a frontend. It returns nil if Addresses has nothing to listen on for it.
-func (f *family) open(ctx context.Context, t target) (listener, error) {
+// open starts to serve a frontend at the first of some addresses that is free.
+func (f *family) open(ctx context.Context, t target, addresses []netip.AddrPort) (listener, error) {
 	var errs []error
-	for _, at := range f.backend.options.Addresses.ListenOn(t.frontend) {
+	for _, at := range addresses {
 		key := socketKey{t.frontend.Protocol, at}
 		s, inherited := f.backend.inherited[key]
 		if inherited {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,10 +19,13 @@ type tcpListener struct {
 	*net.TCPListener
 	family *family
 	to     atomic.Pointer[target]
+	ctx    context.Context // ends the wait for a place
+	cancel context.CancelFunc
 }
 
 func (f *family) serveTCP(l *net.TCPListener, t target) *tcpListener {
 	s := &tcpListener{TCPListener: l, family: f}
+	s.ctx, s.cancel = context.WithCancel(f.backend.ctx)
 	s.to.Store(&t)
 	f.backend.traffic.Go(s.accept)
 	return s
@@ -34,6 +36,7 @@ func (l *tcpListener) target() target       { return *l.to.Load() }
 func (l *tcpListener) socket() socket       { return l.TCPListener }
 func (l *tcpListener) addr() netip.AddrPort { return addrPort(l.Addr()) }
 func (l *tcpListener) close()               { _ = l.Close() }
+func (l *tcpListener) forsake()             { l.cancel() }
 
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
@@ -49,6 +52,7 @@ func (b *Backend) logAcceptError(err error, at netip.AddrPort, now time.Time) {
 }
 
 func (l *tcpListener) accept() {
+	defer l.cancel()
 	b := l.family.backend
 	for {
 		conn, err := l.AcceptTCP()
@@ -63,15 +67,15 @@ func (l *tcpListener) accept() {
 			}
 			continue
 		}
-		select {
-		case b.connections <- struct{}{}:
-			b.traffic.Go(func() {
-				defer func() { <-b.connections }()
-				l.serve(conn)
-			})
-		case <-b.ctx.Done():
+		place := b.connections.take(l.ctx, l.target().port.name())
+		if place == nil {
 			reset(conn)
+			continue
 		}
+		b.traffic.Go(func() {
+			defer b.connections.release(place)
+			l.serve(conn)
+		})
 	}
 }
 
@@ -106,7 +110,7 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 		defer stop()
 		t.port.connections.Add(1)
 		defer t.port.connections.Add(-1)
-		relay(client, server)
+		b.newRelay(client, server).run()
 		return
 	}
 	reset(client)
@@ -115,47 +119,19 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 // holdTime is how long a connection that is to be dropped stays open without an answer.
 const holdTime = time.Minute
 
-// hold does not answer until the client gives up or holdTime has passed. When an eighth of all connections is held,
-// others are reset at once: clients that are not let in must not use up the connections of those that are.
+// holdBytes is how much such a connection may send: reading it costs processor time.
+const holdBytes = 1 << 16
+
+// hold does not answer until the client gives up, has sent holdBytes, or holdTime has passed. When an eighth of all
+// connections is held, others are reset at once: clients that are not let in must not use up the connections of those
+// that are.
 func (b *Backend) hold(client *net.TCPConn) {
 	select {
 	case b.held <- struct{}{}:
 		_ = client.SetDeadline(time.Now().Add(holdTime))
-		_, _ = io.Copy(io.Discard, client)
+		_, _ = io.CopyN(io.Discard, client, holdBytes)
 		<-b.held
 	default:
 	}
 	reset(client)
-}
-
-// relay copies in both directions until both have ended. It passes on the end of each direction, and resets.
-//
-// If a connection is reset while a read and a write are in progress, the kernel reports that to only one of them. If it
-// is the write, the read returns as at a regular end. That end must not be passed on, because data is missing.
-func relay(client, server net.Conn) {
-	var wg sync.WaitGroup
-	var toServer, toClient atomic.Bool // this direction has ended regularly
-	copyTo := func(to, from net.Conn, ended, opposite *atomic.Bool) {
-		_, err := io.Copy(to, from) // splice on Linux
-		gone := err == nil && cannotSend(from) && !opposite.Load()
-		ended.Store(err == nil)
-		half, ok := to.(interface{ CloseWrite() error })
-		if err != nil || gone || !ok || half.CloseWrite() != nil {
-			reset(to)
-			reset(from)
-		}
-	}
-	wg.Go(func() { copyTo(server, client, &toServer, &toClient) })
-	copyTo(client, server, &toClient, &toServer)
-	wg.Wait()
-	_ = client.Close()
-	_ = server.Close()
-}
-
-// reset closes a connection with a TCP reset.
-func reset(c net.Conn) {
-	if l, ok := c.(interface{ SetLinger(int) error }); ok {
-		_ = l.SetLinger(0)
-	}
-	_ = c.Close()
 }

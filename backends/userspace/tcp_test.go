@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -264,4 +265,109 @@ func TestDroppedConnectionsDoNotUseUpTheOthers(t *testing.T) {
 	}
 	assert.Equal(t, "a", l.who(t))
 	assert.Empty(t, ended, "the others are still held")
+}
+
+// readError returns the error that a connection ends with. It is not that nothing came for a minute.
+func readError(t *testing.T, c net.Conn) error {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+	_, err := io.ReadAll(c)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+	return err
+}
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	l := newLaptop(t, userspace.Options{TCPEstablishedTimeout: time.Millisecond})
+	l.Set(web().Build(), tcpEndpoint(mirror(t)))
+	l.Sync()
+	assert.Error(t, readError(t, l.dial(t, "http")))
+}
+
+// A server that never ends its half.
+func TestConnectionsThatOneSideHasLeftEnd(t *testing.T) {
+	l := newLaptop(t, userspace.Options{TCPCloseWaitTimeout: time.Millisecond})
+	released := make(chan struct{})
+	defer close(released)
+	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
+		<-released
+		_ = c.Close()
+	})))
+	l.Sync()
+	c := l.dial(t, "http")
+	require.NoError(t, c.CloseWrite())
+	assert.Error(t, readError(t, c))
+}
+
+// Clients of one service hold as many connections as it gets; another service is served, and a connection that ends
+// makes room for one that waits.
+func TestAServiceDoesNotTakeTheConnectionsOfOthers(t *testing.T) {
+	const most = 16
+	l := newLaptop(t, userspace.Options{MaxConnections: most})
+	l.Set(web().Build(), tcpEndpoint(mirror(t)),
+		fakemodel.Service("default/other").ClusterIP("10.96.0.12").Port("other", 80).Build(),
+		fakemodel.Endpoint("default/other:other/TCP", named(t, "other")).Build())
+	l.Sync()
+	var held []net.Conn
+	for range most {
+		held = append(held, l.dial(t, "http"))
+	}
+	for _, c := range held[:most/2] {
+		require.Equal(t, "hello", exchange(t, c, "hello"))
+	}
+	for range most {
+		c, err := net.Dial("tcp", l.addr(t, "other").String())
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+		name, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Equal(t, "other", string(name))
+		require.NoError(t, c.Close())
+	}
+	require.NoError(t, held[0].Close())
+	assert.Equal(t, "hello", exchange(t, held[most/2], "hello"))
+}
+
+func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
+	l := newLaptop(t, userspace.Options{MaxConnections: 2})
+	l.Set(web().Build(), tcpEndpoint(mirror(t)))
+	l.Sync()
+	served := l.dial(t, "http")
+	require.Equal(t, "hello", exchange(t, served, "hello"))
+	waits := l.dial(t, "http")
+	l.Delete(web().Build())
+	l.Sync()
+	assert.Error(t, readError(t, waits))
+	assert.Equal(t, "hello again", exchange(t, served, "hello again"))
+}
+
+// A service with too many ports is served at some; the one in the other namespace at all of its.
+func TestAServiceDoesNotTakeTheListenersOfOthers(t *testing.T) {
+	l := newLaptop(t, userspace.Options{MaxListeners: 16})
+	many := fakemodel.Service("many/ports").ClusterIP("10.96.0.1")
+	for i := range 100 {
+		many.Port(fmt.Sprint("p", i), uint16(1+i))
+		l.Set(fakemodel.Endpoint(fmt.Sprintf("many/ports:p%d/TCP", i), "127.0.0.1:1").Build())
+	}
+	l.Set(many.Build(), web().Build(), tcpEndpoint(named(t, "web")))
+	err := l.TrySync()
+	var failed *sink.PortError
+	require.ErrorAs(t, err, &failed)
+	assert.ErrorContains(t, err, "too many listeners (limit for all services: 16)")
+	v4, v6 := sink.FailedFamilies(err)
+	assert.False(t, v4 || v6, "the family has not failed")
+	assert.Equal(t, "web", l.who(t))
+	assert.Len(t, l.b.Listeners(), 12+1)
+
+	l.Delete(many.Build())
+	l.Sync()
+	assert.Len(t, l.b.Listeners(), 1)
+}
+
+func TestADroppedConnectionCannotSendForLong(t *testing.T) {
+	l := newLaptop(t, userspace.Options{})
+	l.Set(fakemodel.Service("default/elsewhere").ClusterIP("10.96.0.12").Port("far", 80).InternalLocal().Build(),
+		fakemodel.Endpoint("default/elsewhere:far/TCP", "192.0.2.9:80").Build())
+	l.Sync()
+	_, err := io.CopyN(l.dial(t, "far"), rand.NewChaCha8([32]byte{}), 64<<20) // far more than sockets buffer
+	assert.Error(t, err)
 }

@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // maxDatagram is at least the size of the largest datagram.
@@ -33,6 +36,7 @@ type flow struct {
 	endpoint netip.AddrPort
 	server   net.Conn
 	used     atomic.Int64 // last use, in Unix nanoseconds
+	share    *share       // of its port
 }
 
 func (f *family) serveUDP(conn *net.UDPConn, t target) *udpListener {
@@ -46,6 +50,7 @@ func (l *udpListener) point(t target)       { l.to.Store(&t) }
 func (l *udpListener) target() target       { return *l.to.Load() }
 func (l *udpListener) socket() socket       { return l.UDPConn }
 func (l *udpListener) addr() netip.AddrPort { return addrPort(l.LocalAddr()) }
+func (l *udpListener) forsake()             {}
 
 func (l *udpListener) close() {
 	_ = l.Close()
@@ -126,7 +131,7 @@ func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	fl := &flow{client: client, endpoint: d.endpoint, server: server}
 	fl.used.Store(time.Now().UnixNano())
 	l.flows[client] = fl
-	b.addFlow(fl)
+	b.addFlow(fl, t.port.name())
 	b.wg.Go(func() { l.answer(fl) })
 	return fl
 }
@@ -140,35 +145,55 @@ func (l *udpListener) end(fl *flow) {
 	l.family.backend.removeFlow(fl)
 }
 
-// evictFrom is the number of flows, or of clients with affinity, from which the one idle for longest is chosen when
-// there are too many.
+// evictFrom is the number of flows, or of clients with affinity, among which a victim is looked for when there are too
+// many.
 const evictFrom = 16
 
-// addFlow adds a flow. At the limit it first ends one that has been idle for long.
-func (b *Backend) addFlow(fl *flow) {
+// addFlow adds a flow of a port. At the limit it first ends another one.
+func (b *Backend) addFlow(fl *flow, port model.PortName) {
 	b.flowsMu.Lock()
 	defer b.flowsMu.Unlock()
 	for len(b.flows) >= b.options.MaxFlows {
-		var victim *flow
-		seen := 0
-		for other := range b.flows {
-			if victim == nil || other.used.Load() < victim.used.Load() {
-				victim = other
-			}
-			if seen++; seen == evictFrom {
-				break
-			}
-		}
+		victim := b.victim()
 		_ = victim.server.Close() // its answer goroutine then ends it
-		delete(b.flows, victim)
+		b.dropFlow(victim)
 	}
+	fl.share = b.flowShares.get(port)
+	fl.share.add(1)
 	b.flows[fl] = true
+}
+
+// victim returns a flow of the namespace with most flows, of its port with most flows, the one idle for longest: among a
+// few, because to look at all of them would make every new flow slow.
+func (b *Backend) victim() *flow {
+	var victim *flow
+	seen := 0
+	for fl := range b.flows {
+		if victim == nil || cmp.Or(cmp.Compare(fl.share.namespace.taken, victim.share.namespace.taken),
+			cmp.Compare(fl.share.taken, victim.share.taken), cmp.Compare(victim.used.Load(), fl.used.Load())) > 0 {
+			victim = fl
+		}
+		if seen++; seen == evictFrom {
+			break
+		}
+	}
+	return victim
 }
 
 func (b *Backend) removeFlow(fl *flow) {
 	b.flowsMu.Lock()
 	defer b.flowsMu.Unlock()
+	b.dropFlow(fl)
+}
+
+// dropFlow forgets a flow, unless it is forgotten. b.flowsMu is held.
+func (b *Backend) dropFlow(fl *flow) {
+	if !b.flows[fl] {
+		return
+	}
 	delete(b.flows, fl)
+	fl.share.add(-1)
+	b.flowShares.put(fl.share)
 }
 
 // answer sends the endpoint's datagrams back until the flow ends or has been idle for too long.
