@@ -88,7 +88,7 @@ func (l *loop) ready(now time.Time) (bool, error) {
 	case l.awaitingCIDR.IsZero():
 		l.awaitingCIDR = now
 		l.health.SetPhase(health.AwaitingNodeCIDR)
-		l.log.Info("The Node has no podCIDRs, by which local traffic is to be detected: waiting for them before "+
+		l.log.Info("The Node has no podCIDRs, which are needed to detect local traffic: waiting for them before "+
 			"anything is applied", "node", l.opts.State.NodeName, "timeout", l.opts.NodeCIDRTimeout)
 	}
 	if waited := now.Sub(l.awaitingCIDR); l.opts.NodeCIDRTimeout > 0 && waited >= l.opts.NodeCIDRTimeout {

@@ -63,7 +63,7 @@ func (s *State) logUndetected(node *model.Node) {
 	}
 	for _, f := range s.families {
 		if !node.LocalPods.Detects(f) {
-			s.log.Info("The Node has no podCIDR of this family: local traffic of it is not detected", "node", node.Name,
+			s.log.Info("The Node has no podCIDR of this family: its local traffic is not detected", "node", node.Name,
 				"family", f, "podCIDRs", cidrs)
 		}
 	}

@@ -68,7 +68,7 @@ func (d *dialer) run(ctx context.Context) {
 		} else {
 			pause = min(2*pause, d.client.opts.MaxBackoff)
 		}
-		d.log.Info("No connection to a server: what is applied stays", "target", target, "reason", err.Error(),
+		d.log.Info("No connection to a server: applied rules stay", "target", target, "reason", err.Error(),
 			"since", d.lost, "retryIn", wait)
 		select {
 		case <-ctx.Done():
@@ -225,8 +225,8 @@ func (c *conversation) take(ctx context.Context, message wireUpdate) error {
 	case remotev1.Kind_HEARTBEAT:
 		if !c.complete && !c.waits {
 			c.waits = true
-			c.log.Info("Connected to a server, which has no state for this node yet: does its Node have the podCIDRs by which"+
-				" local traffic is to be detected?", "server", c.target)
+			c.log.Info("Connected to a server, which has no state for this node yet: does its Node have the podCIDRs that"+
+				" are needed to detect local traffic?", "server", c.target)
 		}
 		return c.compare(u.Sync)
 	case remotev1.Kind_LATER:

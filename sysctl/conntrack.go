@@ -106,7 +106,7 @@ func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	if most := c.limit(); most > 0 {
 		changed, err := root.SetInt(netfilter+"max", most)
 		if e := (*Error)(nil); errors.As(err, &e) && !changed && e.atLeast(most) {
-			logger.Info("A kernel parameter cannot be set, but is already higher than asked for",
+			logger.Info("A kernel parameter cannot be set, but is already higher than requested",
 				"name", e.Name, "value", e.Got, "asked", most)
 			err = nil
 		}

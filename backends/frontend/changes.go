@@ -9,48 +9,46 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Changes is the difference, in one family, between what the backend last accepted and what it is to do now. It is
-// valid only during the call that it is given to.
-//
-// A change that was undone before it was accepted is not in it. Everything is in the order of names, so that the
-// same state always reads the same.
+// Changes is the difference, in one family, between what the backend last accepted and the described state. It is valid
+// only during the call that receives it. A change that was undone before it was accepted is not included. Everything is
+// ordered by name, so that the same state always gives the same result.
 type Changes struct {
 	table  *Table
 	family *family
 	asNew  bool // everything is reported as new
 }
 
-// Family is the family that the changes are of.
+// Family is the IP family of the changes.
 func (c *Changes) Family() model.Family { return c.family.family }
 
-// Node returns the node as of the last Sync, or nil if there was no SetNode. A backend compares what it takes from it
-// by itself.
+// Node returns the node as of the last Sync, or nil if there was no SetNode. The backend has to find out itself what
+// has changed in it.
 func (c *Changes) Node() *model.Node { return c.table.current }
 
 // Full reports whether the backend must not trust what it remembers of its dataplane: everything is reported as new,
-// and whatever else the dataplane holds has to go. It is so at first, after [Table.ForceResync], and after
-// [Table.ResyncFailed] for a family that had failed, until the changes are accepted.
+// and anything else that the dataplane holds has to be removed. It is true at first, after [Table.ForceResync], and
+// after [Table.ResyncFailed] for a family that had failed, until the changes are accepted.
 func (c *Changes) Full() bool { return c.family.full }
 
-// Retry reports whether what the dataplane refused is to be tried again. A backend that leaves out single service
-// ports, with a [*sink.PortError] for each, tries them then, and otherwise only when they change.
+// Retry reports whether the backend should try again what the dataplane refused. A backend that leaves out single
+// service ports, with a [*sink.PortError] for each, tries them again then, and otherwise only when they change.
 func (c *Changes) Retry() bool { return c.family.retry }
 
-// All returns everything as new, also without Full: for backends that write all that there is, or compare it with what
-// they read.
+// All returns everything as new, even if Full is false: for backends that write the whole state, or compare it with
+// what they read.
 func (c *Changes) All() *Changes { return &Changes{c.table, c.family, true} }
 
-// Difference returns only what differs from what was last accepted, also with Full. It is for backends that keep the
-// wanted state themselves, such as those whose dataplane is in the process: to them Full means at most to read the
+// Difference returns only what differs from what was last accepted, even if Full is true. It is for backends that keep
+// the wanted state themselves, such as those whose dataplane is in the process: for them Full means at most to read the
 // dataplane again.
 func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, false} }
 
-// Accept says that the backend has taken note of the changes, including those that are not in the dataplane yet: they
-// are not reported again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read
-// from the changes afterwards.
+// Accept says that the backend has recorded the changes, including those that are not in the dataplane yet: they are
+// not reported again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read from
+// the changes afterwards.
 func (c *Changes) Accept() { c.table.accept(c.family) }
 
-// IsEmpty reports whether nothing differs. [Changes.Node] and [Changes.Retry] may still ask for something.
+// IsEmpty reports whether nothing differs. [Changes.Node] and [Changes.Retry] may still require something.
 func (c *Changes) IsEmpty() bool {
 	if c.asNew {
 		return false
@@ -61,7 +59,7 @@ func (c *Changes) IsEmpty() bool {
 	return c.Hairpins().IsEmpty() && c.ClusterIPs().IsEmpty() && c.HealthChecks().IsEmpty()
 }
 
-// Ports returns the service ports that differ; with Full all of them, as new.
+// Ports returns the service ports that differ; if Full is true, all of them, as new.
 func (c *Changes) Ports() iter.Seq[*PortChange] {
 	return func(yield func(*PortChange) bool) {
 		for _, p := range c.family.sorted(c.table.services, c.asNew) {
@@ -85,24 +83,26 @@ func (c *Changes) Port(name model.PortName) *PortChange {
 }
 
 // Owner returns the service port that has a frontend, as new, or nil. It is for backends that serve each node port at
-// addresses of the node: where a service has that very address and port, as an external IP, that comes first.
+// addresses of the node: if a service has the same address and port as an external IP, the service's frontend takes
+// precedence.
 func (c *Changes) Owner(k Key) *PortChange { return c.family.owners.byKey[k].port.asNew() }
 
 // Hairpins returns the addresses of endpoints that can now, or can no longer, reach themselves through a service with
-// their own source address: such connections are to be masqueraded (S29). With Full all of them are reported as added.
+// their own source address: such connections have to be masqueraded (S29). With Full all of them are reported as added.
 func (c *Changes) Hairpins() Diff[netip.Addr] { return c.family.hairpins.changes(c.asNew) }
 
-// ClusterIPs returns the addresses that came or went as cluster IPs of services: new connections to other ports of
-// these are to be refused (S33). With Full all of them are reported as added.
+// ClusterIPs returns the cluster IPs that were added or removed: new connections to their other ports have to be
+// refused (S33). With Full all of them are reported as added.
 func (c *Changes) ClusterIPs() Diff[netip.Addr] { return c.family.clusterIPs.changes(c.asNew) }
 
-// HealthChecks returns the ports on which services began or ceased to answer health checks: a backend that guards the
-// node's ports lets them through. With Full all of them are reported as added.
+// HealthChecks returns the ports on which services began or ceased to answer health checks: a backend that filters the
+// node's traffic has to accept it there. With Full all of them are reported as added.
 func (c *Changes) HealthChecks() Diff[HealthCheck] { return c.family.healthChecks.changes(c.asNew) }
 
-// PortChange is a service port that differs. Its ports belong to the table: copy what is to be kept after the call.
+// PortChange is a service port that differs. Before and After belong to the table: copy what you keep after the call.
 type PortChange struct {
-	// Before is the port as it was last accepted, nil if it is new; After is the port as it is to be, nil if it goes.
+	// Before is the port as it was last accepted, nil if it is new; After is the port as described, nil if it was
+	// removed.
 	Before, After *Port
 
 	port *port
@@ -116,7 +116,7 @@ func (p *port) asNew() *PortChange {
 	return &PortChange{After: p.current, port: p}
 }
 
-// Name is that of the port.
+// Name returns the name of the port.
 func (c *PortChange) Name() model.PortName { return c.port.name }
 
 func (c *PortChange) isChange() bool {
@@ -152,7 +152,7 @@ type FrontendChange struct { //nolint:revive // a Change of what? Ports change, 
 	Before, After *Frontend
 }
 
-// Key is that of the frontend.
+// Key returns the key of the frontend.
 func (c FrontendChange) Key() Key {
 	if c.Before != nil {
 		return c.Before.Key
@@ -160,8 +160,8 @@ func (c FrontendChange) Key() Key {
 	return c.After.Key
 }
 
-// FrontendChanges returns the frontends that differ, by key. A frontend does not differ if only what the port does with
-// its traffic changes: compare Before and After of the PortChange for that.
+// FrontendChanges returns the frontends that differ, by key. A change of the port's routes or affinity is not a change
+// of its frontends: compare Before and After of the PortChange for that.
 func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 	return func(yield func(FrontendChange) bool) {
 		if c.Before == nil {
@@ -197,10 +197,10 @@ func (c *PortChange) FrontendChanges() iter.Seq[FrontendChange] {
 	}
 }
 
-// Endpoints returns a backend set as it is to be, by slot. It belongs to the table: do not change it, nor keep it.
+// Endpoints returns a backend set as described, by slot. It belongs to the table: do not change or keep it.
 func (c *PortChange) Endpoints(set model.EndpointSets) []*model.Endpoint { return c.slots(set).list }
 
-// slots returns a backend set, an empty one for what is none.
+// slots returns a backend set, or an empty one if set names none.
 func (c *PortChange) slots(set model.EndpointSets) *slots {
 	if i := setIndex(set); i >= 0 {
 		return &c.port.endpoints.sets[i]
@@ -211,7 +211,7 @@ func (c *PortChange) slots(set model.EndpointSets) *slots {
 // Owner is [Changes.Owner] for the family of the port.
 func (c *PortChange) Owner(k Key) *PortChange { return c.port.family.owners.byKey[k].port.asNew() }
 
-// Has reports whether an endpoint is in a backend set as it is to be.
+// Has reports whether an endpoint is in a backend set as described.
 func (c *PortChange) Has(set model.EndpointSets, target netip.AddrPort) bool {
 	i, in := c.port.endpoints.find(target), setIndex(set)
 	return i >= 0 && in >= 0 && c.port.endpoints.all[i].slots[in] >= 0

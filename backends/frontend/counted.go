@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// counted is a set of things each of which several service ports may ask for. It knows which ones came and went since
-// they were last accepted.
+// counted is a set of values each of which several service ports may ask for. It knows which ones were added and
+// removed since they were last accepted.
 type counted[T comparable] struct {
 	compare func(a, b T) int
 	n       map[T]int  // how many ask for a thing
@@ -44,7 +44,7 @@ func (c *counted[T]) accept() {
 	}
 }
 
-// changes returns what came and went or, if full is set, everything as added; sorted.
+// changes returns the values added and removed or, if full is set, all of them as added; sorted.
 func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	if full {
 		d.Added = slices.AppendSeq(make([]T, 0, len(c.n)), maps.Keys(c.n))
@@ -64,13 +64,13 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	return d
 }
 
-// Diff is what came and went.
+// Diff has the values added and removed.
 type Diff[T any] struct {
 	// Added and Removed have no element in common and are sorted. They belong to the caller.
 	Added, Removed []T
 }
 
-// IsEmpty reports whether nothing came or went.
+// IsEmpty reports whether nothing was added or removed.
 func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
 
 // HealthCheck is a port on which a service answers health checks of load balancers (S38). It is the same in both
@@ -78,7 +78,7 @@ func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
 type HealthCheck struct {
 	// NodePort is the TCP port: the service's healthCheckNodePort.
 	NodePort uint16
-	// Service is whose local endpoints the answers count.
+	// Service is the service whose local endpoints the answers count.
 	Service model.ServiceName
 }
 

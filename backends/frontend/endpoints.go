@@ -21,8 +21,8 @@ type endpoint struct {
 
 func (e endpoint) key() netip.AddrPort { return e.Target }
 
-// makeRoom allocates for as many endpoints as are about to come, the first ones: growing step by step takes almost
-// three times as much memory.
+// makeRoom allocates memory for the first n endpoints, which are about to be added: growing step by step takes almost
+// three times as much.
 func (e *endpoints) makeRoom(n int) {
 	e.all = make([]endpoint, 0, n)
 	if cluster := &e.sets[setIndex(model.ClusterSet)]; cluster.list == nil {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// family is the table of one IP family: all service ports as of the last wave, and what of them was last accepted.
+// family is the table of one IP family: all service ports as of the last wave, and as they were last accepted.
 type family struct {
 	family     model.Family
 	localPods  []netip.Prefix // of the node
@@ -18,14 +18,14 @@ type family struct {
 	// healthChecks are of all services, whatever their families.
 	healthChecks counted[HealthCheck]
 	dirty        []*port // that may differ from what was last accepted
-	accepted     bool    // something was, ever: until then all ports are dirty
+	accepted     bool    // changes have been accepted at least once: until then all ports are dirty
 
-	full   bool // the backend is to trust nothing
+	full   bool // the backend must not trust its memory
 	failed bool // the last Apply failed
-	retry  bool // what was refused is to be tried again
+	retry  bool // the backend should try again what was refused
 }
 
-// newFamily returns a family of which the backend knows nothing yet.
+// newFamily returns a family without service ports, of which the backend has accepted nothing yet.
 func newFamily(f model.Family) *family {
 	return &family{
 		family:       f,
@@ -49,9 +49,9 @@ type port struct {
 
 	endpoints endpoints
 	spec      *model.ServicePort // as described, nil like current
-	asked     []Frontend         // all that it asks for, sorted by key
+	asked     []Frontend         // all frontends that it asks for, sorted by key
 	omitted   int                // frontends beyond the limit
-	lost      int                // how many of asked others have
+	lost      int                // how many of asked belong to other ports
 	// frontends has those that were gained, lost or changed since they were last accepted, as they were then: zero for
 	// those that the port did not have.
 	frontends map[Key]Frontend
@@ -82,12 +82,12 @@ func (p *port) noteFrontend(k Key, before Frontend) {
 	p.frontends[k] = before
 }
 
-// isUnused reports whether nothing is known of a port.
+// isUnused reports whether nothing is known about a port.
 func (p *port) isUnused() bool {
 	return p.current == nil && p.accepted == nil && !p.isDirty && len(p.endpoints.all) == 0
 }
 
-// describe takes over what a service says of a port.
+// describe updates a port from its service.
 func (p *port) describe(next Port, asked []Frontend) {
 	before := p.current
 	if before != nil {
@@ -150,7 +150,7 @@ func (p *port) ask(next []Frontend) {
 	p.asked = next
 }
 
-// edit returns the port as described, to be changed in place. What was accepted stays as it is.
+// edit returns the port as described, to be changed in place. The accepted one does not change.
 func (p *port) edit() *Port {
 	if p.current == p.accepted {
 		clone := *p.current
@@ -191,7 +191,7 @@ func (p *port) placeAll() {
 func isValid(ep *model.Endpoint) bool { return ep.Target.IsValid() && ep.Target.Port() != 0 }
 
 // reachesItself reports whether a connection from an endpoint to itself might keep its source address without S29.
-// Endpoints of this node always count; others only where a route takes them, so that there are few.
+// Endpoints of this node always count; others only if a route balances over them, so there are few.
 func (p *port) reachesItself(ep *model.Endpoint, used model.EndpointSets) bool {
 	if ep.Local {
 		return true
@@ -284,8 +284,8 @@ func (f *family) inUse(lost map[pair][]Key) []Problem {
 	return list
 }
 
-// accept makes the present state the one that the next changes are relative to. It returns the services of ports of
-// which nothing is left.
+// accept makes the next changes relative to the present state. It returns the services with ports that have become
+// unused.
 func (f *family) accept() map[*service]bool {
 	unused := map[*service]bool{}
 	for _, p := range f.dirty {

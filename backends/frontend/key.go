@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Key is what a packet is matched by: a destination address, protocol and port; or a node port, which has no address.
+// Key is what packets are matched by: a destination address, protocol and port; or a node port, which has no address.
 type Key struct {
-	// Addr is the zero Addr for a node port. Which addresses of the node serve node ports is the backend's to know
+	// Addr is the zero Addr for a node port. The backend has to find out which addresses of the node serve node ports
 	// (S35).
 	Addr     netip.Addr
 	Port     uint16         // 1 to 65535
@@ -39,17 +39,17 @@ func (k Key) String() string {
 	return fmt.Sprintf("%v/%v", netip.AddrPortFrom(k.Addr, k.Port), k.Protocol)
 }
 
-// Kind is what a frontend is in its service.
+// Kind is the kind of address that a frontend is of its service.
 type Kind uint8
 
 const (
-	ClusterIP      Kind = iota // reached by the routes of cluster IPs, whatever the source; never restricted
+	ClusterIP      Kind = iota // has the cluster-IP route, whatever the source; never restricted
 	LoadBalancerIP             // a VIP that this node answers itself (S7); the only kind that may be restricted (S26)
 	ExternalIP                 // one of the service's external IPs
-	NodePort                   // a port of the node's addresses, without an address of its own
+	NodePort                   // a port of the node's addresses
 )
 
-// String returns the kind as messages name it.
+// String returns the kind as it appears in messages.
 func (k Kind) String() string {
 	switch k {
 	case ClusterIP:
@@ -66,7 +66,7 @@ func (k Kind) String() string {
 
 // Frontend is one way to reach a service port.
 type Frontend struct {
-	// Key is owned by one service port at most, in each family.
+	// Key has at most one owner in each family.
 	Key
 	// Kind decides, with the source, which of the port's routes applies: see [Port.RoutesOf].
 	Kind Kind

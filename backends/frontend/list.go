@@ -1,12 +1,12 @@
 package frontend
 
-// list is a list whose elements are found by their keys: one after the other while they are few, and then by an index.
+// list is a list whose elements are found by their keys: by a linear scan while they are few, otherwise by an index.
 type list[K comparable, V interface{ key() K }] struct {
 	all   []V
 	index map[K]int32 // into all; nil while they are few
 }
 
-// maxScan is how many elements are looked through, one after the other, without an index.
+// maxScan is the number of elements up to which the list is scanned without an index.
 const maxScan = 32
 
 // find returns the place of an element, or -1.

@@ -6,11 +6,10 @@ import (
 	"slices"
 )
 
-// owners knows which service port has each key (S59). Nothing keeps two services from listing the same external IP and
-// port. Then:
+// owners knows which service port has each key (S59). If two services list the same external IP and port:
 //
-//  1. A cluster IP comes first: the API server gives each to one service only, and everybody may list it as an external
-//     IP.
+//  1. A cluster IP comes first: the API server gives each to one service only, while any service may list it as an
+//     external IP.
 //  2. The service port that has the key keeps it for as long as it asks for it. Then another port of its service comes
 //     first: a port that is renamed gives nothing up.
 //  3. Among newcomers, and that is everybody after a restart, the oldest service gets it; then the lower kind; then the
@@ -19,9 +18,10 @@ import (
 // The others get it when that one goes.
 type owners struct {
 	byKey map[Key]claim
-	// contested lists who asks for a key, for keys that several asked for when the present wave began or later in it.
+	// contested lists the ports that ask for a key, for keys that several asked for when the present wave began or
+	// later in it.
 	contested map[Key][]claim
-	// unsettled are the contested keys that somebody began or ceased to ask for in the present wave, with the service
+	// unsettled are the contested keys that a port began or ceased to ask for in the present wave, with the service
 	// whose port had the key and no longer asks for it, if there is one.
 	unsettled map[Key]*service
 	wave      uint64
@@ -33,7 +33,7 @@ type claim struct {
 	kind       Kind
 	restricted bool
 	wave       uint64 // in which it came
-	// told is the owner that the loss was reported with.
+	// told is the owner named when the loss was reported.
 	told *port
 }
 
@@ -63,12 +63,12 @@ func (o *owners) add(p *port, fr Frontend) {
 	p.lost++
 }
 
-// unsettle has it decided anew who gets a key.
+// unsettle marks a key, so that settle decides again who gets it.
 func (o *owners) unsettle(k Key, before *service) {
 	o.unsettled[k] = cmp.Or(before, o.unsettled[k])
 }
 
-// remove withdraws that.
+// remove withdraws a port's request for a frontend.
 func (o *owners) remove(p *port, k Key) {
 	owner := o.byKey[k]
 	if owner.port == p {
@@ -92,7 +92,7 @@ func (o *owners) remove(p *port, k Key) {
 	o.unsettle(k, heirs)
 }
 
-// update changes what a port that has asked for a frontend says of it.
+// update changes the kind or restriction of a frontend that a port has asked for.
 func (o *owners) update(p *port, fr Frontend) {
 	if c := o.byKey[fr.Key]; c.port == p {
 		p.noteFrontend(fr.Key, c.frontend(fr.Key))
@@ -107,7 +107,7 @@ func (o *owners) update(p *port, fr Frontend) {
 	}
 }
 
-// settle ends a wave: every contested key gets its owner. It reports who loses to whom, each pair once.
+// settle ends a wave: every contested key gets its owner. It reports each pair of loser and owner once.
 func (o *owners) settle(report func(loser, owner *port, k Key)) {
 	for _, k := range slices.SortedFunc(maps.Keys(o.unsettled), Key.Compare) {
 		list := o.contested[k]
@@ -145,7 +145,8 @@ func (o *owners) settle(report func(loser, owner *port, k Key)) {
 	o.wave++
 }
 
-// choose returns who of several is to have a key that before has, or that a port of heirs had, if anybody.
+// choose returns the claim that gets a key. before is the port that has the key now, and heirs the service of the port
+// that had it; both may be nil.
 func (o *owners) choose(list []claim, before *port, heirs *service) claim {
 	return slices.MinFunc(list, func(a, b claim) int {
 		keeps := func(c claim) bool { return c.port == before && c.wave < o.wave }

@@ -8,17 +8,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Port is a service port in one family: all that is the same for each of its frontends.
+// Port is a service port in one family: everything that its frontends share.
 type Port struct {
 	// Name is the same in both families.
 	Name model.PortName
 	// Routes are those of this family.
 	Routes model.Routes
-	// AffinityTimeout is that of session affinity by client IP, at least a second; 0 means none (S32).
+	// AffinityTimeout is the timeout of session affinity by client IP, at least a second; 0 means no affinity (S32).
 	AffinityTimeout time.Duration
 	// SourceRanges are the sources that may use restricted frontends (S26).
 	SourceRanges []netip.Prefix
-	// Extra is what Options.Extra made of the service, nil without such a function.
+	// Extra is the result of Options.Extra for the service, nil without such a function.
 	Extra any
 
 	sizes     [numSets]int
@@ -28,8 +28,8 @@ type Port struct {
 // NumFrontends returns how many frontends the port has: those that it asks for and owns.
 func (p *Port) NumFrontends() int { return p.frontends }
 
-// Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining]. Whatever is
-// none of these, such as the 0 of a route that carries no traffic, has none.
+// Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining]. Any other
+// value, such as the 0 of a route that carries no traffic, has none.
 func (p *Port) Size(set model.EndpointSets) int {
 	if i := setIndex(set); i >= 0 {
 		return p.sizes[i]
@@ -37,7 +37,7 @@ func (p *Port) Size(set model.EndpointSets) int {
 	return 0
 }
 
-// SourceRoutes are the routes of a frontend for each kind of source. Tell them apart in this order (S27).
+// SourceRoutes are the routes of a frontend for each kind of source. Check for the kinds in this order (S27).
 type SourceRoutes struct {
 	FromPod  model.Route // from a pod of this node
 	FromNode model.Route // from the node itself
@@ -61,21 +61,21 @@ func (p *Port) RoutesOf(k Kind) SourceRoutes {
 	return SourceRoutes{FromPod: r.ExternalFromPod, FromNode: r.ExternalFromNode, Other: r.External}
 }
 
-// equal reports whether two ports ask for the same.
+// equal reports whether two ports have the same content.
 func (p *Port) equal(o *Port) bool {
 	return p.Name == o.Name && p.Routes == o.Routes && p.AffinityTimeout == o.AffinityTimeout && p.sizes == o.sizes &&
 		p.frontends == o.frontends && p.Extra == o.Extra &&
 		slices.Equal(p.SourceRanges, o.SourceRanges)
 }
 
-// Draining is the backend set of the endpoints that take no new connections by any route and still serve those that
-// they have. No route points at it; it is for dataplanes that can tell a draining endpoint from one that is gone.
+// Draining is the backend set of the endpoints that get no new connections by any route and still serve their existing
+// ones. No route uses it; it is for dataplanes that distinguish a draining endpoint from one that is gone.
 const Draining model.EndpointSets = 1 << 7
 
 // numSets is the number of backend sets of a port.
 const numSets = 3
 
-// setIndex is the place of a backend set in arrays that have one entry for each, -1 for what is none.
+// setIndex is the place of a backend set in arrays that have one entry for each, -1 if set names none.
 func setIndex(set model.EndpointSets) int {
 	switch set {
 	case model.ClusterSet:

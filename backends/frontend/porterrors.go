@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// PortErrors joins a [*sink.PortError] for each service port of which the dataplane has refused something; nil if there
-// is none. They are in the order of names, and so are the errors of a port, so that the same state gives the same text.
-// Of many errors of a port the first ten are named.
+// PortErrors joins a [*sink.PortError] for each service port with refusals by the dataplane; nil if there is none. They
+// are ordered by name, and the errors of a port are sorted, so that the same state gives the same text. Of many errors
+// of a port the first ten are named.
 func PortErrors(f model.Family, refused map[model.PortName][]error) error {
 	errs := make([]error, 0, len(refused))
 	for _, name := range slices.SortedFunc(maps.Keys(refused), model.PortName.Compare) {

@@ -8,19 +8,19 @@ import (
 
 // Problem is a part of a service port that is not served, with the reason. Problems are comparable.
 type Problem struct {
-	// Family is the one in which it is not served. The other may be.
+	// Family is the family in which it is not served. It may be served in the other one.
 	Family model.Family
-	// Port is the service port that it is a part of.
+	// Port is the service port.
 	Port model.PortName
-	// Reason is why, for programs and as the reason of an Event.
+	// Reason is the reason, for programs and Events.
 	Reason Reason
 	// Owner has the address, for AddressInUse.
 	Owner model.PortName
-	// Message says it in words.
+	// Message is the problem in words.
 	Message string
 }
 
-// key returns what makes it the same problem, which is reported once: its message may change.
+// key identifies the problem, which is reported once: its message may change.
 func (p Problem) key() Problem { return Problem{Family: p.Family, Port: p.Port, Reason: p.Reason} }
 
 func (p Problem) compare(o Problem) int {
@@ -32,7 +32,7 @@ func (p Problem) compare(o Problem) int {
 type Reason string
 
 const (
-	// AddressInUse: another service port has one or more of its addresses or its node port. It is logged once for each
+	// AddressInUse: another service port owns one or more of its addresses or its node port. It is logged once for each
 	// pair of service ports; the message names one of the addresses.
 	AddressInUse Reason = "AddressInUse"
 	// InvalidPort: it has no number or protocol.

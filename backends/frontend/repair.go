@@ -10,19 +10,19 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// RepairOptions say when [Table.Repair] looks at the dataplane, and what it does then.
+// RepairOptions say when [Table.Repair] looks at the dataplane, and how.
 type RepairOptions struct {
-	// Wake is received from when the dataplane tells that something was changed. Nil if it does not.
+	// Wake receives a value when the dataplane reports a change. Nil if it never does.
 	Wake <-chan struct{}
 	// Every is how often to look without being woken; 0: never.
 	Every time.Duration
-	// Look checks whether somebody else has changed the backend's objects in one family, and repairs them. c has what
+	// Look checks whether another program has changed the backend's objects in one family, and repairs them. c has what
 	// was described up to the last Sync, in [Changes.All], and what of it has not been accepted; [Changes.Accept] says
 	// that the repair has applied that as well. An error is logged, and Look is called again after a pause.
 	//
-	// There is a pause after a repair, too: somebody may change the same thing again and again. It begins with 100 ms,
-	// or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed for ten times as
-	// long.
+	// There is a pause after a repair, too, because another program may make the same change again and again. It begins
+	// with 100 ms, or Look.Rest if that is longer, and doubles each time, up to 30 s, until nothing has been changed
+	// for ten times as long.
 	Look func(ctx context.Context, c *Changes) (Look, error)
 }
 
@@ -32,16 +32,16 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// Look is the result of a look at the dataplane.
+// Look is the result of one look at the dataplane.
 type Look struct {
 	// Repaired: something was different, and is not any more.
 	Repaired bool
-	// Rest is how long at least not to look again, where looking is expensive.
+	// Rest is the minimum pause before the next look, if looking is expensive.
 	Rest time.Duration
 }
 
 // Repair looks at the dataplane, and repairs it, until ctx ends. Families are repaired independently: one that cannot
-// be repaired holds up no other. Before the first Sync and after CleanUp there is nothing to look at.
+// be repaired does not delay the other. It does not look before the first Sync and after CleanUp.
 func (t *Table) Repair(ctx context.Context, o RepairOptions) {
 	loops := make([]repairLoop, len(t.families))
 	for i, f := range t.families {
@@ -85,7 +85,7 @@ func (t *Table) Repair(ctx context.Context, o RepairOptions) {
 	}
 }
 
-// repairLoop is when to look at one family.
+// repairLoop has the times of the looks at one family.
 type repairLoop struct {
 	family    *family
 	due       bool
@@ -119,7 +119,7 @@ func (t *Table) look(ctx context.Context, l *repairLoop, o *RepairOptions) {
 	}
 	t.repairs.add(sink.Repair{At: now, Family: l.family.family, Err: err})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Could not repair what somebody else changed", "family", l.family.family,
+		klog.FromContext(ctx).Error(err, "Could not repair changes by another program", "family", l.family.family,
 			"retryIn", wait)
 		l.due = true
 	}

@@ -31,7 +31,7 @@ func (s *service) port(id portID) *port {
 	return nil
 }
 
-// makePort returns a port, after it has made it if need be.
+// makePort returns a port, creating it if necessary.
 func (s *service) makePort(id portID) *port {
 	p := s.port(id)
 	if p == nil {
@@ -42,7 +42,7 @@ func (s *service) makePort(id portID) *port {
 	return p
 }
 
-// removeUnused forgets ports of which nothing is known any more, and reports whether there are none left.
+// removeUnused forgets unused ports, and reports whether none are left.
 func (s *service) removeUnused() (empty bool) {
 	for i, p := range slices.Backward(s.ports.all) {
 		if p.isUnused() {
@@ -52,7 +52,7 @@ func (s *service) removeUnused() (empty bool) {
 	return s.isEmpty()
 }
 
-// isEmpty reports whether nothing is known of a service.
+// isEmpty reports whether nothing is known about a service.
 func (s *service) isEmpty() bool { return s.object == nil && len(s.ports.all) == 0 }
 
 // compareAge orders the oldest first. Those of unknown age come last.
@@ -69,9 +69,8 @@ func sameFrontends(a, b *model.Service) bool {
 		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
-// frontends returns what a service port is reached by in a family, sorted by key, and how many there are of them beyond
-// a limit. An address that is a VIP as well as an external IP is a VIP: what is closed to some must not be open
-// elsewhere.
+// frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
+// limit. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
 func frontends(f model.Family, s *model.Service, sp model.ServicePort, limit int) (list []Frontend, omitted int) {
 	routes := sp.Routes(f)
 	external := routes.External.Endpoints != 0

@@ -54,7 +54,7 @@ func (s *slots) put(ep *model.Endpoint) int32 {
 	return slot
 }
 
-// replace puts other values of the same endpoint into its slot.
+// replace puts a new version of the same endpoint into its slot.
 func (s *slots) replace(slot int32, ep *model.Endpoint) {
 	s.note(slot)
 	s.list[slot] = ep
@@ -96,14 +96,14 @@ func (s *slots) compact(moved func(ep *model.Endpoint, to int32)) {
 	}
 }
 
-// accept makes the present state the one that the next changes are relative to, if any are to be reported.
+// accept makes the next changes relative to the present state. If tracked is false, changes need not be reported.
 func (s *slots) accept(tracked bool) { s.accepted, s.tracked = nil, tracked }
 
 // EndpointChange is a slot of a backend set that differs. Before is nil if there was no such slot, After if there is
-// none any more. Both may have the same target, and differ in what else is known of the endpoint.
+// none any more. Both may have the same target and differ in other fields of the endpoint.
 type EndpointChange struct {
-	// Slot is the endpoint's place in the backend set, from 0. Where endpoints go and none come, those with the highest
-	// slots move into the free ones: the slots in use are always 0 to the set's size less one.
+	// Slot is the endpoint's place in the backend set, from 0. If a set shrinks, the endpoints with the highest slots
+	// move into the free ones: the slots in use are always 0 to the set's size less one.
 	Slot int
 	// Before is what the slot had when changes were last accepted, After what it has now. They are read-only.
 	Before, After *model.Endpoint

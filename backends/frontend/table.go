@@ -13,28 +13,27 @@ import (
 
 // Options of a [Table]. Only Apply is required.
 type Options struct {
-	// Families are those that are served, in the order in which they are applied. Nil means both, IPv4 first.
+	// Families are the served families, in the order in which they are applied. Nil means both, IPv4 first.
 	Families []model.Family
-	// Apply makes the dataplane follow the changes of one family. Every Sync calls it once for each family, also if
-	// nothing has changed; never for two families at a time. It must not call methods of the table.
-	//
-	// If it returns nil, or an error made of nothing but [*sink.PortError], the changes are accepted, and are not told
-	// again. After any other error, unless it has called [Changes.Accept], the next call gets the same again, with what
-	// has changed since; the family counts as failed. Errors need no family in their text, Sync adds it.
+	// Apply applies the changes of one family to the dataplane. Every Sync calls it once for each family, even if
+	// nothing has changed, and never for two families at a time. It must not call methods of the table. If it returns
+	// nil, or an error that consists only of [*sink.PortError], the changes are accepted and not reported again. After
+	// any other error, unless it has called [Changes.Accept], the next call gets the same changes and those made since,
+	// and the family counts as failed. Errors need no family in their text: Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
-	// OnProblem is called once for each part of a service that is not served, from within Sync: to make an Event of it,
-	// say. Problems are logged in any case; nil is for programs that need no more than that.
+	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
+	// create an Event. Problems are logged in any case.
 	OnProblem func(ctx context.Context, p Problem)
-	// Extra returns what the backend has to know of a service beside what is in a Port, from an annotation for example:
-	// a value that can be compared with ==. A port whose Extra differs is reported as changed.
+	// Extra, if given, returns what else the backend needs to know about a service, for example from an annotation. The
+	// value must be comparable with ==. A port whose Extra differs is reported as changed.
 	Extra func(*model.Service) any
 }
 
-// maxFrontends is how many frontends a service may have in a family, so that none of 8,000 addresses and 8,000 ports
-// uses up the node. What is beyond is not served.
+// maxFrontends is how many frontends a service may have in a family, so that one with 8,000 addresses and 8,000 ports
+// cannot exhaust the node. Frontends beyond that are not served.
 const maxFrontends = 1 << 17
 
-// validate returns what is wrong with the options.
+// validate returns an error if the options are invalid.
 func (o *Options) validate() error {
 	var errs []error
 	if o.Apply == nil {
@@ -46,7 +45,7 @@ func (o *Options) validate() error {
 	return errors.Join(append(errs, CheckFamilies(o.Families))...)
 }
 
-// CheckFamilies returns what is wrong with the families in the options of a table or a backend.
+// CheckFamilies returns an error if the families in the options of a table or a backend are invalid.
 func CheckFamilies(families []model.Family) error {
 	for i, f := range families {
 		if f != model.IPv4 && f != model.IPv6 || slices.Contains(families[:i], f) {
@@ -62,10 +61,10 @@ type Table struct {
 	options      Options
 	maxFrontends int
 
-	// What was described since the last Sync, in the order in which it was.
+	// described has the calls since the last Sync, in order.
 	described []description
 	node      *model.Node // to be
-	// What the next Sync is to trust no memory of.
+	// resyncAll and resyncFailed say for which families the next Sync reports everything as new.
 	resyncAll, resyncFailed bool
 
 	repairs repairs
@@ -185,7 +184,7 @@ func (t *Table) apply(ctx context.Context, f *family) error {
 	return err
 }
 
-// accept makes the present state the one that the next changes are relative to. Services of which nothing is left go.
+// accept makes the next changes relative to the present state, and forgets services of which nothing is left.
 func (t *Table) accept(f *family) {
 	for s := range f.accept() {
 		if s.removeUnused() {
@@ -219,8 +218,8 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*Port
 	}
 }
 
-// CleanUp calls remove, which is to remove from the dataplane all that is the backend's, without anything being applied
-// at the same time. Nothing is repaired from then on. The next Sync reports everything as new.
+// CleanUp calls remove, which must remove all of the backend's objects from the dataplane, while nothing is applied.
+// Nothing is repaired from then on. The next Sync reports everything as new.
 func (t *Table) CleanUp(ctx context.Context, remove func(context.Context) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// update takes over what was described since the last time. Until then the table stays as of the last Sync, for repairs
-// that run meanwhile.
+// update processes the calls since the last Sync. Until then the table stays as of that Sync, for repairs that run
+// meanwhile.
 func (t *Table) update(ctx context.Context) {
 	if t.node != nil && !t.node.Equal(t.current) {
 		t.current = t.node
@@ -66,7 +66,7 @@ func (d *description) name() model.ServiceName {
 	return d.service.Name
 }
 
-// updateEndpoint takes over the first of the descriptions that are left.
+// updateEndpoint processes the first of the remaining descriptions.
 func (t *Table) updateEndpoint(ctx context.Context, s *service, left []description) {
 	ep, gone := left[0].endpoint, left[0].gone
 	i := slices.IndexFunc(t.families, func(f *family) bool { return f.family == ep.Family() })
@@ -124,7 +124,7 @@ func (t *Table) setService(ctx context.Context, s *service, next *model.Service)
 	})
 }
 
-// setPorts follows what a service says of its ports in one family.
+// setPorts updates the ports of a service in one family.
 func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) {
 	next := s.object
 	var affinity time.Duration
@@ -177,7 +177,7 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 	}
 }
 
-// deleteService takes back all that a service asks for. Its endpoints stay until they are deleted, too.
+// deleteService withdraws everything that a service asks for. Its endpoints stay until they are deleted, too.
 func (t *Table) deleteService(s *service) {
 	t.countHealthCheck(s.object, nil)
 	s.object, s.problems = nil, nil

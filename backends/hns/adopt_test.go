@@ -260,7 +260,7 @@ func TestALoadBalancerThatAppearsBeforeWeCreateItIsTakenOver(t *testing.T) {
 		"load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5,fd00:244:1::5, 10.244.2.5\n")
 }
 
-// A load balancer that somebody else makes at the same address later is not the backend's.
+// A load balancer that another program makes at the same address later is not the backend's.
 func TestWhatWasDeletedBeforeASyncWasCancelledIsTakenFromTheRecord(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)

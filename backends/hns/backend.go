@@ -87,7 +87,7 @@ func newBackend(ctx context.Context, o Options) (*Backend, error) {
 		all := model.Families()
 		b.order = all[:]
 	default:
-		klog.FromContext(ctx).Info("Serving IPv4 only, this version of Windows cannot do IPv6")
+		klog.FromContext(ctx).Info("Serving IPv4 only, this version of Windows does not support IPv6")
 		b.order = []model.Family{model.IPv4}
 	}
 	record := newRecord(o.RecordFile)

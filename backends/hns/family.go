@@ -133,7 +133,7 @@ func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	before := f.network
 	f.network, f.readNet = n, true
 	if renewed = before.ID != "" && before.ID != n.ID; renewed {
-		klog.FromContext(ctx).Info("The HNS network has been made anew", "network", n.Name, "family", f.key)
+		klog.FromContext(ctx).Info("The HNS network was recreated", "network", n.Name, "family", f.key)
 	}
 	if renewed || !slices.Equal(before.RemoteSubnets, n.RemoteSubnets) {
 		f.providers = newProviders(n.RemoteSubnets)
@@ -160,7 +160,7 @@ func (f *family) checkNetwork(ctx context.Context) error {
 			f.network.Name)}
 	}
 	if f.skipped = model.FamilyOf(f.options.SourceVIP) != f.key; f.skipped && !skipped {
-		klog.FromContext(ctx).Info("Not serving this family: the overlay network has no source VIP of it",
+		klog.FromContext(ctx).Info("Not serving this family: the overlay network has no source VIP for it",
 			"family", f.key, "network", f.network.Name)
 	}
 	return nil
@@ -240,7 +240,7 @@ func (f *family) touch(b *balancer) {
 
 // adopt compares with the load balancers that HNS has. Those at the address and port of a service are taken over,
 // whoever created them; those in the record that belong to no service any more are deleted. All others belong to
-// somebody else.
+// another program.
 func (f *family) adopt(ctx context.Context) error {
 	_, err := f.compare(ctx)
 	for _, b := range f.balancers {
@@ -320,7 +320,7 @@ func (f *family) look(ctx context.Context) (look frontend.Look, err error) {
 	f.known, f.broken = true, false
 	f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
 	if renewed || differs {
-		klog.FromContext(ctx).Info("Repaired load balancers that somebody else had changed", "family", f.key)
+		klog.FromContext(ctx).Info("Repaired load balancers that another program had changed", "family", f.key)
 	}
 	return frontend.Look{Repaired: renewed || differs}, nil
 }

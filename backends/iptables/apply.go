@@ -22,8 +22,8 @@ func (f *family) write(ctx context.Context) error {
 		for _, c := range f.tables() {
 			if c.unreadable {
 				klog.FromContext(ctx).Info(
-					"Somebody has used nft to add what iptables cannot print: all rules are written"+
-						" anew, and changes by others go unnoticed", "family", f.features.Family, "table", c.table)
+					"A rule added with nft keeps iptables-save from printing the table: all rules are rewritten,"+
+						" and changes by others go unnoticed", "family", f.features.Family, "table", c.table)
 			}
 		}
 	} else if generation, err := f.dataplane.Generation(ctx); err != nil || generation != f.generation {

@@ -98,7 +98,7 @@ func newDataplanes(ctx context.Context, o Options) ([]dp.Interface, error) {
 			continue
 		}
 		if o.Families == nil && f == model.IPv6 && dp.IsAbsent(err) {
-			klog.FromContext(ctx).Info("Serving IPv4 only, this machine cannot do IPv6", "reason", err)
+			klog.FromContext(ctx).Info("Serving IPv4 only, this machine does not support IPv6", "reason", err)
 			continue
 		}
 		return nil, errors.Join(err, closeAll(found))

@@ -22,7 +22,7 @@ const restAfterRepair = time.Second
 // maxRepair is how long a repair may take. A program that hangs must not hold up Syncs, which wait for it, for ever.
 const maxRepair = time.Minute
 
-// look looks once whether somebody else has changed our rules, and repairs them. It is [frontend.RepairOptions.Look].
+// look looks once whether another program has changed our rules, and repairs them. It is [frontend.RepairOptions.Look].
 func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair takes longer than %v", maxRepair))
 	defer cancel()
@@ -41,7 +41,7 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 	case err != nil:
 		f.state = unrepaired
 	case repaired:
-		klog.FromContext(ctx).Info("Repaired rules that somebody else had changed", "family", c.Family())
+		klog.FromContext(ctx).Info("Repaired rules that another program had changed", "family", c.Family())
 	case before == known: // others are at work, and not at our rules
 		return frontend.Look{Rest: restAfterReading * time.Since(began)}, nil
 	}

@@ -371,7 +371,7 @@ func TestATableThatCannotBeReadIsWrittenAnew(t *testing.T) {
 		assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 		assert.Less(t, len(r.batches(model.IPv4)), 2000, "a change costs no more than else")
 
-		require.NoError(t, m.Load(before)) // somebody else
+		require.NoError(t, m.Load(before)) // another program
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.NotContains(t, r.dump(model.IPv4), "10.244.3.5:8080",
@@ -496,7 +496,7 @@ func TestAChangeInOneFamilyIsNotTakenForDriftInTheOther(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.Equal(t, 2*atFirst, reads.Load())
 
-		generation.Add(1) // somebody else
+		generation.Add(1) // another program
 		time.Sleep(time.Minute)
 		assert.Equal(t, 3*atFirst, reads.Load(), "everything is read once")
 	})

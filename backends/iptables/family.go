@@ -39,7 +39,7 @@ type state uint8
 const (
 	unknown    state = iota // nothing, at first and after a Sync that failed: the next one reads and compares
 	unrepaired              // nothing, after a repair that failed: the next look, or Sync, reads and compares
-	suspect                 // they are as chains say, unless somebody else has changed something: the next look reads
+	suspect                 // they are as chains say, unless another program has changed something: the next look reads
 	known                   // they are as chains say, as far as iptables can print them
 )
 

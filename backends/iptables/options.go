@@ -20,7 +20,7 @@ import (
 // DefaultMasqueradeMark is bit 14 of the packet mark (S31).
 const DefaultMasqueradeMark = 1 << 14
 
-// defaultDriftInterval is how often the backend checks for rules that somebody else has changed.
+// defaultDriftInterval is how often the backend checks for rules that another program has changed.
 const defaultDriftInterval = time.Second
 
 // Options configure a [Backend]. The zero value is a good choice.
@@ -37,8 +37,8 @@ type Options struct {
 	// that is logged once, node ports are served on all other addresses, and each resync tries again. IPv6 has no such
 	// parameter.
 	LocalhostNodePorts bool
-	// DriftInterval is how often the backend checks for rules that somebody else has changed; a negative one is never.
-	// Default 1 s.
+	// DriftInterval is how often the backend checks for rules that another program has changed; a negative one is
+	// never. Default 1 s.
 	DriftInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine can.
 	Families []model.Family

@@ -74,7 +74,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		if s.try(ctx, plain) != nil || s.failed != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("The kernel has no match bpf: there are rules for single endpoints instead",
+		klog.FromContext(ctx).Info("The kernel lacks the match bpf: using rules for single endpoints instead",
 			"family", c.Family())
 		f.withoutBPF(c)
 		lost = true

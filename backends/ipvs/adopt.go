@@ -140,7 +140,7 @@ func (f *family) adoptForeign(ctx context.Context) error {
 	}
 	f.wantForeign = nil
 	if adopted > 0 {
-		klog.FromContext(ctx).Info("Taking over virtual servers of somebody else", "family", f.key, "count", adopted,
+		klog.FromContext(ctx).Info("Taking over virtual servers of another program", "family", f.key, "count", adopted,
 			"first", first)
 	}
 	return nil

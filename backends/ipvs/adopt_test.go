@@ -68,7 +68,7 @@ func TestAServiceAtAnExcludedVirtualServerIsNotServedThereAndNamed(t *testing.T)
 	}
 	err := b.Sync(t.Context())
 	require.ErrorContains(t, err, "default/web:http/TCP")
-	require.ErrorContains(t, err, "203.0.113.1:80/TCP is a virtual server of somebody else")
+	require.ErrorContains(t, err, "203.0.113.1:80/TCP is a virtual server of another program")
 	require.Len(t, sink.PortErrors(err), 1)
 	failed4, failed6 := sink.FailedFamilies(err)
 	require.False(t, failed4 || failed6)
@@ -447,7 +447,7 @@ func TestAVirtualServerOfSomebodyElseThatGoesMakesRoom(t *testing.T) {
 	k.ipvs.TakeCalls()
 	b.ResyncFailed()
 	err := b.Sync(t.Context())
-	require.ErrorContains(t, err, "203.0.113.2:80/TCP is a virtual server of somebody else")
+	require.ErrorContains(t, err, "203.0.113.2:80/TCP is a virtual server of another program")
 	require.NotContains(t, err.Error(), "203.0.113.1")
 	require.Contains(t, k.ipvs.Dump(),
 		"-A -t 203.0.113.1:80 -s rr -b flag-3\n-a -t 203.0.113.1:80 -r 10.244.2.5:8080 -m -w 1\n")
@@ -474,6 +474,6 @@ func TestAServicePortThatSeveralVirtualServersOfOthersKeepFromBeingServedHasOneE
 		Port("http", 80).Build())
 	err := b.Sync(t.Context())
 	require.Equal(t, []string{"default/web:http/TCP"}, failedPorts(t, err))
-	require.ErrorContains(t, err, "203.0.113.1:80/TCP is a virtual server of somebody else\n"+
-		"203.0.113.2:80/TCP is a virtual server of somebody else")
+	require.ErrorContains(t, err, "203.0.113.1:80/TCP is a virtual server of another program\n"+
+		"203.0.113.2:80/TCP is a virtual server of another program")
 }

@@ -115,7 +115,7 @@ func (b *Backend) open(ctx context.Context) error {
 	for _, f := range families {
 		if err := probeFilter(ctx, o, f); err != nil {
 			if o.Families == nil && f == model.IPv6 && ctx.Err() == nil {
-				klog.FromContext(ctx).Info("Serving IPv4 only, the kernel cannot do IPv6", "reason", err)
+				klog.FromContext(ctx).Info("Serving IPv4 only, the kernel does not support IPv6", "reason", err)
 				continue
 			}
 			return err
@@ -262,7 +262,7 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 		return frontend.Look{}, errors.Join(undrained, err)
 	}
 	f.metrics.repairs.Inc()
-	klog.FromContext(ctx).Info("Repaired a table that somebody else had changed", "table", f.filter.key)
+	klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.filter.key)
 	return frontend.Look{Repaired: true}, undrained
 }
 

@@ -136,7 +136,7 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 	return true
 }
 
-// maxTries is how often a transaction is made anew because somebody else has changed the table meanwhile.
+// maxTries is how often a transaction is made anew because another program has changed the table meanwhile.
 const maxTries = 5
 
 // commit applies what is wanted. With final it also deletes what may be needed until then: guards of addresses, and

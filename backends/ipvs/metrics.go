@@ -37,7 +37,7 @@ func newMetrics(families []model.Family) *metrics {
 			"Requests to IPVS, and for addresses of the dummy interface, that failed"),
 		resyncs: shared.Counter(families, prefix+"resyncs_total", "Comparisons with everything that the kernel has"),
 		repairs: shared.Counter(families, prefix+"repairs_total",
-			"Repairs of the packet filter after somebody else had changed it"),
+			"Repairs of the packet filter after other programs had changed it"),
 		servers:  gauge("virtual_servers", "Virtual servers of the proxy"),
 		draining: gauge("draining_endpoints", "Endpoints that have gone and keep the connections that they have"),
 	}

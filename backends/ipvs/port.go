@@ -17,7 +17,7 @@ type port struct {
 	elements map[element]string
 	marks    marks
 	chains   map[string]bool // those that set its marks, or go to one that does: no other port has them
-	taken    []dp.ServerKey  // where it was found that somebody else has a virtual server
+	taken    []dp.ServerKey  // where it was found that another program has a virtual server
 }
 
 // marks are the packet marks of a port's virtual servers for sources that do not get what others get, 0 for none (S27).
@@ -323,7 +323,7 @@ func (f *family) releaseMarks(name model.PortName, old, next *port) {
 	}
 }
 
-// forgetTaken forgets where a port is not served because of somebody else's virtual server.
+// forgetTaken forgets where a port is not served because of another program's virtual server.
 func (f *family) forgetTaken(p *port) {
 	for _, key := range p.taken {
 		if f.taken[key] == p.name {

@@ -31,11 +31,11 @@ func (f *family) retryRefused() {
 }
 
 // refusals returns an error for each service port of which something is not served: because the kernel has refused it,
-// or because somebody else has a virtual server there.
+// or because another program has a virtual server there.
 func (f *family) refusals() error {
 	refused := map[model.PortName][]error{}
 	for key, name := range f.taken {
-		refused[name] = append(refused[name], fmt.Errorf("%v is a virtual server of somebody else", key))
+		refused[name] = append(refused[name], fmt.Errorf("%v is a virtual server of another program", key))
 	}
 	add := func(s *server, err error) {
 		if p := f.owner[s]; p != nil {

@@ -50,7 +50,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 		if value, readErr := b.options.Sysctls.Get(trackConnections); readErr != nil || value != "1" {
 			return fmt.Errorf("IPVS needs connection tracking: %w", err)
 		}
-		klog.FromContext(ctx).Error(err, "A kernel parameter is not as it should be")
+		klog.FromContext(ctx).Error(err, "A kernel parameter does not have the required value")
 	}
 	if t := b.options.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
 		// One that the kernel does not take is no reason to serve nothing.

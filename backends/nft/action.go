@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// action is what happens to traffic from one kind of source to a service port. Each is a chain. Service ports whose
-// traffic is treated alike share it, except for those with chains of their own.
+// action is what happens to traffic from one kind of source to a service port. Each action has a chain. Service ports
+// whose traffic is treated alike share it, unless they have their own chains.
 type action struct {
 	verdict    model.Verdict // if n is 0
 	set        model.EndpointSets
@@ -20,7 +20,7 @@ type action struct {
 	own        string // the name of the service port's own chains, or ""
 }
 
-// actions are what happens to traffic by a frontend: an action for each kind of source.
+// actions are what happens to traffic through a frontend: an action for each kind of source.
 type actions struct {
 	fromPod, fromNode, other action
 	restricted               bool // only from the sources in vip-sources
@@ -32,7 +32,7 @@ func (a actions) simple() bool { return a.fromPod == a.other && a.fromNode == a.
 
 func (a actions) each() [3]action { return [3]action{a.fromPod, a.fromNode, a.other} }
 
-// actionsOf returns what happens to traffic by a frontend of the service port.
+// actionsOf returns what happens to traffic through a frontend of the service port.
 func (p portPlan) actionsOf(kind frontend.Kind, restricted bool) actions {
 	follow := func(r model.Route) action {
 		n := p.Size(r.Endpoints)
@@ -80,7 +80,7 @@ func (a action) chainName() string {
 	return name
 }
 
-// code is the short form of chainName for the names of chains that tell sources apart.
+// code is the short form of chainName for the names of chains that distinguish sources.
 func (a action) code() string {
 	code := strings.TrimPrefix(strings.TrimPrefix(a.chainName(), a.own+"-"), "nodeport-")
 	return strings.ReplaceAll(strings.TrimSuffix(code, "-traffic"), "-", "")
@@ -117,7 +117,7 @@ func (a actions) own() string {
 }
 
 // chains returns the chains that actions need, in the order in which they can be made; the last one is that of a
-// itself. Left out are those that every table has, and those that a service port has of its own for each set.
+// itself. It leaves out the chains that every table has, and a service port's own chains for each set.
 func (c *config) chains(s *sets, a actions) []chain {
 	var chains []chain
 	if a.restricted || a.onNode {
@@ -161,7 +161,7 @@ func (c *config) balanceChain(s *sets, a action) chain {
 	return ch
 }
 
-// sourcesChain tells apart where traffic comes from.
+// sourcesChain dispatches traffic by its source.
 func (c *config) sourcesChain(a actions) chain {
 	ch := chain{Chain: dp.Chain{Name: a.chainName()}}
 	if a.fromPod != a.other || a.fromPod != a.fromNode {

@@ -19,13 +19,13 @@ import (
 // [sink.Resyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close and
 // CleanUp, which may be called from any.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync is to apply.
+	// Table has the methods of the sink, and keeps what Sync has to apply.
 	*frontend.Table
 
 	families []*family
 	stop     context.CancelFunc
 	done     chan struct{}
-	release  func() error // what the backend holds, once
+	release  func() error // releases the backend's resources, once
 }
 
 var (
@@ -36,9 +36,9 @@ var (
 	_ sink.Repairer   = (*Backend)(nil)
 )
 
-// New returns a backend, after it has found out that the kernel can do what it needs. It changes nothing until the
-// first Sync. When others change its tables it repairs them at once, in the background, until ctx ends or Close is
-// called; it logs with ctx's logger. ctx does not bound calls of Sync.
+// New checks that the kernel supports what the backend needs, and returns the backend. It changes nothing until the
+// first Sync. When other programs change its tables, it repairs them at once, in the background, until ctx ends or
+// Close is called; it logs to ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (_ *Backend, err error) {
 	closeDataplane := func() error { return nil } // one that it is given is not the backend's to close
 	defer func() {
@@ -90,7 +90,7 @@ func New(ctx context.Context, o Options) (_ *Backend, err error) {
 	return b, nil
 }
 
-// chooseFamilies returns the families that are asked for or, if none is, those that the kernel can do.
+// chooseFamilies returns the requested families or, if none is given, those that the kernel supports.
 func chooseFamilies(ctx context.Context, o *Options) (chosen []model.Family, err error) {
 	families := o.Families
 	if families == nil {
@@ -103,7 +103,7 @@ func chooseFamilies(ctx context.Context, o *Options) (chosen []model.Family, err
 		case err == nil:
 			chosen = append(chosen, f)
 		case o.Families == nil && f == model.IPv6 && ctx.Err() == nil:
-			klog.FromContext(ctx).Info("Serving IPv4 only, the kernel cannot do IPv6", "reason", err)
+			klog.FromContext(ctx).Info("Serving IPv4 only, the kernel does not support IPv6", "reason", err)
 		default:
 			return nil, err
 		}
@@ -115,7 +115,7 @@ func (b *Backend) family(of model.Family) *family {
 	return b.families[slices.IndexFunc(b.families, func(f *family) bool { return f.key.Family == of })]
 }
 
-// CleanUp deletes the backend's tables. Flows that are under way keep their endpoints; for new ones services end. A
+// CleanUp deletes the backend's tables. Existing connections keep their endpoints; new ones are no longer served. A
 // later Sync applies everything again.
 func (b *Backend) CleanUp(ctx context.Context) error {
 	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
@@ -129,8 +129,8 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 	})
 }
 
-// Close ends the repairs and releases what the backend holds. The tables stay. Call no other method after it; a
-// second Close does nothing.
+// Close ends the repairs and releases the backend's resources. The tables stay. Call no other method after it; a second
+// Close does nothing.
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
@@ -138,7 +138,7 @@ func (b *Backend) Close() error {
 }
 
 // CleanUp deletes the tables of a backend that is not running, whatever is in them: of o only TableName, Families and
-// Dataplane matter. That there are none is no error.
+// Dataplane matter. Missing tables are not an error.
 func CleanUp(ctx context.Context, o Options) error {
 	o.Metrics = nil
 	b, err := New(ctx, o)

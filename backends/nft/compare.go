@@ -14,11 +14,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// compare reads the table and corrects what is wrong. What is right stays, whoever made it: so a new process takes
-// over, and so changes by others are repaired. It reports whether anything was changed.
-//
-// If nothing is known of the table the slots are not read. They are written anew into maps of other names, and the
-// chains that look there are rewritten: packets under way still find the old ones.
+// compare reads the table and corrects the differences. What is right stays, whoever made it: this is how a new process
+// takes over, and how changes by others are repaired. It reports whether anything was changed. If nothing is known
+// about the table, the slots are not read. They are written into new maps with other names, and the chains that use
+// them are rewritten: packets in flight still find the old maps.
 func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
 	rewrite := f.state == unknown
 	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.TableSet) bool { return !rewrite || s.Size == 0 })
@@ -27,7 +26,7 @@ func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool
 	}
 	base := newTable()
 	if read != nil && !compatible(read) {
-		klog.FromContext(ctx).Info("Replacing a table of another layout", "table", f.key, "comment", read.Comment)
+		klog.FromContext(ctx).Info("Replacing a table with another layout", "table", f.key, "comment", read.Comment)
 		base.replace, read = true, nil
 	}
 	if base.there = read != nil; !base.there {
@@ -91,7 +90,7 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 	p.sets[endpoints].add = make([]dp.Element, 0, slots)
 }
 
-// compatible reports whether a table can be corrected piece by piece.
+// compatible reports whether a table can be corrected instead of replaced.
 func compatible(t *dp.Table) bool {
 	if t.Comment != layoutComment {
 		return false
@@ -124,8 +123,8 @@ func (t *table) keepSlots(before *table, read *dp.Table) {
 	}
 }
 
-// adopt plans with the sets that are there. Their elements are to go, unless the plan adds them again. Slot maps that
-// are to be rewritten, or are others, get a free name.
+// adopt plans with the existing sets. It plans to delete their elements; those that the plan adds again stay. Slot maps
+// that have to be rewritten, or have another definition, get a free name.
 func (p *plan) adopt(read *dp.Table, rewrite bool) {
 	for id, s := range p.base.sets {
 		have := read.Sets[s.Name]

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// DescribeService implements [sink.Describer]: it returns what a service has in the tables, as commands for nft - its
-// elements, and the chains that they point at, which it may share with others. It is what the backend applies, worked
-// out anew and not read from the kernel; it waits for a Sync that is under way.
+// DescribeService implements [sink.Describer]: it returns a service's elements in the tables and the chains that they
+// point at, which it may share with others, as commands for nft. It renders them as the backend applies them, and does
+// not read the kernel; it waits for a Sync in progress.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
@@ -18,8 +18,8 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 		if f.table == nil || f.table.config == nil {
 			return // nothing has been applied yet
 		}
-		// An empty table whose sets have the names of those in the kernel: everything is to be added. The ports are
-		// planned together, or chains that they share would be listed for each.
+		// An empty table whose sets have the names of those in the kernel, so that everything is added. The ports are
+		// planned together: otherwise chains that they share would be listed for each.
 		base := newTable()
 		base.there, base.sets = true, f.table.sets
 		p := newPlan(base, f.table.config)

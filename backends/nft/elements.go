@@ -8,7 +8,7 @@ import (
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 )
 
-// frontendKey is what a frontend is looked up by in service-ips or nodeports.
+// frontendKey returns the key of a frontend in service-ips or nodeports.
 func frontendKey(k frontend.Key) string {
 	b := make([]byte, 0, 24)
 	if !k.IsNodePort() {
@@ -17,7 +17,7 @@ func frontendKey(k frontend.Key) string {
 	return string(dp.AppendPort(dp.AppendProtocol(b, k.Protocol), k.Port))
 }
 
-// slotElement says which endpoint is in a slot of a frontend, or of a backend set that has a number.
+// slotElement returns the element for a slot of a frontend, or of a backend set that has a number.
 func slotElement(key string, slot int, to netip.AddrPort) dp.Element {
 	var b [64]byte
 	k := append(b[:0], key...)
@@ -47,7 +47,7 @@ func hairpinElement(a netip.Addr) dp.Element {
 // addrRange is a range of addresses, both included.
 type addrRange struct{ first, last netip.Addr }
 
-// mergeRanges returns what prefixes cover as ranges that neither overlap nor touch, sorted.
+// mergeRanges returns the addresses that prefixes cover as sorted ranges that neither overlap nor touch.
 func mergeRanges(prefixes []netip.Prefix) []addrRange {
 	ranges := make([]addrRange, 0, len(prefixes))
 	for _, p := range prefixes {

@@ -31,21 +31,21 @@ type family struct {
 	table *table
 }
 
-// state is what is known of a family's table. The package documentation draws how one follows another.
+// state is what is known about a family's table. The package documentation draws the transitions.
 type state uint8
 
 const (
 	// unknown: at first, and after a failure or [Backend.ForceResync]. Everything is read and corrected, except for the
-	// slots. These are written anew: the kernel writes them faster than it lists them.
+	// slots. These are rewritten: the kernel writes them faster than it lists them.
 	unknown state = iota
 	// known: the table does what was accepted. A Sync applies the difference.
 	known
-	// leftovers: known, but what is no longer needed is still there. Before Linux 6.2, for example, a chain counts as
-	// used for a while after the last reference to it is gone.
+	// leftovers: known, but obsolete objects are still there. Before Linux 6.2, for example, a chain counts as used for
+	// a while after the last reference to it is gone.
 	leftovers
-	// suspect: somebody else may have changed the table. Everything is read, the slots too. Writing them is a big
-	// transaction, during which the backend does not listen, so that it suspects the table again afterwards: where
-	// somebody changes rulesets all the time it would never end.
+	// suspect: another program may have changed the table. Everything is read, including the slots. Writing them is a
+	// big transaction, during which the backend does not listen, so it would suspect the table again afterwards: on a
+	// node where other programs keep changing rulesets that would never end.
 	suspect
 )
 
@@ -59,14 +59,14 @@ type table struct {
 	slots   [numSets]int // elements of the maps with slots; of others not all are counted
 	chains  map[string][]dp.RuleID
 	clients map[string]bool    // sets of clients
-	names   map[actions]string // of the chains that all share
+	names   map[actions]string // of the shared chains
 	own     map[model.PortName]*ownPort
 	ids     map[uint32]bool // of these
-	// leftovers are what of all this is no longer needed, and could not be removed yet.
+	// leftovers are obsolete objects that could not be removed yet.
 	leftovers remains
 }
 
-// remains are what is no longer needed.
+// remains are obsolete objects.
 type remains struct {
 	elements     [numSets][]dp.Element
 	chains, sets []string
@@ -94,7 +94,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	if err = fmt.Errorf("nft: %w", err); !errors.Is(err, dp.ErrStale) {
 		f.state = unknown
 	}
-	if ctx.Err() == nil { // or it has merely not been done
+	if ctx.Err() == nil { // otherwise it was cancelled, not refused
 		f.failed = err
 		f.countFailure()
 	}
@@ -107,7 +107,7 @@ func (f *family) lookForDrift() {
 	}
 }
 
-// sync makes the table do what the changes say, by what changed if it is known, and otherwise by comparing everything.
+// sync applies the changes to the table: incrementally if the table is known, otherwise by a full comparison.
 func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	if f.state == known || f.state == leftovers {
 		err := f.update(ctx, c)
@@ -125,7 +125,7 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 	return err
 }
 
-// compareAgain compares until nobody else changes the table meanwhile.
+// compareAgain repeats the comparison until no other program changes the table meanwhile.
 func (f *family) compareAgain(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
 	for range 5 {
 		changed, err = f.compare(ctx, c)
@@ -138,7 +138,7 @@ func (f *family) compareAgain(ctx context.Context, c *frontend.Changes) (changed
 	return changed, err
 }
 
-// repair puts right what somebody else changed.
+// repair corrects what another program changed.
 func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	f.lookForDrift()
 	if f.state != suspect {
@@ -154,9 +154,9 @@ func (f *family) repair(ctx context.Context, c *frontend.Changes) (frontend.Look
 	}
 	c.Accept()
 	if changed {
-		klog.FromContext(ctx).Info("Repaired a table that somebody else had changed", "table", f.key)
+		klog.FromContext(ctx).Info("Repaired a table that another program had changed", "table", f.key)
 	}
-	// Where somebody changes rulesets all the time, a tenth of the time is enough for looking.
+	// On a node where other programs keep changing rulesets, looking takes a tenth of the time at most.
 	return frontend.Look{Repaired: changed, Rest: 9 * time.Since(began)}, nil
 }
 
@@ -188,7 +188,7 @@ func (f *family) update(ctx context.Context, c *frontend.Changes) error {
 	return err
 }
 
-// changeBase plans what follows from changes of the node and of the cluster IPs.
+// changeBase plans the consequences of changes of the node and of the cluster IPs.
 func (p *plan) changeBase(ips frontend.Diff[netip.Addr]) {
 	p.changeAddrs(clusterIPs, ips, addrElement)
 	p.strays += p.config.strays(ips.Added) - p.config.strays(ips.Removed)
@@ -205,7 +205,7 @@ func (p *plan) changeBase(ips frontend.Diff[netip.Addr]) {
 	}
 }
 
-// execute makes the kernel's table what a plan says, and reports whether that changed anything. If it fails, nothing is
+// execute applies a plan to the kernel's table, and reports whether that changed anything. If it fails, nothing is
 // changed.
 func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error) {
 	first, second := p.transactions(f.key)
@@ -234,20 +234,21 @@ func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error)
 	return true, nil
 }
 
-// cannotRemove takes note of leftovers, which the next Sync removes. It is no failure: all rules are right.
+// cannotRemove records leftovers, which the next Sync removes. This is not a failure: all rules are right.
 func (f *family) cannotRemove(ctx context.Context, err error) {
 	f.state = leftovers
 	if errors.Is(err, syscall.ENOENT) {
-		f.state = unknown // a part of it has gone: find out what is left
+		f.state = unknown // a part of them was removed: find out what is left
 	}
 	if ctx.Err() != nil || errors.Is(err, dp.ErrStale) {
 		return
 	}
 	f.metrics.cleanUpFailures.WithLabelValues(f.key.Family.String()).Inc()
-	klog.FromContext(ctx).Info("What is no longer needed cannot be removed yet", "table", f.key, "reason", err)
+	klog.FromContext(ctx).Info("Obsolete objects cannot be removed yet", "table", f.key, "reason", err)
 }
 
-// follow records what the first transaction of a plan has done. What the second one is to remove counts as left over.
+// follow records what the first transaction of a plan has done. Objects for the second one to remove count as
+// leftovers.
 func (t *table) follow(p *plan) {
 	t.there, t.replace, t.config, t.strays = true, false, p.config, p.strays
 	maps.Copy(t.chains, p.rules)
@@ -289,8 +290,8 @@ func (t *table) forget() {
 }
 
 // letPacketsPass waits for packets that were dispatched by rules the first transaction replaced, and have yet to look
-// up what the second one removes. The kernel does not hold a transaction back for them: without the pause one flow was
-// lost in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
+// up what the second one removes. The kernel does not delay a transaction for them: without the pause one flow was lost
+// in 900,000 waves of resizing, on a virtual machine whose processors do not always run (Linux 6.18).
 func letPacketsPass(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -298,7 +299,8 @@ func letPacketsPass(ctx context.Context) {
 	}
 }
 
-// commit applies a transaction, in pieces if a socket cannot hold it: an unprivileged process may not have big buffers.
+// commit applies a transaction, split if the socket's buffer is too small: an unprivileged process may not have big
+// ones.
 func (f *family) commit(ctx context.Context, tx *dp.Transaction) error {
 	if tx.IsEmpty() {
 		return nil

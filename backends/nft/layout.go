@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// layoutComment is the comment of the table. A table with another one is replaced.
+// layoutComment is the comment of the table. A table with another comment is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 3"
 
 // The chains that every table has. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
@@ -44,7 +44,7 @@ const (
 	localEndpoints
 	nodePortEndpoints
 	nodePortLocalEndpoints
-	portEndpoints // those of service ports that have chains of their own, by numbers
+	portEndpoints // those of service ports with their own chains, by numbers
 	clusterIPs
 	nodePortIPs
 	vipSources
@@ -55,8 +55,8 @@ const (
 // hasSlots reports whether it is one of the maps with slots. They have a size.
 func (id setID) hasSlots() bool { return id >= endpoints && id <= portEndpoints }
 
-// isLookedUpFirst reports whether packets look it up first. Those that have, and are under way, may still look others
-// up.
+// isLookedUpFirst reports whether packets look it up first. Packets in flight that have done so may still look up
+// others.
 func (id setID) isLookedUpFirst() bool { return !id.hasSlots() && id != hairpin }
 
 // slotsOf returns the map with the endpoints of a set, for service addresses or for node ports.
@@ -148,12 +148,10 @@ func loopback(f model.Family) netip.Prefix {
 //
 // Packets to service addresses that lack the port, or belong to no service, are refused on forward and output, after
 // all address translation (S33): another program may serve some of these, and packets to an address of the node itself
-// are not forwarded at all.
-//
-// Connections that are nobody's pay for every rule that they meet here, and for a jump to a chain nearly as much as for
-// a lookup among thousands of elements. So two rules stand in the chains of both hooks, service addresses are looked up
-// only within the service CIDRs, and whether an address serves node ports is asked after the port, in the chains that
-// onNodeChain makes.
+// are not forwarded at all. Connections that are not for a service pay for every rule that they pass here, and nearly
+// as much for a jump to a chain as for a lookup among thousands of elements. So two rules are in the chains of both
+// hooks, service addresses are looked up only within the service CIDRs, and the address of a node port is checked after
+// the port, in the chains that onNodeChain makes.
 func (c *config) baseChains(s *sets, strays bool) []chain {
 	reject := chain{Chain: dp.Chain{Name: rejectChain}}
 	reject.add(dp.Reject{})
@@ -182,7 +180,7 @@ func (c *config) baseChains(s *sets, strays bool) []chain {
 	}
 }
 
-// clusterIPsChain refuses new connections to service addresses that nobody has translated (S33).
+// clusterIPsChain refuses new connections to service addresses that no program has translated (S33).
 func (c *config) clusterIPsChain(s *sets) chain {
 	ch := chain{Chain: dp.Chain{Name: clusterIPsChain}}
 	ch.addCommented("ports that the service does not have",

@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
-// DefaultTableName is the name of the tables, one in family ip and one in ip6. It is not that of upstream kube-proxy,
-// so that the two do not take each other's table for their own.
+// DefaultTableName is the name of the tables, one in family ip and one in ip6. It differs from upstream kube-proxy's,
+// so that neither mistakes the other's table for its own.
 const DefaultTableName = "kube-proxy-lib"
 
 // defaultMasqueradeMark is bit 14 of the packet mark (S31).
 const defaultMasqueradeMark = 1 << 14
 
-// Options configure a [Backend]. The zero value is a good choice.
+// Options configure a [Backend]. The zero value is usable.
 type Options struct {
-	// TableName is the name of the backend's tables. Whatever is in tables of that name is the backend's: it is
-	// corrected, or replaced if it is of another layout. Other tables are never touched. Default: DefaultTableName.
+	// TableName is the name of the backend's tables. Tables of that name belong to the backend: it corrects them, or
+	// replaces those of another layout. Other tables are never touched. Default: DefaultTableName.
 	TableName string
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
 	// are (S31). Default: bit 14.
@@ -33,23 +33,24 @@ type Options struct {
 	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them. Kube-proxy's default in mode nftables is Choice.Primary.
 	NodePortAddresses nodeaddr.Choice
-	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel can.
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel supports it.
 	Families []model.Family
-	// Dataplane is where rules go. Default: the kernel, in the network namespace of the thread that calls New. The
-	// backend does not close one that it is given.
+	// Dataplane is where rules are written. Default: the kernel, in the network namespace of the thread that calls New.
+	// The backend does not close a Dataplane that it is given.
 	Dataplane dataplane.Interface
-	// OnProblem, if given, is told once what of a service port is not served and why, from within Sync: to make an
-	// Event of it, say. It is logged in any case.
+	// OnProblem, if given, is called once for each part of a service port that is not served, during Sync, for example
+	// to create an Event. Problems are logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
-	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation
-	// for the list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
+	// Metrics, if given, is the registry for the metrics: they are registered until Close. Names and labels are
+	// kube-proxy's; see the package documentation for the list. Give each of several backends a distinct label with
+	// prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
 }
 
-// tableName is what nft can read back. The kernel would take more.
+// tableName matches the names that nft can read back. The kernel accepts more.
 var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
-// Validate returns everything that is wrong.
+// Validate returns an error that joins everything invalid.
 func (o *Options) Validate() error {
 	errs := []error{frontend.CheckFamilies(o.Families)}
 	if o.TableName != "" && !tableName.MatchString(o.TableName) {
@@ -67,7 +68,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// withDefaults returns the options with nothing left open, except the dataplane and the families.
+// withDefaults returns the options with their defaults filled in, except for the dataplane and the families.
 func (o Options) withDefaults() Options {
 	if o.TableName == "" {
 		o.TableName = DefaultTableName

@@ -13,19 +13,18 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Most service ports share chains, and each of their frontends has slots of its own. Those with session affinity (S32)
-// have chains of their own besides. Those with more than maxSharedSlots slots, which a change of their size would all
-// touch, have chains of their own, and slots by a number, once. The package documentation draws both.
-//
-// The entries of clients of an endpoint that has gone are left to time out: the rules that look for them have gone.
+// Most service ports share chains, and each of their frontends has its own slots. Those with session affinity (S32)
+// have their own chains in addition. Those with more than maxSharedSlots slots, all of which a change of their size
+// would touch, have their own chains, and their slots only once, keyed by a number. The package documentation draws
+// both. The entries of clients of a removed endpoint are left to time out: the rules that look for them are gone.
 
-// clientsPrefix is what the names of sets of clients begin with.
+// clientsPrefix is the prefix of the names of sets of clients.
 const clientsPrefix = "affinity-"
 
-// maxSharedSlots is how many slots a service port may have in the maps that all share.
+// maxSharedSlots is how many slots a service port may have in the shared maps.
 const maxSharedSlots = 1024
 
-// ownPort is a service port that has chains of its own. It is not written to once its plan is made.
+// ownPort is a service port that has its own chains. It is immutable once its plan is made.
 type ownPort struct {
 	name     string // the prefix of the names of its chains
 	clients  string // the name of the set of its clients, "" without session affinity
@@ -44,7 +43,7 @@ func backendSets() [2]model.EndpointSets {
 	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
 }
 
-// wantsNumbers reports whether a service port is to have slots by number.
+// wantsNumbers reports whether a service port should have slots by number.
 func wantsNumbers(p *frontend.Port) bool {
 	endpoints, used := 0, p.Routes.Sets()
 	for _, set := range backendSets() {
@@ -55,7 +54,7 @@ func wantsNumbers(p *frontend.Port) bool {
 	return p.NumFrontends()*endpoints > maxSharedSlots
 }
 
-// ownOf returns what a service port is to have of its own, except for its chains, or nil if it needs nothing.
+// ownOf returns the own objects that a service port should have, except for its chains, or nil if it needs none.
 func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
 	if c.After == nil || c.After.NumFrontends() == 0 {
 		return nil
@@ -137,7 +136,7 @@ func shortHash(n model.PortName) string {
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }
 
-// readable is the part of the names of chains that tells people which service port they belong to. Its length is
+// readable is the part of the names of chains that shows people which service port they belong to. Its length is
 // bounded.
 func readable(n model.PortName) string {
 	text := n.Service.Namespace + "/" + n.Service.Name + "/" + strings.ToLower(n.Protocol.String())
@@ -201,7 +200,7 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 	for _, ep := range c.Endpoints(set) {
 		endpoints = append(endpoints, ep.Target)
 	}
-	slices.SortFunc(endpoints, model.CompareTargets) // or the chain would differ after a restart
+	slices.SortFunc(endpoints, model.CompareTargets) // otherwise the chain would differ after a restart
 	// There may be very many of these rules, so they share the statements that they have in common.
 	n := len(endpoints)
 	ch.rules = make([]dp.Rule, 2*n, 2*n+2)
@@ -215,7 +214,7 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 			ch.rules[n+i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, known[1:]...)
 		}
 	}
-	// For clients that the set has no room for. A chain in which the packet finds no slot returns.
+	// For clients that do not fit into the set. A chain in which the packet finds no slot returns.
 	random := p.randomChains(c.After, o, set)
 	last := len(random) - 1
 	for _, name := range random[:last] {
@@ -225,7 +224,7 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 	return ch
 }
 
-// fullComment is the comment of the rules for clients that the set of clients has no room for.
+// fullComment is the comment of the rules for clients that do not fit into the set.
 const fullComment = "if the set is full"
 
 // randomChains returns the names of the chains that pick an endpoint of a set at random, and plans those that do not

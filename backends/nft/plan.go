@@ -10,15 +10,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// plan is the difference between a table as it is and as it is to be. It writes to nothing but itself. It becomes two
-// transactions: the first sends traffic to what is new, and leaves in place what a packet that is under way may still
-// be sent to; the second removes that.
+// plan is the difference between the current and the wanted table. Planning modifies nothing else. It becomes two
+// transactions: the first sends traffic to the new objects, and leaves those that packets in flight may still reach;
+// the second removes these.
 type plan struct {
-	base   *table // as it is
+	base   *table // the current one
 	config *config
 	strays int // see table
 	sets   [numSets]setPlan
-	// The rest is about objects that not every table has.
+	// The other fields are about objects that not every table has.
 	newSets    []*dp.Set
 	newChains  []chain // to make
 	chains     []chain // to rewrite
@@ -26,16 +26,16 @@ type plan struct {
 	goneSets   []string
 
 	rules   map[string][]dp.RuleID      // of the chains that were asked for
-	names   map[actions]string          // of the chains that all share, made here
-	own     map[model.PortName]*ownPort // that differ, nil for those that go
+	names   map[actions]string          // of the shared chains made here
+	own     map[model.PortName]*ownPort // that differ, nil for removed ones
 	ids     map[uint32]bool             // of these
 	clients map[string]bool             // sets that were asked for
 }
 
-// setPlan is what is to change in a set. An element that goes and comes with the same key is replaced, or left alone if
-// it is the same.
+// setPlan has the changes of a set. An element that is both deleted and added is replaced, or left alone if it is the
+// same.
 type setPlan struct {
-	missing            bool // the set itself is to be made
+	missing            bool // the set itself has to be made
 	add, gone, replace []dp.Element
 }
 
@@ -49,7 +49,7 @@ func newPlan(base *table, c *config) *plan {
 	return p
 }
 
-// settle finds the elements that both go and come: those that differ are replaced, the others left alone.
+// settle finds the elements that are both deleted and added: those that differ are replaced, the others left alone.
 func (sp *setPlan) settle() {
 	if len(sp.add) == 0 || len(sp.gone) == 0 {
 		return
@@ -79,13 +79,13 @@ func (sp *setPlan) settle() {
 	sp.gone = gone
 }
 
-// portPlan is a service port, as it is or as it is to be.
+// portPlan is a service port before or after the plan.
 type portPlan struct {
 	*frontend.Port // nil: it does not exist
 	own            *ownPort
 }
 
-// sharedSets returns the sets of which a frontend has slots of its own.
+// sharedSets returns the sets of which a frontend has its own slots.
 func (p portPlan) sharedSets(fr *frontend.Frontend) model.EndpointSets {
 	if fr == nil || p.own.hasNumbers() {
 		return 0
@@ -93,7 +93,7 @@ func (p portPlan) sharedSets(fr *frontend.Frontend) model.EndpointSets {
 	return p.RoutesOf(fr.Kind).Sets()
 }
 
-// changePort plans what differs of a service port.
+// changePort plans the changes of a service port.
 func (p *plan) changePort(c *frontend.PortChange) {
 	before, after := portPlan{Port: c.Before}, portPlan{Port: c.After}
 	if before.Port != nil {
@@ -135,7 +135,7 @@ func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 		(len(c.EndpointChanges(model.ClusterSet)) > 0 || len(c.EndpointChanges(model.LocalSet)) > 0)
 }
 
-// changeFrontend plans what differs of a frontend, where o is as it is and n as it is to be; either may be nil.
+// changeFrontend plans the changes of a frontend from o to n; either may be nil.
 func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan,
 	n *frontend.Frontend) {
 	k := cmp.Or(o, n).Key
@@ -169,7 +169,7 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 	}
 }
 
-// changeSlots plans the slots of a backend set under a key, which may have been there, and may be there from now on.
+// changeSlots plans the slots of a backend set under a key, which may be added, changed or removed.
 func (p *plan) changeSlots(id setID, key string, c *frontend.PortChange, set model.EndpointSets, was, is bool) {
 	sp := &p.sets[id]
 	switch {
@@ -196,7 +196,7 @@ func (p *plan) changeSlots(id setID, key string, c *frontend.PortChange, set mod
 	}
 }
 
-// changeOwn plans what a service port has of its own.
+// changeOwn plans the own objects of a service port.
 func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 	own := cmp.Or(after.own, before.own)
 	if own == nil {
@@ -207,7 +207,7 @@ func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 		is := after.own.hasNumbers() && after.Routes.Sets().Has(set)
 		p.changeSlots(portEndpoints, string(dp.AppendNumber(nil, own.ids[i])), c, set, was, is)
 	}
-	// What is asked for again does not go, see transactions.
+	// Objects that are requested again are not removed, see transactions.
 	if before.own != nil {
 		p.goneChains = append(p.goneChains, before.own.chains...)
 		if name := before.own.clients; name != "" {
@@ -331,7 +331,7 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 			second.DeleteElements(s, sp.gone...)
 		}
 	}
-	// What is looked up later comes first, for when a transaction has to be divided.
+	// Maps that are looked up later come first, in case a transaction has to be split.
 	for id, s := range slices.Backward(p.base.sets[:]) {
 		first.ReplaceElements(s, p.sets[id].replace...)
 		first.AddElements(s, p.sets[id].add...)

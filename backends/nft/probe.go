@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// probe finds out whether the kernel takes everything that the backend makes, without making anything: it has a table
-// checked that has one of each, under a name that nobody has.
+// probe finds out whether the kernel supports everything that the backend makes, without making anything: it has the
+// kernel check a table with one of each, under an unused name.
 func probe(ctx context.Context, d dp.Interface, family model.Family, o *Options) error {
 	pod := netip.AddrFrom4([4]byte{192, 0, 2, 1})
 	if family == model.IPv6 {

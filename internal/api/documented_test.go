@@ -117,7 +117,7 @@ type Alias = T
 		"Missing7", "Missing7.Missing8", "Missing9", "I.Missing10", "Missing11", "Missing12", "Missing13"}, got)
 }
 
-// importable returns the packages below a folder that somebody else can import, each with the files that are not
+// importable returns the packages below a folder that another program can import, each with the files that are not
 // generated, whatever systems they are for.
 func importable(root string) (map[string][]string, error) {
 	packages := map[string][]string{}

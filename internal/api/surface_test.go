@@ -17,8 +17,8 @@ import (
 // systems are those that the library is built for. What not all of them have is marked.
 func systems() []string { return []string{"linux", "windows", "darwin"} }
 
-// surface returns the exported names of the packages below a folder that a program of somebody else can import: a line
-// for each, with its type. Names of parameters do not count, and nor do comments, values and unexported fields. An
+// surface returns the exported names of the packages below a folder that a program of another program can import: a
+// line for each, with its type. Names of parameters do not count, and nor do comments, values and unexported fields. An
 // interface is one line, because a method more breaks who implements it; a struct has a line for each field.
 func surface(root string) ([]string, error) {
 	on := map[string]map[string]bool{} // the systems that have a line
@@ -65,7 +65,7 @@ func surface(root string) ([]string, error) {
 	return all, err
 }
 
-// hidden reports whether a folder below root has nothing that a program of somebody else can import from this module.
+// hidden reports whether a folder below root has nothing that a program of another program can import from this module.
 func hidden(root, folder string) bool {
 	if folder == root {
 		return false

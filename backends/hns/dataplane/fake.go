@@ -94,7 +94,7 @@ func (f *Fake) DeleteNetwork(name string) {
 	}
 }
 
-// AddEndpoint adds somebody else's endpoint to a network, for example a pod's, and returns its ID.
+// AddEndpoint adds another program's endpoint to a network, for example a pod's, and returns its ID.
 func (f *Fake) AddEndpoint(network string, e Endpoint) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *Fake) RemoveEndpoint(a netip.Addr) {
 	maps.DeleteFunc(f.endpoints, func(_ string, e *fakeEndpoint) bool { return slices.Contains(e.IPs, a) })
 }
 
-// AddLoadBalancer adds somebody else's load balancer, unchecked.
+// AddLoadBalancer adds another program's load balancer, unchecked.
 func (f *Fake) AddLoadBalancer(lb LoadBalancer) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

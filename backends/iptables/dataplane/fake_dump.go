@@ -52,7 +52,7 @@ func (t *fakeTable) dump() *bytes.Buffer {
 }
 
 // Load replaces the tables that a dump has by what it has, as iptables-restore does without --noflush, and leaves
-// others alone. So "*nat\nCOMMIT\n" empties a table. It is what somebody else does: it is not one of Batches.
+// others alone. So "*nat\nCOMMIT\n" empties a table. It is what another program does: it is not one of Batches.
 func (f *Fake) Load(dump string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 type Interface interface {
 	// Apply applies a transaction, all of it or nothing. An error leaves everything as it was.
 	//
-	// It fails with ErrStale, and does nothing, if somebody else may have changed the table since the last Apply or
+	// It fails with ErrStale, and does nothing, if another program may have changed the table since the last Apply or
 	// ReadTable of it here, unless the transaction is unconditional.
 	Apply(ctx context.Context, tx *Transaction) error
 	// Check reports whether Apply would succeed, and changes nothing.
@@ -20,16 +20,16 @@ type Interface interface {
 	// ReadTable returns what the table holds, or nil if there is no such table. Changes of others until now count as
 	// seen. The elements of a set are read unless elements is given and says no.
 	ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error)
-	// Drift has a value soon after somebody else changed a table that has been read or written here.
+	// Drift has a value soon after another program changed a table that has been read or written here.
 	Drift() <-chan struct{}
-	// Drifted reports whether a table is among those that somebody else changed. ReadTable resets it.
+	// Drifted reports whether a table is among those that another program changed. ReadTable resets it.
 	Drifted(key TableKey) bool
 	// Close releases what it holds, and leaves all tables as they are.
 	Close() error
 }
 
 // ErrStale is what Apply fails with if the table is no longer what it was last seen to be. Read it and start again.
-var ErrStale = errors.New("the table was changed by somebody else")
+var ErrStale = errors.New("another program has changed the table")
 
 // TableKey identifies a table.
 type TableKey struct {

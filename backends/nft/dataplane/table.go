@@ -112,7 +112,7 @@ type TableChain struct {
 }
 
 // RuleID identifies the content of a rule: rules with the same ID do the same. The zero value is that of a rule that
-// somebody else made.
+// another program made.
 type RuleID uint64
 
 // TableSet is a set with its elements.
