@@ -47,7 +47,7 @@ func (f *family) changes() *dp.Batch {
 	return &dp.Batch{Tables: []dp.TableBatch{f.nat.changes(), f.filter.changes()}}
 }
 
-// restore writes all changes; read tells that they were found by reading.
+// restore writes all changes; read says whether they were found by reading the tables.
 func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	next := f.state
 	f.state = unknown
@@ -79,7 +79,7 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	return nil
 }
 
-// adopt notes the generation that is our own doing. iptables-nft has one for both families.
+// adopt notes the generation that our own change produced. iptables-nft has one for both families.
 func (f *family) adopt(before, after uint64) {
 	for _, o := range f.backend.families {
 		if (o == f || o.features.Variant == dp.NFT) && o.generation == before {

@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Backend is a [sink.Sink] whose Sync applies services with iptables. It has the other abilities of a [frontend.Table],
-// too. Methods are called from one goroutine at a time, as those of every sink, except Close and CleanUp, which may be
-// called from any.
+// Backend is a [sink.Sink] whose Sync applies services with iptables. It also has the optional interfaces of a
+// [frontend.Table]. As with every sink, methods are called from one goroutine at a time, except Close and CleanUp,
+// which may be called from any.
 //
 // The error of Sync is a [*sink.FamilyError] for each family that is not served as described, with a [*sink.PortError]
-// for each service port whose rules iptables or the kernel refuses, because a match is missing, say. Such a service
-// port is left out. It is tried again when it changes, and at the next retry or resync.
+// for each service port whose rules iptables or the kernel refuses, for example because a match is missing. Such a
+// service port is left out. It is tried again when it changes, and at the next retry or resync.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync is to apply.
+	// Table has the methods of the sink, and keeps what Sync has to apply.
 	*frontend.Table
 
 	options  Options
@@ -34,9 +34,9 @@ type Backend struct {
 	close    func() error
 }
 
-// New returns a backend, after it has found the programs that it needs. It changes nothing until the first Sync. When
-// others change its chains it repairs them, in the background, until ctx ends or Close is called; it logs with ctx's
-// logger. ctx does not bound calls of Sync.
+// New finds the programs that the backend needs, and returns the backend. It changes nothing until the first Sync. When
+// other programs change its chains, it repairs them, in the background, until ctx ends or Close is called; it logs to
+// ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("iptables: %w", err)
@@ -133,8 +133,8 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 	})
 }
 
-// Close ends the repairs and releases what the backend holds. The rules stay. Call no other method after it; a
-// second Close does nothing.
+// Close ends the repairs and releases the backend's resources. The rules stay. Call no other method after it; a second
+// Close does nothing.
 func (b *Backend) Close() error {
 	b.stop()
 	<-b.done
@@ -142,8 +142,8 @@ func (b *Backend) Close() error {
 }
 
 // CleanUp removes the chains of a backend that is not running: of o only Families, Variant and Dataplanes matter.
-// Without Variant and Dataplanes it does so in both variants, as far as their programs are installed. It is no error if
-// there are no such chains. A table that cannot be read is one, which is returned after the rest has been cleaned up.
+// Without Variant and Dataplanes it does so in both variants, as far as their programs are installed. Missing chains
+// are not an error. A table that cannot be read is; the error is returned after the rest has been cleaned up.
 func CleanUp(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("iptables: %w", err)

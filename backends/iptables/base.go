@@ -50,8 +50,8 @@ func (f *family) into(table int, isNodePort bool, m model.Masquerade) []string {
 }
 
 // servicesRules dispatch packets to the trees, and set the mark on those to masquerade. Packets that are not for a
-// service must keep the mark's bit as it was: off or, if others have set it, on. So there are rules that do not touch
-// it, for packets that come with the bit set; if those are for a service they are masqueraded, as by kube-proxy.
+// service must keep the mark's bit as it was: off or, if others have set it, on. So packets that arrive with the bit
+// set go through rules that do not touch it; if they are for a service, they are masqueraded, as with kube-proxy.
 func (f *family) servicesRules() (rules, marked []string) {
 	c := f.config
 	never := f.into(inNAT, false, model.MasqueradeNever)
@@ -115,7 +115,7 @@ func (f *family) refuseNodePortsRules() []string {
 	return append(f.config.notLocalhost(), trees...)
 }
 
-// forwardRules let service traffic through where the policy of FORWARD is not to, as kube-proxy does.
+// forwardRules accept service traffic even if the policy of FORWARD is to drop, as kube-proxy does.
 func (c *config) forwardRules() []string {
 	var rules []string
 	if c.dropInvalid {
@@ -156,7 +156,7 @@ func (f *family) planJumps() {
 		}
 	}
 	if !f.healthChecks.isEmpty() {
-		for _, m := range f.config.nodePorts { // whatever comes by INPUT is to an address of the node
+		for _, m := range f.config.nodePorts { // packets in INPUT are for an address of the node
 			filter = append(filter, jump("INPUT", m+"-p tcp ", "health checks", healthCheckChain))
 		}
 	}

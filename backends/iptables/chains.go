@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// chains are our chains in one table: those that are wanted, and those that may differ in the table. A diffstore would
+// chains are our chains in one table: the wanted ones, and those that may differ in the table. A diffstore would
 // compare values, and so keep the text of all rules twice.
 type chains struct {
 	table   dp.Table
@@ -18,14 +18,13 @@ type chains struct {
 	there   map[string]int  // chains that the table has, with the number of their rules
 	rules   int             // in all of these
 	touched map[string]bool // chains that may be different in the table
-	// jumps from built-in chains to ours, in order: those that are wanted, and those that the table has.
+	// jumps from built-in chains to ours, in order: the wanted ones, and those that the table has.
 	wantedJumps, jumps []dp.BuiltinRule
 	// unreadable: iptables could not print the table when it was last read, and nothing was written since.
 	unreadable bool
 }
 
-// content is the rules of a chain. They are rendered only when they are needed: most of those of a big cluster are
-// rendered once.
+// content is the rules of a chain. They are rendered only when needed: in a big cluster most are rendered once.
 type content interface {
 	rules() []string
 	owners() iter.Seq[model.PortName]
@@ -52,7 +51,7 @@ func newChains(t dp.Table) *chains {
 	return &chains{table: t, wanted: map[string]content{}, there: map[string]int{}, touched: map[string]bool{}}
 }
 
-// put adds a chain to those that are wanted, or replaces its content.
+// put adds a wanted chain, or replaces its content.
 func (c *chains) put(name string, content content) {
 	c.wanted[name] = content
 	c.touched[name] = true
@@ -98,7 +97,7 @@ func (c *chains) changes() dp.TableBatch {
 	return b
 }
 
-// done says that the changes are in the table now.
+// done records that the changes are in the table now.
 func (c *chains) done(b dp.TableBatch) {
 	for _, chain := range b.Chains {
 		c.setThere(chain.Name, len(chain.Rules))
@@ -111,7 +110,7 @@ func (c *chains) done(b dp.TableBatch) {
 	c.untouchAll()
 }
 
-// untouchAll says that the table is as it should be.
+// untouchAll records that the table is as wanted.
 func (c *chains) untouchAll() {
 	c.unreadable = false
 	if len(c.touched) > 64 {

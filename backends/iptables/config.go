@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
-// chainPrefix is what the names of all our chains begin with, and those of nobody else's.
+// chainPrefix is the prefix of the names of all our chains, and of no others.
 const chainPrefix = "KPL-"
 
 // The chains that are always there.
@@ -26,7 +26,7 @@ const (
 	healthCheckChain = chainPrefix + "HEALTHCHECK" // while any service has a health check
 )
 
-// config is what rules depend on besides services: of the node, the options and the machine.
+// config is what rules depend on besides services: parts of the node, the options and the machine.
 type config struct {
 	family    model.Family
 	mark      uint32
@@ -65,8 +65,7 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 	return matches
 }
 
-// isLocalPod returns matches of which each is enough to say that the source is a pod of this node (S30). "" matches
-// all.
+// isLocalPod returns matches, any one of which means that the source is a pod of this node (S30). "" matches all.
 func (c *config) isLocalPod() []string {
 	switch l := c.localPods; {
 	case l.Bridge != "":

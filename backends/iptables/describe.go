@@ -15,9 +15,10 @@ import (
 var _ sink.Describer = (*Backend)(nil)
 
 // DescribeService implements [sink.Describer]: it returns the rules of a service as iptables-save prints them, for each
-// family. Chains that belong to the service are shown whole, as is the draw that it shares with others; such chains are
-// declared with a colon. Of all other chains only the rules are shown that packets for the service match. It is what
-// the backend applies, not read from the kernel; DescribeService waits for a Sync that is under way.
+// family. Chains that belong to the service are shown completely, as is the draw that it shares with others; such
+// chains are declared with a colon. Of all other chains only those rules are shown that packets for the service match.
+// The rules are those that the backend applies; they are not read from the kernel. DescribeService waits for a Sync in
+// progress.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
@@ -40,7 +41,7 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 	return text.String(), nil
 }
 
-// listPort lists the rules of a service port, in the order in which packets come by.
+// listPort lists the rules of a service port, in the order in which packets meet them.
 func (f *family) listPort(c *frontend.PortChange, l [2]*listing) {
 	p := f.ports[c.After.Name]
 	if p == nil {
@@ -139,7 +140,7 @@ func (l *listing) set(chain string, rules []string) {
 	l.rules[chain] = rules
 }
 
-// write writes what iptables-save prints of the rules.
+// write writes the rules as iptables-save prints them.
 func (l *listing) write(b *strings.Builder, table dp.Table) {
 	if len(l.names) == 0 {
 		return

@@ -1,5 +1,5 @@
 // Package iptables is a service proxy for Linux with iptables, nft or legacy, for programs that feed it through package
-// sink. [New] returns a [Backend]; its Sync writes rules for what was described. It is built on package frontend and
+// sink. [New] returns a [Backend]; its Sync writes rules for the described state. It is built on package frontend and
 // uses its terms: frontend, owner, backend set.
 //
 // # What it guarantees
@@ -9,30 +9,27 @@
 //   - A restart keeps traffic. The first Sync reads our chains as an earlier process left them, rewrites those that
 //     differ, and removes those that are no longer needed; nothing is flushed. Jumps to our chains are put into the
 //     built-in ones together with them, never before.
-//   - Endpoints come and go in one step: each table changes as a whole. Table nat comes before table filter, so a
-//     service that gets its first endpoint is served before its refusal is removed.
-//   - Changes by others are noticed within Options.DriftInterval as a rule, and at a resync in any case, and are
-//     repaired.
-//   - A service port that iptables or the kernel refuses, because a match is missing, say, is left out and named in a
-//     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
+//   - Endpoints are added and removed atomically: each table changes as a whole. Table nat comes before table filter,
+//     so a service that gets its first endpoint is served before its refusal is removed.
+//   - Changes by others are noticed and repaired, usually within Options.DriftInterval, and at a resync at the latest.
+//   - A service port that iptables or the kernel refuses, for example because a match is missing, is left out and named
+//     in a [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
 //   - The output of iptables-save is readable: chains are named for their purpose, and rules carry the name of their
 //     service port. [Backend.DescribeService] returns those of one service.
 //
 // # What it never does
-//
-// It touches no chain but those whose names begin with "KPL-", and in built-in chains no rule but the jumps to
-// these. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not touch the mark of packets
-// that are for no service. It does not delete the flows of endpoints that have gone: wrap it with package conntrack.
-// Like upstream kube-proxy in this mode it neither refuses unknown ports of cluster IPs nor drops what goes to
-// addresses of the service CIDRs that nobody has (S33): the first would cost a rule for each service.
+// It touches only chains whose names begin with "KPL-", and in built-in chains only the jumps to these. It does not
+// clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not touch the mark of packets that are not for a
+// service. It does not delete the flows of removed endpoints: wrap it with package conntrack. Like upstream kube-proxy
+// in this mode it neither refuses unknown ports of cluster IPs nor drops traffic to unallocated addresses of the
+// service CIDRs (S33): the former would cost a rule for each service.
 //
 // # Machines
 //
-// iptables 1.6.2 or later, tried with 1.8.9; see package dataplane for which programs are chosen. The kernel
-// needs the matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and
-// REJECT, as kube-proxy does. Without the match bpf there are rules for single endpoints instead (S29).
-//
-// # The way of a packet
+// iptables 1.6.2 or later, tried with 1.8.9; see package dataplane for which programs are chosen. The kernel needs the
+// matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and REJECT,
+// as kube-proxy does. Without the match bpf the backend uses rules for single endpoints instead (S29).
+// # The path of a packet
 //
 // Only the first packet of a connection passes table nat; the others follow connection tracking.
 //
@@ -71,15 +68,12 @@
 //	FORWARD ──► KPL-FORWARD                    drop what conntrack finds invalid (S34), accept service traffic
 //	INPUT, OUTPUT ──► KPL-LOCALNET             keep others from loopback addresses that serve node ports (S36)
 //
-// A service port has chains of its own if several frontends share it, if it has many endpoints, and for session
-// affinity (S32). A set of more than 128 endpoints is in several, KPL-C0-..., KPL-C1-... (L for the local set), of
-// which KPL-CLUSTER-... draws one. Session affinity has a list of clients in /proc/net/xt_recent for each endpoint. The
-// kernel keeps 100 clients in each by default, and forgets the one that has been away for longest.
-//
-// # What is known of the tables
-//
-// Each family is in one of these states, and begins as unknown. "Look" is the look for drift, every
-// Options.DriftInterval.
+// A service port has its own chains if it has several frontends or many endpoints, and for session affinity (S32). A
+// set of more than 128 endpoints is split into several, KPL-C0-..., KPL-C1-... (L for the local set), of which
+// KPL-CLUSTER-... draws one. Session affinity has a list of clients in /proc/net/xt_recent for each endpoint. The
+// kernel keeps 100 clients in each by default, and forgets the least recently seen one.
+// # What is known about the tables
+// Each family is in one of these states, initially unknown. "Look" is the check for drift, every Options.DriftInterval.
 //
 //	state        the tables hold                          next
 //	───────────  ───────────────────────────────────────  ───────────────────────────────────────────────────────────
@@ -96,19 +90,17 @@
 //	any trusted  a look writes what is different ─► suspect, or fails ─► unrepaired
 //
 // # Metrics
-//
-// With Options.Metrics there are kube-proxy's metrics of this mode, by the same names and labels. table is "nat" or
-// "filter", ip_family "IPv4" or "IPv6"; all names begin with kubeproxy_sync_proxy_rules_iptables_:
+// With Options.Metrics the backend exports kube-proxy's metrics of this mode, with the same names and labels. table is
+// "nat" or "filter", ip_family "IPv4" or "IPv6"; all names begin with kubeproxy_sync_proxy_rules_iptables_:
 //
 //	total{table,ip_family}                            rules that are ours, now
 //	last{table,ip_family}                             those that the last Sync or repair wrote
 //	restore_failures_total{ip_family}                 runs of iptables-restore that failed
 //	partial_restore_failures_total{ip_family}         those of changes alone among them
 //
-// Rules are counted with the jumps to ours in built-in chains, which kube-proxy leaves out. A Sync that has
-// nothing to write writes 0; a restore that fails leaves both gauges as they were. A full comparison follows a restore
-// of changes that has failed. A service port that is refused fails one restore; the runs that find out which one it is
-// do not count.
+// The jumps to our chains in built-in chains are counted, which kube-proxy leaves out. A Sync that has nothing to write
+// sets last to 0; a restore that fails leaves both gauges unchanged. A full comparison follows a failed restore of
+// changes. A refused service port fails one restore; the runs that find out which port it is do not count.
 //
 // See docs/iptables.md in the repository for the layouts that were compared, and the figures.
 package iptables

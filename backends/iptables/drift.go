@@ -10,26 +10,27 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 )
 
-// The kernel does not notify of changed rules, and reading all of them is expensive. Asking for the kernel's generation
+// The kernel does not report changed rules, and reading all of them is expensive. Asking for the kernel's generation
 // costs microseconds, so everything is read and compared only if that has changed. It also changes when others write
-// rules of their own: after a reading that found nothing, the next look waits for a hundred times as long as that took,
-// so that looking takes 1% of a processor at most.
+// their own rules: after a read that found no difference, the next look waits for a hundred times as long as the read
+// took, so that looking takes 1% of a processor at most.
 const restAfterReading = 100
 
-// restAfterRepair is how long not to read again after something was different, or could not be read.
+// restAfterRepair is the pause after a read that found a difference, or failed.
 const restAfterRepair = time.Second
 
-// maxRepair is how long a repair may take. A program that hangs must not hold up Syncs, which wait for it, for ever.
+// maxRepair is how long a repair may take. A program that hangs must not block Syncs, which wait for it, forever.
 const maxRepair = time.Minute
 
-// look looks once whether another program has changed our rules, and repairs them. It is [frontend.RepairOptions.Look].
+// look checks once whether another program has changed our rules, and repairs them. It is
+// [frontend.RepairOptions.Look].
 func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxRepair, fmt.Errorf("the repair takes longer than %v", maxRepair))
 	defer cancel()
 	f := b.family(c.Family())
 	began, before := time.Now(), f.state
 	if before == unknown {
-		return frontend.Look{}, nil // a Sync has failed, and will be tried again by whoever called it
+		return frontend.Look{}, nil // a Sync has failed, and its caller will try again
 	}
 	if before == known {
 		if generation, err := f.dataplane.Generation(ctx); err == nil && generation == f.generation {
@@ -42,7 +43,7 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 		f.state = unrepaired
 	case repaired:
 		klog.FromContext(ctx).Info("Repaired rules that another program had changed", "family", c.Family())
-	case before == known: // others are at work, and not at our rules
+	case before == known: // others have changed rules, but not ours
 		return frontend.Look{Rest: restAfterReading * time.Since(began)}, nil
 	}
 	return frontend.Look{Repaired: repaired, Rest: restAfterRepair}, err
@@ -56,7 +57,7 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	}
 	for _, c := range f.tables() {
 		if trusted && c.unreadable {
-			// To write it anew each time that somebody changes something would be too much: the next resync does.
+			// Rewriting it after each change by others would be too expensive: the next resync does.
 			c.untouchAll()
 		}
 	}

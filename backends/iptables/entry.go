@@ -17,7 +17,7 @@ type entry struct {
 	to    target
 }
 
-// target is the rest of the rules of an entry. The zero target is none.
+// target is the rest of the rules of an entry. The zero target is no rule.
 type target struct {
 	endpoints []netip.AddrPort // to one of these, at random
 	rule      string           // or else this
@@ -31,7 +31,7 @@ func (t target) equal(o target) bool {
 	return t.rule == o.rule && slices.Equal(t.endpoints, o.endpoints)
 }
 
-// match is what a packet has to be for an entry; withPort if the port is not certain yet.
+// match returns the match for packets of an entry; withPort if the tree has not matched the port yet.
 func (e *entry) match(withPort bool) string {
 	match := ""
 	if e.key.Addr.IsValid() {
@@ -43,7 +43,7 @@ func (e *entry) match(withPort bool) string {
 	return match + protocolMatch(e.key.Protocol)
 }
 
-// rules appends the rules of an entry that stands for itself.
+// rules appends the rules of an entry that is not in a group.
 func (e *entry) rules(rules []string, withPort bool) []string {
 	if e.key.Protocol == noProtocol {
 		return append(rules, "-s "+hostText(e.key.Addr)+" -d "+hostText(e.key.Addr)+" "+e.to.rule)
@@ -55,7 +55,7 @@ func (e *entry) rules(rules []string, withPort bool) []string {
 	return balance(rules, match, note, e.to.endpoints)
 }
 
-// balance appends rules that send to one of the endpoints at random. The first one has a note.
+// balance appends rules that send to one of the endpoints at random. The first one has a comment.
 func balance(rules []string, match, note string, endpoints []netip.AddrPort) []string {
 	for i, ep := range endpoints {
 		rules = append(rules, match+note+chance(1, len(endpoints)-i)+dnat(ep))

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// family is the backend in one IP family: the rules that are wanted, and what is known of the tables.
+// family is the backend in one IP family: the wanted rules, and what is known about the tables.
 type family struct {
 	backend   *Backend
 	dataplane dp.Interface
@@ -19,13 +19,13 @@ type family struct {
 	// What is wanted.
 	nat, filter *chains
 	trees       map[treeKey]*tree
-	// healthChecks are the node ports of health checks, to which traffic is accepted: where the policy of INPUT is to
-	// drop, load balancers would take the node out (S38).
+	// healthChecks are the node ports of health checks, to which traffic is accepted: if the policy of INPUT is to
+	// drop, load balancers would not use the node (S38).
 	healthChecks *tree
 	hairpins     *tree // of addresses, where the kernel has no match bpf to compare them with
 	noBPF        bool
 	ports        map[model.PortName]*port
-	leftOut      map[model.PortName]leftOut // refused, and nowhere in chains and trees
+	leftOut      map[model.PortName]leftOut // refused, and in no chain or tree
 
 	// What is there.
 	state      state
@@ -33,20 +33,20 @@ type family struct {
 	failed     error  // error of the last Sync, apart from those of service ports that are left out
 }
 
-// state is how much is known of the tables of a family. The package documentation draws how one follows another.
+// state is how much is known about the tables of a family. The package documentation has the transitions.
 type state uint8
 
 const (
-	unknown    state = iota // nothing, at first and after a Sync that failed: the next one reads and compares
-	unrepaired              // nothing, after a repair that failed: the next look, or Sync, reads and compares
+	unknown    state = iota // nothing, at first and after a failed Sync: the next one reads and compares
+	unrepaired              // nothing, after a failed repair: the next look, or Sync, reads and compares
 	suspect                 // they are as chains say, unless another program has changed something: the next look reads
 	known                   // they are as chains say, as far as iptables can print them
 )
 
-// isTrusted reports whether changes alone can be written.
+// isTrusted reports whether writing only the changes is enough.
 func (s state) isTrusted() bool { return s >= suspect }
 
-// treeKey tells the trees of frontends apart.
+// treeKey identifies a tree of frontends.
 type treeKey struct {
 	table      int
 	isNodePort bool             // these have no addresses
@@ -72,13 +72,13 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 		}
 	}
 	f.plan(ctx, c)
-	if f.failed == nil || c.Retry() { // what has failed as a whole is left alone until its retry
+	if f.failed == nil || c.Retry() { // a failed family is left alone until its retry
 		f.failed = f.write(ctx)
 		if f.failed != nil && ctx.Err() == nil {
 			f.failed = f.leaveOut(ctx, c, f.failed)
 		}
 	}
-	c.Accept() // what is not in the tables yet is known here
+	c.Accept() // chains know what is not in the tables yet
 	err := f.joinLeftOut(f.failed)
 	if ctx.Err() != nil {
 		f.failed = nil // cancelled, not refused
@@ -89,7 +89,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	return nil
 }
 
-// plan works out what the tables are to hold. It does not touch them, except to try again what was refused.
+// plan works out the wanted content of the tables. It does not touch them, except to try again what was refused.
 func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	before := f.config
 	f.config = newConfig(f.features, f.backend, c.Node())
@@ -122,8 +122,8 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	f.planBase()
 }
 
-// planHealthChecks lets health checks through, also those of services that are in the other family alone: the node
-// answers on its addresses of both.
+// planHealthChecks accepts health checks, even those of services that have only the other family: the node answers on
+// its addresses of both.
 func (f *family) planHealthChecks(c *frontend.Changes) {
 	changes, t := c.HealthChecks(), f.healthChecks
 	for _, h := range changes.Removed {
@@ -162,7 +162,7 @@ func (f *family) treeOf(k frontend.Key, table int, t traffic) *tree {
 	return f.tree(treeKey{table, k.IsNodePort(), t.masquerade, k.Protocol})
 }
 
-// tree returns a tree of frontends, made if need be.
+// tree returns a tree of frontends, creating it if necessary.
 func (f *family) tree(k treeKey) *tree {
 	t := f.trees[k]
 	if t == nil {

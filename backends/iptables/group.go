@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// group is frontends of one leaf that all have the same number of endpoints. They share the draw of a random number:
-// a chain with a rule for each number leads on to a chain that has one endpoint of each frontend. A rule that need
-// not draw itself costs the kernel about half, with each change of the table.
+// group is the frontends of one leaf that have the same number of endpoints. They share the draw of a random number: a
+// chain with a rule for each number jumps to a chain that has one endpoint of each frontend. A rule without a draw
+// costs the kernel about half, with each change of the table.
 //
 //	KPL-P-TCP-80.03/10      a chance of 1 in 10 -> KPL-P-TCP-80.03/10/0, of 1 in 9 -> KPL-P-TCP-80.03/10/1, ...
 //	KPL-P-TCP-80.03/10/0    the first endpoint of each frontend that has 10
@@ -20,7 +20,7 @@ type group struct {
 	members []*entry
 }
 
-// minGroup is how many frontends make a group: enough that the draw's own rules are outweighed by those saved.
+// minGroup is the minimum number of frontends in a group: enough to save more rules than the draw adds.
 const minGroup = 8
 
 func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
@@ -95,7 +95,7 @@ func byGroup(entries []*entry) (groups grouped) {
 	return groups
 }
 
-// passed returns how many rules a packet for the last entry has to pass by.
+// passed returns how many rules a packet for the last entry has to walk past.
 func (g *grouped) passed() (n int) {
 	for _, e := range g[0] {
 		n += max(1, len(e.to.endpoints))

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A pod that reaches itself through a service must see another source, or it would answer itself past the translation
-// (S29). One rule does that for all pods, with a program that compares source and destination. On kernels without the
-// match bpf a tree of addresses takes its place, with the endpoints that could reach themselves.
+// A pod that reaches itself through a service must see another source, or its reply would bypass the translation (S29).
+// One rule does that for all pods, with a program that compares source and destination. On kernels without the match
+// bpf a tree of addresses takes its place, with the endpoints that could reach themselves.
 
 func (f *family) postroutingRules() []string {
 	marked := markMatch(f.config.mark) + "-j " + masqueradeChain

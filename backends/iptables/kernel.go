@@ -8,25 +8,25 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
-// kernel is what rules depend on of how the kernel is set up.
+// kernel is the kernel configuration that rules depend on.
 type kernel struct {
 	sysctls     sysctl.Root
 	dropInvalid bool
 	localnet    bool // route_localnet is set, or was
-	told        bool // that it is not and cannot be set
+	told        bool // it has been logged that it is not and cannot be set
 }
 
-// newKernel reads how the network namespace of the calling thread is set up.
+// newKernel reads the configuration of the calling thread's network namespace.
 func newKernel(root sysctl.Root) *kernel {
 	k := &kernel{sysctls: root}
-	// A kernel that does not say is strict.
+	// A kernel without the parameter is strict.
 	liberal, err := k.sysctls.Get("net/netfilter/nf_conntrack_tcp_be_liberal")
 	k.dropInvalid = err != nil || liberal == "0"
 	return k
 }
 
 // allowLocalnet makes the kernel route packets with loopback addresses to other interfaces (S36). A process in a
-// container may not be allowed to: then everything else is served all the same.
+// container may not be allowed to; everything else is served anyway.
 func (k *kernel) allowLocalnet(ctx context.Context) {
 	_, err := k.sysctls.SetInt("net/ipv4/conf/all/route_localnet", 1)
 	if err == nil {

@@ -23,44 +23,45 @@ const DefaultMasqueradeMark = 1 << 14
 // defaultDriftInterval is how often the backend checks for rules that another program has changed.
 const defaultDriftInterval = time.Second
 
-// Options configure a [Backend]. The zero value is a good choice.
+// Options configure a [Backend]. The zero value is usable.
 type Options struct {
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
 	// are (S31). Default: DefaultMasqueradeMark.
 	MasqueradeMark uint32
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
+	// NodePortAddresses says which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them, as in kube-proxy's mode iptables.
 	NodePortAddresses nodeaddr.Choice
 	// LocalhostNodePorts serves node ports on 127.0.0.0/8 too (S36), as far as NodePortAddresses has them. The first
 	// Sync then sets the kernel parameter net/ipv4/conf/all/route_localnet, unless it is set already, and packets from
-	// elsewhere to loopback addresses are dropped. If it cannot be set, in a container that is not privileged, say,
-	// that is logged once, node ports are served on all other addresses, and each resync tries again. IPv6 has no such
+	// elsewhere to loopback addresses are dropped. If it cannot be set, for example in an unprivileged container, that
+	// is logged once, node ports are served on all other addresses, and each resync tries again. IPv6 has no such
 	// parameter.
 	LocalhostNodePorts bool
-	// DriftInterval is how often the backend checks for rules that another program has changed; a negative one is
-	// never. Default 1 s.
+	// DriftInterval is how often the backend checks for rules that another program has changed; negative: never.
+	// Default 1 s.
 	DriftInterval time.Duration
-	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine can.
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine supports it.
 	Families []model.Family
-	// Variant is that of the programs: iptables-nft or iptables-legacy. Default: the one that the node uses already. If
-	// it changes between two runs, the chains of the earlier one stay until [CleanUp] is called.
+	// Variant is the variant of the programs: iptables-nft or iptables-legacy. Default: the one that the node already
+	// uses. If it changes between two runs, the chains of the earlier one stay until [CleanUp] is called.
 	Variant dataplane.Variant
 	// Sysctls is where kernel parameters are: nf_conntrack_tcp_be_liberal, which New reads (S34), and route_localnet.
 	// Default: the machine's, in the network namespace of the calling thread.
 	Sysctls sysctl.Root
-	// Dataplanes are where rules go, one for each family to serve; Families and Variant are ignored then. The backend
-	// does not close those that it is given. Default: the programs, in the network namespace of the thread that calls
-	// New.
+	// Dataplanes are where rules are written, one for each family to serve; Families and Variant are ignored then. The
+	// backend does not close Dataplanes that it is given. Default: the programs, in the network namespace of the thread
+	// that calls New.
 	Dataplanes []dataplane.Interface
-	// OnProblem is told what of a service port is not served and why, once: to make an Event of it, say. See
-	// [frontend.Options].
+	// OnProblem, if given, is called once for each part of a service port that is not served, for example to create an
+	// Event. See [frontend.Options].
 	OnProblem func(ctx context.Context, p frontend.Problem)
-	// Metrics, if given, gets the metrics until Close. Names and labels are kube-proxy's; see the package documentation
-	// for the list. For several backends give each a label of its own: prometheus.WrapRegistererWith.
+	// Metrics, if given, is the registry for the metrics: they are registered until Close. Names and labels are
+	// kube-proxy's; see the package documentation for the list. Give each of several backends a distinct label with
+	// prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
 }
 
-// Validate returns everything that is wrong.
+// Validate returns an error that joins everything invalid.
 func (o *Options) Validate() error {
 	errs := []error{o.NodePortAddresses.Validate(), frontend.CheckFamilies(o.Families)}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {

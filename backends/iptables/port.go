@@ -13,11 +13,11 @@ import (
 // port is a service port in one family, as it is planned.
 type port struct {
 	name model.PortName
-	// frontends are how many there are of each class, and traffic what happens to theirs.
+	// frontends are the numbers of frontends of each class, and traffic what happens to their traffic.
 	frontends [numClasses]int
 	traffic   [numClasses]traffic
 	chains    []ownChain
-	// sets are the backend sets that have chains of their own: that of [model.ClusterSet], that of [model.LocalSet].
+	// sets are the backend sets that have their own chains: that of [model.ClusterSet], that of [model.LocalSet].
 	sets [2]ownSet
 }
 
@@ -44,7 +44,7 @@ func classOf(fr frontend.Frontend) class {
 	return externalAddresses
 }
 
-// traffic is what happens to the traffic of a frontend. The zero traffic is none of ours.
+// traffic is what happens to the traffic of a frontend. The zero value leaves it alone.
 type traffic struct {
 	masquerade model.Masquerade // in table nat, as in treeKey
 	to         [2]target        // in each table; zero: nothing
@@ -61,7 +61,7 @@ type ownChain struct {
 	rules []string
 }
 
-// planPort updates the chains and trees for a service port. What did not change costs nothing.
+// planPort updates the chains and trees for a service port. Unchanged parts cost nothing.
 func (f *family) planPort(c *frontend.PortChange) {
 	name := c.Name()
 	old, next := f.ports[name], &port{name: name}
@@ -164,8 +164,8 @@ func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after
 // maxAffinity is 49 days, in seconds: the kernel multiplies them by its ticks, up to 1,000 in one, in 32 bits.
 const maxAffinity = 1 << 32 / 1000
 
-// affinityRules send a client to the endpoint that it had before, or to one at random if it had none (S32). Each
-// endpoint has a list in /proc/net/xt_recent of the clients it was chosen for, and when.
+// affinityRules send a client to its previous endpoint, or to a random one if it has none (S32). Each endpoint has a
+// list in /proc/net/xt_recent of the clients it was chosen for, and when.
 func (c *config) affinityRules(p *frontend.Port, endpoints []netip.AddrPort) []string {
 	match, note := protocolMatch(p.Name.Protocol), comment(portComment(p.Name))
 	mask := "255.255.255.255"

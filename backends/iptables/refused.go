@@ -20,21 +20,21 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// probeChain is where rules are tried out. Nothing jumps there.
+// probeChain is the chain in which rules are tried out. Nothing jumps to it.
 const probeChain = chainPrefix + "PROBE"
 
-// maxProbes bounds how often one Sync tries rules out. When there have been so many, all that are still in doubt are
-// left out, and the next Sync goes on.
+// maxProbes bounds how often one Sync tries out rules. After that all remaining suspects are left out, and the next
+// Sync continues.
 const maxProbes = 40
 
-// leftOut is a service port whose rules are refused, or in doubt: those of several together are, and which of them was
-// not found out.
+// leftOut is a service port whose rules are refused, or in doubt: the rules of several ports together are refused, and
+// it is not known yet which.
 type leftOut struct {
 	*sink.PortError
 	inDoubt bool
 }
 
-// search looks for what a table was refused for. iptables-legacy does not tell where the kernel finds fault.
+// search finds the rules for which a table was refused. iptables-legacy does not say which rule the kernel rejects.
 type search struct {
 	*family
 	left int
@@ -57,8 +57,7 @@ func isAboutRules(err error) bool {
 		exec.ErrNotFound, context.Canceled, context.DeadlineExceeded}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// leaveOut finds out what was refused, leaves that out and applies all the rest. What it leaves out is in
-// family.leftOut.
+// leaveOut finds out which service ports were refused, adds them to family.leftOut, and applies the rest.
 func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) error {
 	if !isAboutRules(err) {
 		return err
@@ -67,7 +66,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	s := search{family: f, left: maxProbes}
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
-		return err // whatever it is, it is nobody's rules
+		return err // no service port's rules are at fault
 	}
 	lost := false
 	if !f.noBPF && s.try(ctx, [2][]string{inNAT: {sameSource(f.features.Family) + "-j RETURN"}}) != nil {
@@ -93,8 +92,8 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	return f.write(ctx)
 }
 
-// tryLeftOut tries what was left out again: at a retry all of it, and otherwise what has changed or is in doubt. It
-// returns those that are not left out any more.
+// tryLeftOut tries the service ports that were left out again: at a retry all of them, otherwise those that have
+// changed or are in doubt. It returns those that are no longer left out.
 func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (taken []*frontend.PortChange) {
 	if len(f.leftOut) == 0 {
 		return nil
@@ -130,7 +129,7 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 	})
 }
 
-// joinLeftOut adds the errors of what is left out.
+// joinLeftOut adds the errors of the ports that are left out.
 func (f *family) joinLeftOut(err error) error {
 	errs := []error{err}
 	for _, name := range slices.SortedFunc(maps.Keys(f.leftOut), model.PortName.Compare) {
@@ -154,7 +153,7 @@ func (f *family) suspects() map[model.PortName]bool {
 	return owners
 }
 
-// candidates returns the service ports with these names, as far as they exist, one protocol after the other.
+// candidates returns the existing service ports with these names, grouped by protocol.
 func candidates(c *frontend.Changes, names map[model.PortName]bool) (list []*frontend.PortChange) {
 	for name, in := range names {
 		if change := c.Port(name); change != nil && in {
@@ -167,7 +166,7 @@ func candidates(c *frontend.Changes, names map[model.PortName]bool) (list []*fro
 	return list
 }
 
-// rulesOf returns the rules of a service port in each table, wherever they are.
+// rulesOf returns the rules of a service port in each table, from all chains.
 func (c *config) rulesOf(change *frontend.PortChange) (rules [2][]string) {
 	p := c.render(change, countFrontends(change))
 	for fr := range change.Frontends() {
@@ -212,7 +211,7 @@ func (s *search) refused(ctx context.Context, ports []*frontend.PortChange) (lis
 		}
 		return list
 	}
-	// A protocol that the kernel lacks is told apart at once.
+	// A protocol that the kernel lacks is found at once.
 	first := ports[0].Name().Protocol
 	half := slices.IndexFunc(ports, func(p *frontend.PortChange) bool { return p.Name().Protocol != first })
 	if half < 0 {
@@ -221,7 +220,7 @@ func (s *search) refused(ctx context.Context, ports []*frontend.PortChange) (lis
 	return append(s.refused(ctx, ports[:half]), s.refused(ctx, ports[half:])...)
 }
 
-// try tries rules out, where no packet comes by. The next write removes them.
+// try tries out rules in a chain that no packet reaches. The next write removes them.
 func (s *search) try(ctx context.Context, rules [2][]string) error {
 	s.left--
 	b := &dp.Batch{}

@@ -20,7 +20,7 @@ func (r *renderer) isEmpty(rt model.Route) bool {
 	return r.from.Size(rt.Endpoints) == 0
 }
 
-// same reports whether the same happens to traffic of two routes.
+// same reports whether two routes treat their traffic in the same way.
 func (r *renderer) same(a, b model.Route) bool {
 	if r.isEmpty(a) || r.isEmpty(b) {
 		return r.isEmpty(a) == r.isEmpty(b) && a.Empty == b.Empty
@@ -49,7 +49,7 @@ func (r *renderer) add(in int, purpose string, rules []string) string {
 	return "-g " + name
 }
 
-// rule appends a rule to those of a chain, of which the first one names whose they are.
+// rule appends a rule to those of a chain. The first rule has a comment with the service port.
 func (r *renderer) rule(rules []string, match, target string) []string {
 	if len(rules) == 0 {
 		match += comment(portComment(r.port.name))
@@ -72,8 +72,8 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 			r.renderRefusal(class(i), from.RoutesOf(kind))
 		}
 	}
-	// A set that only one frontend uses, and directly, needs no chain of its own. Node ports have one all the same:
-	// with a group below them the names of their chains would be too long.
+	// A set that only one frontend uses, and directly, needs no own chain. Node ports have one anyway: with a group
+	// below them the names of their chains would be too long.
 	for i, users := range r.users {
 		if users == 0 {
 			continue
@@ -92,7 +92,7 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 	return p
 }
 
-// toSet returns a jump to the endpoints of a route, for so many users.
+// toSet returns a jump to the endpoints of a route, and counts its users.
 func (r *renderer) toSet(rt model.Route, users int) string {
 	i := slices.Index(backendSets(), rt.Endpoints)
 	r.users[i] += users
@@ -142,7 +142,7 @@ func (r *renderer) bySource(k frontend.SourceRoutes, add func(match string, rt m
 	add("", k.Other)
 }
 
-// external returns a jump to the chain that tells traffic apart by where it comes from.
+// external returns a jump to the chain that dispatches traffic by its source.
 func (r *renderer) external(k frontend.SourceRoutes) string {
 	if name := chainName(chainExternal, r.port.name); r.port.has(name) {
 		return "-g " + name // its users are counted
@@ -181,7 +181,7 @@ func (r *renderer) renderRefusal(c class, k frontend.SourceRoutes) {
 	}
 }
 
-// refusal returns a jump to the chain that refuses traffic depending on where it comes from.
+// refusal returns a jump to the chain that refuses traffic depending on its source.
 func (r *renderer) refusal(k frontend.SourceRoutes) string {
 	var rules []string
 	r.bySource(k, func(match string, rt model.Route) {

@@ -8,15 +8,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// maxInline is how many endpoints a frontend may have in a chain that it shares with others. One with more gets a chain
-// of its own, so that packets for others do not have to pass by its rules.
+// maxInline is how many endpoints a frontend may have in a chain that it shares with others. One with more gets its own
+// chain, so that packets for others do not have to walk past its rules.
 const maxInline = 16
 
-// partSize is how many endpoints a chain has at most. Bigger sets are in several, of which a first one draws one:
+// partSize is the maximum number of endpoints in a chain. A bigger set is split into several chains, one of which is
+// drawn by another:
 //
 //	KPL-CLUSTER-...    a chance of 128 in 300 -> KPL-C0-..., of 128 in 172 -> KPL-C1-..., else -> KPL-C2-...
 //
-// So an endpoint that changes is a chain of 128 rules, and not of 50,000, and packets pass by few. Sets with session
+// So a changed endpoint rewrites a chain of 128 rules, and not of 50,000, and packets walk few rules. Sets with session
 // affinity are in one chain: a client may have been sent to any endpoint before.
 const partSize = 128
 
@@ -26,7 +27,7 @@ type ownSet struct {
 	parts int // 0: all in one chain
 }
 
-// backendSets are those that routes use, in the order of port.sets.
+// backendSets are the sets that routes use, in the order of port.sets.
 func backendSets() []model.EndpointSets {
 	return []model.EndpointSets{model.ClusterSet, model.LocalSet}
 }
@@ -46,7 +47,7 @@ func newOwnSet(p *frontend.Port, set model.EndpointSets) ownSet {
 	return s
 }
 
-// setRules are those that send to one of the endpoints.
+// setRules are the rules that send to one of the endpoints.
 func (c *config) setRules(p *frontend.Port, endpoints []*model.Endpoint) []string {
 	targets := targetsOf(endpoints)
 	if p.AffinityTimeout > 0 {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Rules are written as iptables-save prints them, so that what is there can be compared with what is wanted as text.
-// Matches end in a space: a rule is any number of them and a target.
+// Rules are written as iptables-save prints them, so that existing and wanted rules can be compared as text. Matches
+// end in a space: a rule is any number of them and a target.
 
 func prefixText(p netip.Prefix) string {
 	return dp.Address(p.Masked().Addr()) + "/" + strconv.Itoa(p.Bits())
@@ -50,7 +50,7 @@ func chance(k, n int) string {
 // comment matches everything. It is for people to read.
 func comment(text string) string { return "-m comment --comment " + dp.Quote(text) + " " }
 
-// portComment names a service port in a comment. It is bounded, and can do no harm whatever the names are.
+// portComment names a service port in a comment. Its length is bounded, and it is safe whatever the names are.
 func portComment(n model.PortName) string {
 	text := strings.TrimSuffix(n.Service.String()+":"+n.Port, ":")
 	return strings.Map(func(c rune) rune {

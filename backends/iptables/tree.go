@@ -12,15 +12,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// A tree of chains leads a packet to the rules for its frontend without passing by those of all others. Chains
-// divide the port numbers by ranges until one number is left, and then the addresses by their bits, from the lowest one
-// on: these are different everywhere, however a cluster's addresses are handed out. iptables matches any bits:
-// 0.0.0.2/0.0.0.3 are the addresses that end in binary 10. Where few frontends are left they stand in one chain, one
-// after the other, or in groups: see group.
-//
-// A frontend that comes or goes changes one or two chains; now and then a chain is divided, or several are merged.
+// A tree of chains leads a packet to the rules for its frontend without walking past all others. Chains divide the port
+// numbers by ranges until one number is left, and then the addresses by their bits, beginning with the lowest: these
+// differ however a cluster allocates its addresses. iptables matches any bits: 0.0.0.2/0.0.0.3 are the addresses that
+// end in binary 10. When few frontends are left, they are in one chain, one after the other, or in groups: see group.
+// Adding or removing a frontend changes one or two chains; occasionally a chain is divided, or several are merged.
 const (
-	maxPassed     = 96 // rules that a packet may have to pass by in a chain that is not divided
+	maxPassed     = 96 // rules that a packet may have to walk past in a chain that is not divided
 	mergeBelow    = 24 // at most so many frontends below a node for its chains to be merged
 	portChildren  = 16
 	addrBits      = 2 // bits of the address that one level looks at
@@ -60,7 +58,7 @@ const noProtocol model.Protocol = 0
 
 func (t *tree) isEmpty() bool { return t.top == nil }
 
-// set puts an entry into the tree, in the place of one with the same key.
+// set adds an entry to the tree, and replaces one with the same key.
 func (t *tree) set(e *entry) {
 	if t.top == nil {
 		t.top = &node{tree: t, name: t.name}
@@ -72,7 +70,7 @@ func (t *tree) set(e *entry) {
 	t.top.set(e)
 }
 
-// remove removes the entry with a key, if it still belongs to owner: the frontend may have another one meanwhile.
+// remove removes the entry with a key, if it still belongs to owner: the frontend may have another owner by now.
 func (t *tree) remove(k frontend.Key, owner model.PortName) {
 	if e := t.find(k); e == nil || e.owner != owner {
 		return
@@ -118,7 +116,7 @@ func (n *node) set(e *entry) (isNew bool) {
 	return isNew
 }
 
-// remove takes out an entry that is there.
+// remove removes an existing entry.
 func (n *node) remove(k frontend.Key) {
 	n.count--
 	if n.children == nil {
@@ -141,7 +139,7 @@ func (n *node) search(k frontend.Key) (int, bool) {
 	return slices.BinarySearchFunc(n.leaf, k, func(e *entry, k frontend.Key) int { return e.key.Compare(k) })
 }
 
-// digitOf tells which of the children a key belongs to.
+// digitOf returns which of the children a key belongs to.
 func (n *node) digitOf(k frontend.Key) uint16 {
 	if n.first < n.last {
 		return uint16((int(k.Port) - int(n.first)) / n.portsPerChild())
@@ -162,7 +160,7 @@ func (n *node) childIndex(k frontend.Key) (int, bool) {
 	return slices.BinarySearchFunc(n.children, n.digitOf(k), byDigit)
 }
 
-// childFor returns the child for a key, made if need be.
+// childFor returns the child for a key, creating it if necessary.
 func (n *node) childFor(k frontend.Key) *node {
 	i, ok := n.childIndex(k)
 	if ok {
@@ -210,7 +208,7 @@ func addrMatch(size, shift int, digit uint16) string {
 	return "-d " + dp.Masked(only(digit), only(1<<addrBits-1)) + " "
 }
 
-// divideOrRegroup updates a leaf that has changed: if packets would have to pass by too many rules in it, it is
+// divideOrRegroup updates a leaf that has changed: if packets would have to walk past too many rules in it, it is
 // divided.
 func (n *node) divideOrRegroup() {
 	groups := byGroup(n.leaf)
@@ -271,7 +269,7 @@ func (n *node) gather(entries []*entry) []*entry {
 	return append(entries, n.leaf...)
 }
 
-// drop says that a chain and those below it are not wanted any more.
+// drop records that a chain and those below it are no longer wanted.
 func (n *node) drop() {
 	for _, c := range n.children {
 		c.drop()

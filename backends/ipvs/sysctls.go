@@ -55,7 +55,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 	if t := b.options.Timeouts; t.TCP != 0 || t.TCPFin != 0 || t.UDP != 0 {
 		// One that the kernel does not take is no reason to serve nothing.
 		if err := b.options.Dataplane.SetTimeouts(ctx, t); err != nil {
-			klog.FromContext(ctx).Error(err, "The timeouts of connections are not as they should be")
+			klog.FromContext(ctx).Error(err, "Could not set the connection timeouts")
 		}
 	}
 	return nil

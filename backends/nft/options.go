@@ -30,7 +30,7 @@ type Options struct {
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
 	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
+	// NodePortAddresses says which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them. Kube-proxy's default in mode nftables is Choice.Primary.
 	NodePortAddresses nodeaddr.Choice
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel supports it.

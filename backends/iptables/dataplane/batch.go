@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// IsEmpty reports whether nothing is to be done.
+// IsEmpty reports whether there is nothing to do.
 func (b *Batch) IsEmpty() bool {
 	return !slices.ContainsFunc(b.Tables, func(t TableBatch) bool { return !t.isEmpty() })
 }
@@ -103,7 +103,7 @@ func (b *Batch) lines() iter.Seq[line] {
 	}
 }
 
-// find returns the first line that is the right one, or the zero line.
+// find returns the first line for which right returns true, or the zero line.
 func (b *Batch) find(right func(line) bool) line {
 	for l := range b.lines() {
 		if right(l) {
@@ -113,7 +113,7 @@ func (b *Batch) find(right func(line) bool) line {
 	return line{}
 }
 
-// without returns what is left to do when the tables before that of l are done, and l, a "-D", is not wanted any more.
+// without returns the rest of the batch after the tables before that of l have been applied, without l, a "-D".
 func (b *Batch) without(l line) *Batch {
 	rest := &Batch{Tables: slices.Clone(b.Tables[l.table:])}
 	t := &rest.Tables[0]
@@ -125,7 +125,7 @@ func (b *Batch) without(l line) *Batch {
 // maxChainName is how long the name of a chain may be: XT_EXTENSION_MAXNAMELEN, without the end of the string.
 const maxChainName = 28
 
-// check refuses what would be read as something else than it is.
+// check refuses a batch that iptables-restore would misread.
 func (b *Batch) check() error {
 	for l := range b.lines() {
 		if strings.ContainsAny(l.rule, "\n\x00") {

@@ -1,17 +1,15 @@
-// Package dataplane is what the iptables backend needs of iptables, behind one narrow interface: [Interface]. [New]
-// runs the programs, [NewFake] is an iptables in memory that runs anywhere, checks what it is asked to do, and prints
-// what it holds.
+// Package dataplane is the part of iptables that the iptables backend needs, behind one narrow interface: [Interface].
+// [New] runs the programs, [NewFake] is an iptables in memory that runs anywhere, checks its calls, and can print its
+// rules.
 //
 // # What it does
-//
-// A [Batch] is one run of iptables-restore --noflush: chains to make, fill and remove, and rules to put into built-in
-// chains. A table is changed wholly or not at all; with several tables, those before the one that fails are changed. A
-// batch that failed can be applied again: what exists already is replaced, and what is gone already is no error. An
-// error names the line, the rule, and the owner of the rule: see [RestoreError].
-//
-// Read returns our own chains and the rules that jump to them, as text, in one form: what was written comes back the
-// same, from both variants, whatever C library the programs are linked with. [Quote], [Address], [Masked] and
-// [Probability] write that form, the fake insists on it, and a test holds the real programs to it (1.8.9).
+// A [Batch] is one run of iptables-restore --noflush: chains to create, fill and remove, and rules to insert into
+// built-in chains. Each table changes atomically; with several tables, those before the one that fails are changed. A
+// batch that failed can be applied again: what already exists is replaced, and what is already gone is not an error. An
+// error names the line, the rule, and the owner of the rule: see [RestoreError]. Read returns our own chains and the
+// rules that jump to them, as text, in a canonical form: rules read back exactly as they were written, from both
+// variants, whatever C library the programs are linked with. [Quote], [Address], [Masked] and [Probability] write that
+// form, the fake requires it, and a test checks that the real programs print it (1.8.9).
 //
 // Programs run in the network namespace in which New was called, whichever goroutine calls. They end with the context.
 //
@@ -21,15 +19,13 @@
 // background.
 //
 // # Which iptables
-//
-// Since 1.8 there are two: iptables-nft writes to nf_tables, iptables-legacy to x_tables, and rules in both work side
-// by side, which nobody should want. [Options] says which one New takes. Versions before 1.8 are legacy; those before
-// 1.6.2 are refused.
+// Since 1.8 there are two variants: iptables-nft writes to nf_tables, iptables-legacy to x_tables. Rules in both are
+// active at the same time, so a node should use only one. [Options] says which one New uses. Versions before 1.8 are
+// legacy; those before 1.6.2 are refused.
 //
 // # What it costs
-//
-// With no rules and with 50,000 in 500 chains of table nat, on two busy cores (Linux 6.18, iptables 1.8.9);
-// milliseconds of processor time of the program:
+// Milliseconds of processor time of the program, with no rules and with 50,000 in 500 chains of table nat, on two busy
+// cores (Linux 6.18, iptables 1.8.9):
 //
 //	                                        nft            legacy
 //	                                     0   50,000      0   50,000
@@ -39,20 +35,18 @@
 //	Generation, no program            0.03     0.03   0.01     0.01
 //
 // The programs take 13 MB with nft, 57 MB for Read and 98 MB to load the 50,000; with legacy 33 to 49 MB. Read itself
-// takes the memory of what it returns, 8 MB. With nft the cost of a Restore is that of the batch, however much is
-// there, also with 2,000 chains; legacy reads and replaces the whole table each time. A rule to delete that is not
-// there makes iptables-restore refuse the batch; it is then run again without that rule.
-//
-// # What surprises
-//
-//   - iptables-legacy says of what the kernel refuses only that COMMIT failed: the rule is not known then, the reason
-//     is in the kernel's log. iptables-nft names the line, but for a jump to a chain that is not there names COMMIT;
-//     that rule is looked for here.
+// takes the memory of its result, 8 MB. With nft the cost of a Restore depends only on the batch, not on the existing
+// rules, even with 2,000 chains; legacy reads and replaces the whole table each time. If a rule to delete does not
+// exist, iptables-restore refuses the batch; it is then run again without that rule.
+// # Surprises
+//   - If the kernel refuses a rule, iptables-legacy says only that COMMIT failed: the rule is not known then, and the
+//     reason is in the kernel's log. iptables-nft names the line, but for a jump to a missing chain it names COMMIT;
+//     this package looks for that rule itself.
 //   - iptables-nft-save reports a table that it cannot print in a comment, and succeeds. Read fails with
 //     [ErrIncompatible].
-//   - If the kernel cannot have a table nat, iptables-nft lists an empty one. New asks the kernel.
-//   - iptables-legacy loads the module of a table that it is only asked about. [OpenInUse] avoids that.
-//   - The lock of iptables-legacy, /run/xtables.lock, is one for all network namespaces.
+//   - If the kernel does not support table nat, iptables-nft lists an empty one. New asks the kernel.
+//   - iptables-legacy loads the module of a table that it only lists. [OpenInUse] avoids that.
+//   - All network namespaces share the lock of iptables-legacy, /run/xtables.lock.
 //   - After a rule that matches every packet iptables-legacy accepts rules that it refuses elsewhere. The fake does
 //     not.
 package dataplane

@@ -15,13 +15,13 @@ var (
 	ErrNoTable = errors.New("the kernel does not have the table, is a module missing?")
 	// ErrLocked: another program held the lock of iptables-legacy for too long. Trying again later helps.
 	ErrLocked = errors.New("another program holds the xtables lock")
-	// ErrIncompatible: with the help of nft somebody has put into one of iptables-nft's tables what it cannot print.
+	// ErrIncompatible: one of iptables-nft's tables has a rule, added with nft, that iptables cannot print.
 	ErrIncompatible = errors.New("the table holds what iptables cannot read")
 )
 
 // Missing permission is fs.ErrPermission, a missing program exec.ErrNotFound.
 
-// classify says what the messages of a program mean, nil if that is not known.
+// classify returns the error that the messages of a program mean, or nil if that is not known.
 func classify(stderr string) error {
 	has := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(stderr, t) })
@@ -39,7 +39,7 @@ func classify(stderr string) error {
 	return nil
 }
 
-// explain adds to the error of a program what its messages say and mean.
+// explain adds the messages of a program, and their meaning, to its error.
 func explain(err error, stderr string) error {
 	if class := classify(stderr); class != nil {
 		err = fmt.Errorf("%w (%w)", class, err)
@@ -82,21 +82,21 @@ func (b *Batch) lineOf(stderr string) line {
 	return l
 }
 
-// at says that a line of the batch is at fault, if there is one.
+// at records the line of the batch that is at fault, if it is known.
 func (e *RestoreError) at(b *Batch, l line) {
 	if l.number > 0 {
 		e.Table, e.Line, e.Text, e.Origin = b.Tables[l.table].Table, l.number, l.text(), l.origin
 	}
 }
 
-// isMissing reports whether the messages say that a rule to be deleted is not there, or that it jumps to a chain that
-// is not there, which comes to the same.
+// isMissing reports whether the messages say that a rule to delete does not exist, or that it jumps to a chain that
+// does not exist, which means the same.
 func isMissing(stderr string) bool {
 	return strings.Contains(stderr, " failed") && !strings.Contains(stderr, "Error occurred") ||
 		missingChain.MatchString(stderr)
 }
 
-// tidy returns the beginning of the messages without what is of no use in an error: empty lines and hints.
+// tidy returns the beginning of the messages, without empty lines and hints.
 func tidy(stderr string) string {
 	const most = 16 << 10
 	var lines []string

@@ -20,11 +20,11 @@ type command struct {
 	read  func(io.Reader) error // gets its standard output, if any
 }
 
-// run runs a program in a namespace, or in that of the calling thread if it is nil, to its end. It is killed when ctx
-// ends. stderr is what it said, of which the error has the beginning.
+// run runs a program to its end in a namespace, or in that of the calling thread if ns is nil. It kills the program
+// when ctx ends. The error has the beginning of stderr.
 func run(ctx context.Context, ns *namespace, c command) (stderr string, err error) {
 	name := filepath.Base(c.path)
-	// Whatever ends this function ends the program.
+	// However this function returns, the program ends.
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(runCtx, c.path, c.args...)

@@ -10,17 +10,14 @@ import (
 )
 
 // Fake is an iptables in memory, for tests that run anywhere. It has the tables filter, nat and mangle and changes each
-// of them wholly or not at all. It refuses what iptables or the kernel refuse: jumps to chains that are not there, also
-// to built-in ones, removal of chains in use, loops, names that are too long, matches and targets with wrong arguments,
-// in the wrong table, or where packets come from a hook that they cannot be used in. It refuses what they would take,
-// too: what iptables-save would print otherwise, because then a backend that reads back what it wrote sees a
-// difference; loops that no packet comes by; and what iptables-legacy does not look at after a rule that takes every
-// packet.
-//
-// Its limits: it evaluates no packets. It knows the matches and targets that service proxies use, and refuses others.
-// It always knows which line is at fault, which iptables-legacy often does not. It does not know that nf_tables follows
-// no more than 16 jumps, nor what is too big. It takes an ipset for granted, and only the name tells those of IPv4 and
-// IPv6 apart.
+// of them atomically. It refuses what iptables or the kernel refuse: jumps to missing or built-in chains, removal of
+// chains in use, loops, names that are too long, and matches and targets with wrong arguments, in the wrong table, or
+// reached from a hook that they do not support. It also refuses some things that they accept: rules that iptables-save
+// would print differently, because a backend that reads back what it wrote would see a difference; loops that no packet
+// reaches; and errors that iptables-legacy does not check after a rule that matches every packet. Its limits: it
+// evaluates no packets. It knows the matches and targets that service proxies use, and refuses others. It always names
+// the line at fault, which iptables-legacy often cannot. It has no limits in size, nor nf_tables' limit of 16 nested
+// jumps. It assumes that every ipset exists, and distinguishes those of IPv4 and IPv6 only by name.
 type Fake struct {
 	mu         sync.Mutex
 	features   Features
@@ -28,15 +25,16 @@ type Fake struct {
 	generation uint64
 	batches    []*Batch
 
-	// FailRestore, if set, is asked before each Restore; its error is returned and nothing is done.
+	// FailRestore, if set, is called before each Restore. If it returns an error, Restore returns that and changes
+	// nothing.
 	FailRestore func(*Batch) error
-	// FailRule, if set, is asked about each rule of a Restore; its error fails the rule's table.
+	// FailRule, if set, is called for each rule of a Restore; its error fails the rule's table.
 	FailRule func(table Table, chain, rule string) error
 }
 
 var _ Interface = (*Fake)(nil)
 
-// NewFake returns a Fake that says of itself that it is iptables-nft 1.8.9.
+// NewFake returns a Fake that reports itself as iptables-nft 1.8.9.
 func NewFake(f model.Family) *Fake {
 	tables := []*fakeTable{newFakeTable(Mangle), newFakeTable(NAT), newFakeTable(Filter)}
 	return &Fake{features: Features{Family: f, Variant: NFT, Version: "1.8.9"}, tables: tables}
@@ -93,7 +91,7 @@ func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) err
 		a.undo()
 		failed := f.failed(err)
 		failed.at(b, l)
-		// What is found out at the end of a table is some rule's fault.
+		// Errors found at the end of a table belong to a rule, too.
 		var of *ruleError
 		if errors.As(err, &of) {
 			failed.at(b, b.find(func(x line) bool {
@@ -105,7 +103,7 @@ func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) err
 	return nil
 }
 
-// ruleError is a rule that turns out to be wrong when the table is complete.
+// ruleError is an error in a rule that is found only when the table is complete.
 type ruleError struct {
 	chain, rule string
 	err         error

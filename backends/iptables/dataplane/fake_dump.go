@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Dump returns all rules as iptables-save prints them, without the lines that say when. Tables that have neither rules
-// nor chains of anybody's are left out.
+// Dump returns all rules as iptables-save prints them, without the lines with the time. Tables with neither rules nor
+// user-defined chains are left out.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,8 +51,8 @@ func (t *fakeTable) dump() *bytes.Buffer {
 	return b
 }
 
-// Load replaces the tables that a dump has by what it has, as iptables-restore does without --noflush, and leaves
-// others alone. So "*nat\nCOMMIT\n" empties a table. It is what another program does: it is not one of Batches.
+// Load replaces the tables in a dump, as iptables-restore does without --noflush, and leaves others alone. So
+// "*nat\nCOMMIT\n" empties a table. It counts as another program's change: it is not one of Batches.
 func (f *Fake) Load(dump string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -91,7 +91,7 @@ func (p *ruleParser) knowsMatch(name string) bool {
 		"addrtype", "recent", "set", "iprange", "bpf"}, name)
 }
 
-// needs lists the options that a match or target cannot be without, or is not printed without.
+// needs lists the options that a match or target requires, or is never printed without.
 func (p *ruleParser) needs(of string) []string {
 	switch of {
 	case "comment":
@@ -160,7 +160,7 @@ type fakeTarget struct {
 	hooks  hooks
 }
 
-// targetOf returns what is known of a target that is not a chain.
+// targetOf returns the properties of a target that is not a chain.
 func targetOf(name string) (fakeTarget, bool) {
 	switch name {
 	case "ACCEPT", "RETURN", "MARK", "CONNMARK", "SET":
@@ -199,7 +199,8 @@ func (p *ruleParser) address(value string) error {
 	return err
 }
 
-// prefix checks what follows -s and -d: an address with a length, which is always printed, or with a mask that is none.
+// prefix checks the argument of -s and -d: an address with a length, which is always printed, or with a mask that is
+// not a prefix.
 func (p *ruleParser) prefix(value string) error {
 	address, length, _ := strings.Cut(value, "/")
 	a, err := p.parseAddr(address)

@@ -95,7 +95,7 @@ func (t *fakeTable) count(caller string, rules []fakeRule, by int) {
 	}
 }
 
-// fakeApply is a restore under way.
+// fakeApply is a restore in progress.
 type fakeApply struct {
 	fake     *Fake
 	failRule func(Table, string, string) error
@@ -153,7 +153,7 @@ func (a *fakeApply) save(chain string) {
 	a.saved[chain] = c
 }
 
-// undo takes back what was done to the table that is not committed.
+// undo reverts the changes to the table that is not committed.
 func (a *fakeApply) undo() {
 	for name, before := range a.saved {
 		if a.table.chains[name] == nil {
@@ -245,8 +245,8 @@ func (a *fakeApply) remove(chain string) error {
 	return nil
 }
 
-// validate looks at the chains that were changed and those they jump to, as the kernel does at the end: for loops, and
-// for rules that packets of some hook must not reach.
+// validate checks the chains that were changed and those that they jump to, as the kernel does at the end: for loops,
+// and for rules that packets of some hook must not reach.
 func (t *fakeTable) validate(changed []string) error {
 	v := validation{table: t, reached: map[string]hooks{}, done: map[string]bool{}}
 	for _, c := range changed {
@@ -272,7 +272,7 @@ func (v *validation) down(chain string) error {
 		return nil
 	}
 	v.done[chain] = false
-	// Loops come first: who looks upwards relies on there being none.
+	// Check for loops first: the later checks assume that there are none.
 	for i := range c.rules {
 		r := &c.rules[i]
 		if done, seen := v.done[r.jump]; r.jump != "" && seen && !done {

@@ -56,8 +56,8 @@ type getinfo struct {
 	size       uint32
 }
 
-// legacyGeneration hashes what the kernel says about the size of the tables and where in them the built-in chains
-// begin. The kernel has no counter of changes. Asking for a table makes the kernel load it.
+// legacyGeneration hashes the sizes of the tables and the offsets of their built-in chains. The kernel has no counter
+// of changes. Asking for a table makes the kernel load it.
 func legacyGeneration(socket uintptr, level int) (uint64, error) {
 	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
 	hash := fnv.New64a()

@@ -12,31 +12,31 @@ import (
 type Interface interface {
 	// Features returns what New found. It does not change.
 	Features() Features
-	// Restore applies a batch: one run of iptables-restore --noflush, all of it or nothing in each table. The error is
-	// a *RestoreError where a line can be named.
+	// Restore applies a batch: one run of iptables-restore --noflush, atomic for each table. The error is a
+	// *RestoreError if a line can be named.
 	Restore(ctx context.Context, b *Batch) error
 	// Read returns the chains of a table whose names start with prefix, and the rules of the table's built-in chains
 	// that jump to one of them. Everything else in the table is left out.
 	Read(ctx context.Context, table Table, prefix string) (*State, error)
-	// Generation returns a value that changes when somebody changes rules in table nat or filter, Restore included. It
-	// starts no program and takes microseconds, so it may be asked often. It can miss changes that leave a table as big
-	// as it was, and it can tell of changes to other tables and chains: Read tells more.
+	// Generation returns a value that changes when any program, including Restore, changes rules in table nat or
+	// filter. It starts no program and takes microseconds, so it may be called often. It can miss changes that keep the
+	// size of a table, and it can change because of other tables and chains: Read shows what changed.
 	Generation(ctx context.Context) (uint64, error)
-	// Close releases what it holds, and leaves all rules as they are.
+	// Close releases its resources, and leaves all rules as they are.
 	Close() error
 }
 
 // Table is one of iptables' tables.
 type Table string
 
-// The tables that a service proxy has to do with.
+// The tables that a service proxy uses.
 const (
 	Filter Table = "filter"
 	NAT    Table = "nat"
 	Mangle Table = "mangle"
 )
 
-// Variant says which half of the kernel the programs speak to.
+// Variant says which kernel subsystem the programs use.
 type Variant string
 
 const (
@@ -46,27 +46,26 @@ const (
 
 // Features are what an iptables can do.
 type Features struct {
-	Family  model.Family // the one that it is for
+	Family  model.Family // the IP family
 	Variant Variant      // never ""
 	Version string       // for example "1.8.9"
 }
 
-// Batch is what iptables-restore gets, table by table. The zero Batch is empty.
+// Batch is the input of iptables-restore, table by table. The zero Batch is empty.
 type Batch struct {
-	// Tables are applied in this order, each all of it or nothing. Those with nothing to do are left out of the input.
+	// Tables are applied in this order, each atomically. Those without changes are left out of the input.
 	Tables []TableBatch
 }
 
 // TableBatch is what happens to one table, all at once: Chains first, then in built-in chains Delete and Insert, then
-// Remove. It must not be changed once it was handed over.
+// Remove. It must not be changed once it has been passed to Restore.
 type TableBatch struct {
-	// Table is the one to change.
+	// Table is the table to change.
 	Table Table
-	// Chains are made if need be, emptied, and filled. All of them are there before the first rule is.
+	// Chains are created if necessary, emptied, and filled. All of them exist before the first rule is added.
 	Chains []Chain
-	// Delete removes the first rule that is the same, if there is one. Insert puts rules at the
-	// head of built-in chains, in the order of the list, whether or not they are there already. To move a rule, delete
-	// and insert it.
+	// Delete removes the first equal rule, if there is one. Insert puts rules at the head of built-in chains, in the
+	// order of the list, whether or not they already exist. To move a rule, delete and insert it.
 	Delete, Insert []BuiltinRule
 	// Remove lists chains to empty and delete, if they exist. Only chains of the list may still jump to them.
 	Remove []string
@@ -76,18 +75,18 @@ type TableBatch struct {
 type Chain struct {
 	// Name is at most 28 bytes: iptables refuses longer ones.
 	Name string
-	// Rules are what follows "-A NAME " in iptables-save, in the form in which iptables-save prints it: see Quote,
-	// Address, Masked and Probability.
+	// Rules are the rules without "-A NAME ", in the form in which iptables-save prints them: see Quote, Address,
+	// Masked and Probability.
 	Rules []string
-	// Origin names the owner of the chain in errors: a service, say.
+	// Origin names the owner of the chain in errors, for example a service.
 	Origin string
 }
 
-// BuiltinRule is a rule in a built-in chain, PREROUTING say.
+// BuiltinRule is a rule in a built-in chain, for example PREROUTING.
 type BuiltinRule struct {
 	// Chain is the name of the built-in chain.
 	Chain string
-	// Rule is what follows the name of the chain, in the form of [Chain.Rules].
+	// Rule is the rule in the form of [Chain.Rules].
 	Rule string
 }
 
@@ -97,17 +96,17 @@ type State struct {
 	Jumps  []BuiltinRule       // from built-in chains to ours, in order
 }
 
-// RestoreError is why a batch was refused.
+// RestoreError is the error of a refused batch.
 type RestoreError struct {
 	Family model.Family // whose iptables refused it
 	Table  Table        // "" if unknown
 	Line   int          // in the input, from 1; 0 if unknown
 	Text   string       // that line
 	Origin string       // Chain.Origin of the chain that the line belongs to
-	Err    error        // with what iptables-restore said
+	Err    error        // with the message of iptables-restore
 }
 
-// Error returns the family and what iptables-restore said, and the line and its origin where they are known.
+// Error returns the family and the message of iptables-restore, and the line and its origin if they are known.
 func (e *RestoreError) Error() string {
 	s := fmt.Sprintf("%v: %v", e.Family, e.Err)
 	if e.Line > 0 {

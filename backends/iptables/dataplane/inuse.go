@@ -9,12 +9,10 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// OpenInUse opens what may have to be cleaned up: those that have any rule, of the given families (nil for both) and of
-// one variant or both. The others are left alone, because looking at a table of iptables-legacy creates it. It is no
-// error if there is nothing, or no iptables at all.
-//
-// It returns what it could open even if it fails for others; the error joins those failures. Close what it returns in
-// any case.
+// OpenInUse opens every iptables that has any rule, for cleaning up: of the given families (nil for both) and of one
+// variant or both. It leaves the others alone, because listing a table of iptables-legacy creates it. It is not an
+// error if none has rules, or if iptables is not installed. It returns those that it could open even if others fail;
+// the error joins the failures. Close the result in any case.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
 		all := model.Families()
@@ -42,13 +40,13 @@ func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]In
 	return found, errors.Join(errs...)
 }
 
-// IsAbsent reports whether an error of New says that this machine has no such iptables, or no such IP family. Anything
-// else may pass.
+// IsAbsent reports whether an error of New says that this machine has no such iptables, or no such IP family. Other
+// errors may be temporary.
 func IsAbsent(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, ErrNoTable) || errors.Is(err, errors.ErrUnsupported)
 }
 
-// inUse is what the node uses a variant for.
+// inUse says how the node uses a variant.
 type inUse struct {
 	variant Variant
 	hint    bool // the kubelet says that this is the variant of the node

@@ -12,22 +12,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// IPTables is the kernel's iptables of one family, by way of the programs of one variant.
+// IPTables is the kernel's iptables of one family, through the programs of one variant.
 type IPTables struct {
 	options  Options
 	programs *programs
 	ns       *namespace
 	lockWait int // how many seconds a program may wait for the lock of iptables-legacy
 
-	// One thing is done after the other, so that nothing is closed before it has ended.
+	// Calls are serialized, so that nothing is closed while it is in use.
 	mu         sync.Mutex
 	generation *generation
 }
 
 var _ Interface = (*IPTables)(nil)
 
-// New finds the programs and what they can do. It needs CAP_NET_ADMIN over the network namespace of the calling thread,
-// in which everything is done later, whichever goroutine asks for it. Close it after use.
+// New finds the programs and their features. It needs CAP_NET_ADMIN over the network namespace of the calling thread,
+// in which all programs run later, whichever goroutine calls. Close it after use.
 //
 // Errors are exec.ErrNotFound if a program is missing, fs.ErrPermission, and ErrNoTable if the kernel has no table nat
 // for the family, as without IPv6.
@@ -63,7 +63,7 @@ func New(ctx context.Context, o Options) (*IPTables, error) {
 	return t, nil
 }
 
-// Close implements [Interface]. It waits for what is under way.
+// Close implements [Interface]. It waits for calls in progress.
 func (t *IPTables) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,8 +75,8 @@ func (t *IPTables) Features() Features {
 	return Features{t.options.Family, t.programs.variant, t.programs.version}
 }
 
-// Restore implements [Interface]. Tables are changed one after the other: those before the one that fails are. If ctx
-// ends, the table that is under way is changed or is not, but never half of it.
+// Restore implements [Interface]. Tables are changed one after the other: those before the one that fails are changed.
+// If ctx ends, the current table is either changed or not, but never partly.
 func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 	failed := &RestoreError{Family: t.options.Family}
 	if failed.Err = b.check(); failed.Err != nil {
@@ -94,7 +94,7 @@ func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
 		}
 		l := b.lineOf(stderr)
 		if l.verb == "-D" && isMissing(stderr) {
-			// The rule is gone already. The rest is still to be done, and there is one "-D" less each time.
+			// The rule is already gone. The rest still has to be done, with one "-D" less each time.
 			klog.FromContext(ctx).V(4).Info("A rule to delete does not exist", "family", t.options.Family,
 				"rule", l.text())
 			b = b.without(l)
@@ -112,8 +112,8 @@ func (t *IPTables) restore(ctx context.Context, input io.WriterTo) (stderr strin
 	return run(ctx, t.ns, command{path: t.programs.restore, args: args, write: input})
 }
 
-// Read implements [Interface]. The memory it takes is that of what it returns. It fails with ErrIncompatible if with
-// the help of nft somebody has put a rule into the table that iptables-nft cannot print; Restore goes on working then.
+// Read implements [Interface]. It takes only the memory of its result. It fails with ErrIncompatible if the table has a
+// rule, added with nft, that iptables-nft cannot print; Restore still works then.
 func (t *IPTables) Read(ctx context.Context, table Table, prefix string) (*State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +126,8 @@ func (t *IPTables) Read(ctx context.Context, table Table, prefix string) (*State
 	return state, nil
 }
 
-// Generation implements [Interface]. For iptables-nft it is nf_tables' own, which counts the changes of all tables; for
-// iptables-legacy it is made of the number and size of the rules in tables nat and filter.
+// Generation implements [Interface]. For iptables-nft it is nf_tables' generation, which counts the changes of all
+// tables; for iptables-legacy it is a hash of the sizes of tables nat and filter.
 func (t *IPTables) Generation(ctx context.Context) (uint64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

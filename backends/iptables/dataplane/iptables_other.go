@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// IPTables is the kernel's iptables. There is none on this operating system.
+// IPTables is the kernel's iptables, which this operating system does not have.
 type IPTables struct {
-	Interface // nil: there is nothing to implement it with
+	Interface // nil: New always fails
 }
 
 // New returns an error that wraps [errors.ErrUnsupported]: iptables is a part of Linux.

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 )
 
-// namespace is a network namespace that stays known for as long as it is open. A program inherits the one of the thread
-// that starts it, and a goroutine can be on any thread.
+// namespace is a handle of a network namespace. A program inherits the namespace of the thread that starts it, and a
+// goroutine can be on any thread.
 type namespace struct{ netns.NsHandle }
 
 func currentNamespace() (*namespace, error) {
@@ -21,7 +21,7 @@ func currentNamespace() (*namespace, error) {
 	return &namespace{ns}, nil
 }
 
-// do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process lives in another one. No
+// do calls f on a thread that is in the namespace. It needs CAP_SYS_ADMIN only if the process is in another one. A nil
 // namespace is that of the calling thread.
 func (n *namespace) do(f func() error) error {
 	if n == nil {

@@ -7,17 +7,17 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Options say which iptables New is to use. The zero value is IPv4's, of the variant that the node uses.
+// Options say which iptables New uses. The zero value is that of IPv4, of the variant that the node uses.
 type Options struct {
 	// Family is IPv4 if it is 0.
 	Family model.Family
-	// Variant is NFT or Legacy. Default: the one that the node uses already. That is the one in which the kubelet has
+	// Variant is NFT or Legacy. Default: the one that the node already uses. That is the one in which the kubelet has
 	// left a hint (the chains KUBE-IPTABLES-HINT or KUBE-KUBELET-CANARY in table mangle), else the one with more rules,
 	// else that of the plain "iptables".
 	Variant Variant
 }
 
-// validate sets defaults, too.
+// validate also sets the defaults.
 func (o *Options) validate() error {
 	o.Family = cmp.Or(o.Family, model.IPv4)
 	switch {

@@ -22,13 +22,13 @@ type programs struct {
 	path, save, restore string
 }
 
-// findPrograms looks in PATH for the programs of a variant, or, if it is empty, for those that have the plain name.
+// findPrograms looks in PATH for the programs of a variant, or, if v is empty, for those with the plain name.
 func findPrograms(ctx context.Context, f model.Family, v Variant) (*programs, error) {
 	p, err := findNamed(ctx, f, v)
 	if err == nil || v == "" || !errors.Is(err, exec.ErrNotFound) {
 		return p, err
 	}
-	// Where there is one variant only, or before 1.8, there is only the plain name.
+	// If only one variant is installed, or before 1.8, only the plain name exists.
 	plain, plainErr := findNamed(ctx, f, "")
 	if plainErr != nil || plain.variant != v {
 		return nil, err
@@ -62,8 +62,9 @@ func findNamed(ctx context.Context, f model.Family, v Variant) (*programs, error
 
 var versionLine = regexp.MustCompile(`v(\d+)\.(\d+)\.(\d+)\S*(?: \((\w+)\))?`)
 
-// askVersion finds out what the programs are. Since 1.8 their version says which variant. Those before 1.6.2 are
-// refused: their iptables-restore does not take the lock that programs share, and they have no --random-fully.
+// askVersion finds out the version and the variant of the programs. Since 1.8 the version names the variant. Those
+// before 1.6.2 are refused: their iptables-restore does not take the lock that programs share, and they have no
+// --random-fully.
 func (p *programs) askVersion(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, p.path, "--version").CombinedOutput()
 	if err != nil {
@@ -107,8 +108,7 @@ func variantInUse(ctx context.Context, f model.Family) (Variant, error) {
 	return best.variant, nil
 }
 
-// surveyVariant reads all tables that there are. Without "-t" iptables-legacy-save leaves alone those that are not
-// loaded.
+// surveyVariant reads all existing tables. Without "-t" iptables-legacy-save skips those that are not loaded.
 func surveyVariant(ctx context.Context, f model.Family, v Variant) (inUse, error) {
 	p, err := findPrograms(ctx, f, v)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Quote returns s as iptables-save writes an argument: in quotes if there is anything in it but letters, digits and a
-// few signs. Comments need it.
+// Quote returns s as iptables-save writes an argument: in quotes if it has anything but letters, digits and a few other
+// characters. Comments need it.
 func Quote(s string) string {
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s
@@ -33,15 +33,15 @@ const (
 	escaped = "\"\\'"
 )
 
-// Probability returns what follows "-m statistic --mode random --probability" so that k in n match, as iptables-save
-// prints it: the kernel keeps 31 bits of it.
+// Probability returns the argument of "-m statistic --mode random --probability" for k in n, as iptables-save prints
+// it: the kernel keeps 31 bits of it.
 func Probability(k, n int) string {
 	const one = 1 << 31
 	return strconv.FormatFloat(math.Round(one*float64(k)/float64(n))/one, 'f', 11, 64)
 }
 
-// Address returns an address as iptables-save prints it, which is glibc's way: "::0.1.0.0" for "::1:0", for what has
-// six groups of zeros at the head, is not quite package netip's.
+// Address returns an address as iptables-save prints it, in glibc's form. It differs from package netip's for addresses
+// that begin with six groups of zeros: "::0.1.0.0" for "::1:0".
 func Address(a netip.Addr) string {
 	b := a.As16()
 	if a.Is6() && [12]byte(b[:12]) == [12]byte{} && [2]byte(b[12:14]) != [2]byte{} {
@@ -50,8 +50,8 @@ func Address(a netip.Addr) string {
 	return a.String()
 }
 
-// Masked returns what follows -s or -d to match all addresses that agree with a in the bits of a mask, which need not
-// be the first ones. In the others a has zeros.
+// Masked returns the argument of -s or -d that matches all addresses that agree with a in the bits of mask, which need
+// not be a prefix. The other bits of a have to be zero.
 func Masked(a, mask netip.Addr) string {
 	if ones, size := net.IPMask(mask.AsSlice()).Size(); size > 0 {
 		return Address(a) + "/" + strconv.Itoa(ones)
@@ -85,8 +85,8 @@ func normalize(rule []byte) []byte {
 	return bytes.Join(all, []byte(" "))
 }
 
-// Target returns the chain that a rule jumps or goes to, or "". Nothing follows the name of a chain: a target with
-// options is none, nor is what ends in a quoted argument.
+// Target returns the chain that a rule jumps or goes to, or "". The name of a chain ends the rule, so a target with
+// options, or a quoted argument, is not one.
 func Target(rule string) string {
 	rest, chain := rule, ""
 	if i := strings.LastIndexByte(rule, ' '); i >= 0 {

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// readSave calls back for each line of what iptables-save prints, without its end. The slice is only valid until then.
+// readSave calls each for every line that iptables-save prints, without its end. The slice is valid only during the
+// call.
 func readSave(r io.Reader, each func(line []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), math.MaxInt32)
@@ -22,7 +23,7 @@ func readSave(r io.Reader, each func(line []byte) error) error {
 	return lines.Err()
 }
 
-// parseSave picks from what iptables-save prints what Read returns.
+// parseSave parses the output of iptables-save into the result of Read.
 func parseSave(r io.Reader, table Table, prefix string) (*State, error) {
 	state := &State{Chains: map[string][]string{}}
 	inTable := false
@@ -37,7 +38,7 @@ func parseSave(r io.Reader, table Table, prefix string) (*State, error) {
 	err := readSave(r, func(l []byte) error {
 		switch {
 		case len(l) == 0 || l[0] == '#':
-			// iptables-nft has no other way to say that it cannot read a table.
+			// This is how iptables-nft says that it cannot read a table.
 			if class := classify(string(l)); class != nil {
 				return fmt.Errorf("%w: %s", class, bytes.TrimLeft(l, "# "))
 			}

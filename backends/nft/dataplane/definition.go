@@ -2,7 +2,7 @@ package dataplane
 
 import "sigs.k8s.io/kube-proxy-lib/model"
 
-// definition is a set as the kernel describes it. A set that was read has its definition compared with the wanted one.
+// definition is a set as the kernel describes it, in a form that can be compared with the wanted one.
 type definition struct {
 	family                                          model.Family
 	flags, keyType, keyLen, dataType, dataLen, size uint32

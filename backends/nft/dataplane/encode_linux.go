@@ -20,7 +20,8 @@ type batch struct {
 }
 
 // encodeBatch builds the messages of a transaction; setGeneration then adds the generation of the ruleset that it is
-// for. If commit is false, the message that ends the batch is left out: the kernel checks it and undoes everything.
+// for. If commit is false, the message that ends the batch is left out: the kernel checks the batch and undoes
+// everything.
 func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 	b := &batch{}
 	b.Buf = make([]byte, 0, 4096+512*len(tx.ops)+56*tx.Elements())
@@ -47,7 +48,7 @@ func encodeBatch(tx *Transaction, commit bool) (*batch, error) {
 // setGeneration changes the attribute of the first message.
 func (b *batch) setGeneration(g uint32) { binary.BigEndian.PutUint32(b.Buf[nfnetlink.HeaderLen+4:], g) }
 
-// object begins a message about a table or something in it, which has a name in an attribute of its own.
+// object begins a message about a table or an object in it, whose name is in a separate attribute.
 func (b *batch) object(typ, flags uint16, table TableKey, nameAttr uint16, name string) {
 	b.Message(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_REQUEST|flags, nfnetlink.Proto(table.Family), 0)
 	b.Text(nftaTable, table.Name)
@@ -155,7 +156,7 @@ func hasLoaded(before, s Statement) bool {
 
 func (b *batch) set(f model.Family, s *Set) {
 	d := definitionOf(s, f)
-	b.Uint32(unix.NFTA_SET_ID, b.Seq) // any number will do that is not used twice in a batch
+	b.Uint32(unix.NFTA_SET_ID, b.Seq) // any number that is unique in the batch
 	b.Uint32(unix.NFTA_SET_FLAGS, d.flags)
 	b.Uint32(unix.NFTA_SET_KEY_TYPE, d.keyType)
 	b.Uint32(unix.NFTA_SET_KEY_LEN, d.keyLen)
@@ -230,7 +231,7 @@ func (b *batch) element(e *Element, s *Set, size int, adding bool) {
 	b.Close(at)
 }
 
-// value appends data as an attribute in an attribute.
+// value appends data as a nested attribute.
 func (b *batch) value(typ uint16, v string) {
 	at := b.Open(typ)
 	b.Raw(unix.NFTA_DATA_VALUE, v)

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// registerAt returns the register that begins at an offset in the registers' 64 bytes: one of the four old ones of 16
-// bytes where it can be, as nft does it.
+// registerAt returns the register that begins at an offset in the registers' 64 bytes: if possible one of the four old
+// ones of 16 bytes, like nft.
 func registerAt(offset int) uint32 {
 	if offset%16 == 0 {
 		return unix.NFT_REG_1 + uint32(offset/16)
@@ -151,7 +151,8 @@ func encode(s Statement, family model.Family) ([]expr.Any, error) {
 	case Drop:
 		return verdict(expr.VerdictDrop, ""), nil
 	case Reject:
-		// Not NFT_REJECT_ICMPX_UNREACH, which is for both families: in a table of one the kernel takes it, and drops.
+		// Not NFT_REJECT_ICMPX_UNREACH, which is for family inet: in a table of one family the kernel accepts it, and
+		// drops.
 		code := uint8(3) // ICMP port unreachable
 		if family == model.IPv6 {
 			code = 4

@@ -9,12 +9,11 @@ import (
 	"syscall"
 )
 
-// Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks (that what is referred to
-// exists, that nothing in use is deleted, that keys have the right size and elements are new, that no chain jumps back
-// to itself) and more (that nft can print comments, that DNAT is only where there is DNAT). Its errors are the
-// kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError].
-//
-// It evaluates no packets, so dynamic sets stay empty, and it knows nothing of limits in size.
+// Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks (that referenced objects
+// exist, that no object in use is deleted, that keys have the right size and elements are new, that no chain jumps back
+// to itself) and more (that nft can print comments, that DNAT is reached only from hooks that allow it). Its errors are
+// the kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError]. It evaluates no packets, so dynamic sets
+// stay empty, and it has no size limits.
 type Fake struct {
 	mu      sync.Mutex
 	tables  map[TableKey]*fakeTable
@@ -22,7 +21,7 @@ type Fake struct {
 	drift   chan struct{}
 	applied int
 
-	// FailApply, if set, is asked before each Apply; its error is returned and nothing is applied.
+	// FailApply, if set, is called before each Apply. If it returns an error, Apply returns that and applies nothing.
 	FailApply func(*Transaction) error
 }
 
@@ -116,7 +115,8 @@ func (f *Fake) ApplyAsSomebodyElse(tx *Transaction) error {
 	return nil
 }
 
-// ApplyUnnoticed applies a transaction as another program would while nobody listens: only reading the table shows it.
+// ApplyUnnoticed applies a transaction as another program would while the backend does not listen: only reading the
+// table shows it.
 func (f *Fake) ApplyUnnoticed(tx *Transaction) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +172,7 @@ func (f *Fake) ReadTable(ctx context.Context, key TableKey, elements func(*Table
 	return table, nil
 }
 
-// apply does all operations, and undoes them if one fails or if they are not to be kept.
+// apply performs all operations, and undoes them if one fails or keep is false.
 func (f *Fake) apply(tx *Transaction, keep bool) error {
 	a := fakeApply{fake: f, key: tx.Table}
 	err := a.all(tx)
@@ -184,7 +184,7 @@ func (f *Fake) apply(tx *Transaction, keep bool) error {
 	return err
 }
 
-// fakeApply is one transaction under way.
+// fakeApply is one transaction in progress.
 type fakeApply struct {
 	fake     *Fake
 	key      TableKey

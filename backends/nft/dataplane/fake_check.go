@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// maxName is what the kernel lets a name have, 255 bytes, and nft 128.
+// maxName is the maximum length of a name in nft. The kernel allows 255 bytes.
 const maxName = 127
 
 // checkName checks that nft can read a name: a letter, and then letters, digits and a few other characters.

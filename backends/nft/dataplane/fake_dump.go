@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Dump returns a table as "nft list table" prints it, with every element on a line, sorted. It returns "" if there is
-// no such table.
+// Dump returns a table as "nft list table" prints it, with every element on its own line, sorted. It returns "" if the
+// table does not exist.
 func (f *Fake) Dump(key TableKey) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Field is a part of a key or value: something of a packet, or a random number. A [Set] declares its key by the fields
-// that it is looked up with, as nft's "typeof" does.
+// Field is a part of a key or value: a field of a packet, or a number. A [Set] declares its key by the fields that it
+// is looked up with, like nft's "typeof".
 type Field uint8
 
 const (
@@ -30,8 +30,8 @@ type fieldInfo struct {
 	size   int    // in bytes; in keys each field takes a multiple of four
 	typ    uint32 // nft's number for its type
 	offset uint32 // in the header that it is in
-	// header and field name it in user data: nft's enum proto_desc_id, and its numbers for the fields of each. They are
-	// part of that format: nft reads those of older versions. 0: it is in no header.
+	// header and field identify it in user data: nft's enum proto_desc_id, and its numbers for the fields of each. The
+	// format is stable: nft reads that of older versions. 0: it is in no header.
 	header, field uint32
 }
 
@@ -119,7 +119,7 @@ func AppendPort(b []byte, port uint16) []byte { return append(b, byte(port>>8), 
 // kernel.
 func AppendNumber(b []byte, n uint32) []byte { return binary.NativeEndian.AppendUint32(b, n) }
 
-// fieldsValueText returns the bytes of a key or value in nft's syntax, and what follows it.
+// fieldsValueText returns the beginning of b, a key or value, in nft's syntax, and the rest of b.
 func fieldsValueText(family model.Family, fields []Field, b string) (text, rest string) {
 	var parts []string
 	for _, f := range fields {

@@ -18,7 +18,7 @@ import (
 // else changed.
 type monitor struct {
 	conn  *nfnetlink.Conn
-	own   uint32 // the port of the socket whose changes are ours
+	own   uint32 // the port of our own socket, whose changes are ours
 	drift chan struct{}
 	done  chan struct{}
 
@@ -58,7 +58,7 @@ func (m *monitor) watch(key TableKey) {
 	}
 }
 
-// seenNow marks the table, as it is read now, as unchanged.
+// seenNow marks the table, which is about to be read, as unchanged.
 func (m *monitor) seenNow(key TableKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

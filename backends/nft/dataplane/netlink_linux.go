@@ -21,8 +21,8 @@ type Netlink struct {
 
 var _ Interface = (*Netlink)(nil)
 
-// Batches are one message to the socket, which must be able to hold it: 30,000 services with 10 endpoints each are 15
-// MB. Nothing is allocated until it is needed.
+// A batch is one message to the socket, whose buffer must hold it: 30,000 services with 10 endpoints each are 15 MB.
+// The memory is allocated only when needed.
 const (
 	sendBuffer = 256 << 20
 	recvBuffer = 16 << 20
@@ -61,8 +61,8 @@ func (n *Netlink) Drift() <-chan struct{} { return n.monitor.drift }
 // Drifted implements [Interface].
 func (n *Netlink) Drifted(key TableKey) bool { return n.monitor.drifted(key) }
 
-// quietSize is the number of elements from which on a transaction is applied with nobody listening: the kernel writes a
-// message about each element to those who listen to changes, which makes big transactions several times slower.
+// quietSize is the number of elements above which we do not listen while a transaction is applied: the kernel writes a
+// message about each element to its listeners, which makes big transactions several times slower.
 const quietSize = 1000
 
 // Apply implements [Interface].
@@ -73,7 +73,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		return err
 	}
 	n.monitor.watch(tx.Table)
-	b, err := encodeBatch(tx, true) // before the pause, which is to be short
+	b, err := encodeBatch(tx, true) // before the pause, to keep that short
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 			return err
 		}
 		defer func() {
-			// What happened in between is only known if the generation says that it was this alone.
+			// The generation says whether other programs changed anything meanwhile.
 			err := n.monitor.conn.Join(unix.NFNLGRP_NFTABLES)
 			g, genErr := n.conn.Generation()
 			if err != nil || genErr != nil || g != n.generation {
@@ -103,7 +103,7 @@ func (n *Netlink) Apply(ctx context.Context, tx *Transaction) error {
 		if !errors.Is(err, unix.ERESTART) {
 			return err
 		}
-		// The ruleset is another one. Find out whether it is this table that was changed.
+		// The ruleset has changed. Find out whether this table has.
 		if n.generation, err = n.conn.Generation(); err != nil {
 			return err
 		}
@@ -129,8 +129,8 @@ func (n *Netlink) Check(ctx context.Context, tx *Transaction) error {
 	return n.exchange(tx, b)
 }
 
-// exchange sends a batch and reads what the kernel says to it: the acknowledgement of its last operation, or errors, of
-// which the first is returned. If the batch as a whole fails, the error is about the message that begins it.
+// exchange sends a batch and reads the kernel's replies: the acknowledgement of its last operation, or errors, of which
+// the first is returned. If the batch as a whole fails, the error is about the message that begins it.
 func (n *Netlink) exchange(tx *Transaction, b *batch) error {
 	if err := n.conn.Send(b.Buf); err != nil {
 		return fmt.Errorf("table %v: sending %d bytes: %w", tx.Table, len(b.Buf), err)

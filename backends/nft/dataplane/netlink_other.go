@@ -8,9 +8,9 @@ import (
 	"runtime"
 )
 
-// Netlink is the kernel's nftables. This operating system has none, so that nobody gets one.
+// Netlink is the kernel's nftables, which this operating system does not have.
 type Netlink struct {
-	Interface // nil: there is nothing to implement it with
+	Interface // nil: NewNetlink always fails
 }
 
 // NewNetlink returns an error that wraps [errors.ErrUnsupported]: nftables is a part of Linux.

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// ReadTable implements [Interface]. It reads until nobody changed the ruleset in between.
+// ReadTable implements [Interface]. It repeats the reading until the ruleset did not change meanwhile.
 func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*TableSet) bool) (*Table, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -26,7 +26,7 @@ func (n *Netlink) ReadTable(ctx context.Context, key TableKey, elements func(*Ta
 		if err != nil {
 			return nil, err
 		}
-		// What is reported from here on comes on top of what is read. Late reports only cause a needless look.
+		// Changes reported from here on count as later than the reading. Late reports only cause a needless look.
 		n.monitor.waitFor(ctx, before)
 		n.monitor.seenNow(key)
 		t, err := n.readTable(ctx, key, elements)
@@ -54,7 +54,7 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 	err := n.list(unix.NFT_MSG_GETTABLE, key.Family, func(m nfnetlink.Message) error {
 		if a := collect(m.Attributes()); nfnetlink.CString(a[unix.NFTA_TABLE_NAME]) == key.Name {
 			found = true
-			if nfnetlink.Uint32(a[unix.NFTA_TABLE_FLAGS]) == 0 { // a dormant table is nobody's that is known here
+			if nfnetlink.Uint32(a[unix.NFTA_TABLE_FLAGS]) == 0 { // a dormant or owned table is not ours
 				t.Comment = readComment(a[nftaTableUserdata], userdata.TypeComment)
 			}
 		}
@@ -96,9 +96,9 @@ func (n *Netlink) readTable(ctx context.Context, key TableKey, elements func(*Ta
 
 // list asks for a list. names are the first attributes of the request: the table, and the chain or set in it.
 //
-// The kernel calls a list interrupted if any table was changed meanwhile. What is in one chain or set is listed
-// completely all the same, unless this table was changed, which ReadTable finds out by itself: where others change
-// their rules all the time, thousands of chains could not be read otherwise.
+// The kernel reports a list as interrupted if any table was changed meanwhile. The list of one chain or set is still
+// complete unless this table was changed, which ReadTable checks itself: on a node where others keep changing their
+// rules, thousands of chains could not be read otherwise.
 func (n *Netlink) list(typ uint16, f model.Family, each func(nfnetlink.Message) error, names ...string) error {
 	w := n.conn.Request(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_DUMP, nfnetlink.Proto(f))
 	for i, name := range names {
@@ -146,7 +146,7 @@ func (n *Netlink) readChains(t *Table) error {
 	})
 }
 
-// readRules reads the rules of one chain. To go on with a list of all rules of a table, the kernel counts them from the
+// readRules reads the rules of one chain. To continue a list of all rules of a table, the kernel counts them from the
 // start for each 32 KiB: 4,000 services with affinity took 6 to 8 s that way.
 func (n *Netlink) readRules(table TableKey, chain string, ids []RuleID) ([]RuleID, error) {
 	err := n.list(unix.NFT_MSG_GETRULE, table.Family, func(m nfnetlink.Message) error {
@@ -162,7 +162,7 @@ func (n *Netlink) readRules(table TableKey, chain string, ids []RuleID) ([]RuleI
 	return ids, err
 }
 
-// readSets also returns how many elements the sets have, where the kernel tells (seen with Linux 6.18).
+// readSets also returns how many elements the sets have, if the kernel reports that (seen with Linux 6.18).
 func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 	counts = map[string]uint32{}
 	return counts, n.list(unix.NFT_MSG_GETSET, t.Key.Family, func(m nfnetlink.Message) error {
@@ -182,7 +182,7 @@ func (n *Netlink) readSets(t *Table) (counts map[string]uint32, err error) {
 			d.size = 0 // the kernel's choice, made when the first rule refers to the set
 		}
 		if d.dataType == verdictType {
-			d.dataLen = 0 // the kernel's own affair
+			d.dataLen = 0 // chosen by the kernel
 		}
 		if nfnetlink.CString(a[unix.NFTA_SET_TABLE]) == t.Key.Name && d.flags&setAnonymous == 0 {
 			name := nfnetlink.CString(a[unix.NFTA_SET_NAME])
@@ -211,7 +211,7 @@ func (n *Netlink) readElements(key TableKey, s *TableSet, count uint32) error {
 			if typ == unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 				for _, v := range nfnetlink.Attributes(v) {
 					e := readElement(v)
-					// "*", for example: nothing that this package could delete.
+					// For example "*", which this package cannot delete.
 					s.foreign = s.foreign || padded(len(e.Key)) != size && !(isInterval && len(e.Key) == 2*size)
 					if seen != nil {
 						twice = twice || seen[e.Key]

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Statement is a part of a rule. Those of a rule are evaluated in order, up to the first match that fails; the rules of
-// a chain likewise, up to the first verdict. The types in this file are all there are.
+// Statement is a part of a rule. The statements of a rule are evaluated in order, up to the first match that fails, and
+// the rules of a chain up to the first verdict. This file has all types of statements.
 type Statement interface {
 	// append appends the statement as nft prints it.
 	append(b []byte, f model.Family) []byte
@@ -31,9 +31,9 @@ type InSet struct {
 type InPrefix struct {
 	// Field is SourceAddr or DestinationAddr.
 	Field Field
-	// Prefix is of the table's family. Bits after its length do not count.
+	// Prefix is of the table's family. Bits after its length are ignored.
 	Prefix netip.Prefix
-	// Not matches packets whose address is outside of the prefix.
+	// Not matches packets whose address is outside the prefix.
 	Not bool
 }
 
@@ -45,9 +45,9 @@ type IsLocal struct {
 
 // FromInterface matches packets that come in through an interface.
 type FromInterface struct {
-	// Name is the name of the interface, which need not exist, or what it starts with.
+	// Name is the name of the interface, which need not exist, or its prefix.
 	Name string
-	// Prefix: all interfaces count whose names start with Name.
+	// Prefix: Name is the prefix of the names of all matching interfaces.
 	Prefix bool
 	// Not matches packets that come in through any other interface.
 	Not bool
@@ -89,8 +89,8 @@ type FlipMark struct {
 	Bit uint32
 }
 
-// Refresh puts the packet's key into a dynamic set, or sets back its timeout there. If the set is full the rule goes no
-// further.
+// Refresh adds the packet's key to a dynamic set, or restarts its timeout there. If the set is full, the rule ends
+// here.
 type Refresh struct {
 	// Set is dynamic.
 	Set *Set
@@ -123,7 +123,7 @@ type DNAT struct {
 	To netip.AddrPort
 }
 
-// Masquerade makes the connection come from an address of the outgoing interface, from a random port.
+// Masquerade rewrites the source of the connection to an address of the outgoing interface and a random port.
 type Masquerade struct{}
 
 // Goto continues in another chain, and does not return.
@@ -138,10 +138,10 @@ type Jump struct {
 	Chain string
 }
 
-// Drop ends the packet.
+// Drop discards the packet.
 type Drop struct{}
 
-// Reject ends the packet and tells its sender, with ICMP port unreachable.
+// Reject discards the packet and answers its sender with ICMP port unreachable.
 type Reject struct{}
 
 func not(n bool) string {

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Hook is where a base chain sees packets. The zero value is none: a chain that others jump to.
+// Hook is the hook of a base chain. The zero value is no hook: a chain that others jump to.
 type Hook uint8
 
 // The numbers are the kernel's (enum nf_inet_hooks) plus one.
@@ -29,7 +29,7 @@ func (h Hook) String() string {
 
 // Chain is a chain without its rules. One with a hook is a base chain, with policy accept.
 type Chain struct {
-	// Name is what nft can read: a letter, then letters, digits, "/", "-", "_" and ".", 127 bytes at most.
+	// Name must be readable for nft: a letter, then letters, digits, "/", "-", "_" and ".", 127 bytes at most.
 	Name     string
 	Comment  string // kernel 5.10 and later keep it
 	Hook     Hook   // NoHook: a chain that others jump to
@@ -47,7 +47,7 @@ func (c *Chain) kind() string {
 	return "nat"
 }
 
-// Rule is what nft writes on a line.
+// Rule is a rule of a chain.
 type Rule struct {
 	// Statements are evaluated in order, up to the first match that fails. There is at least one; a verdict is the last.
 	Statements []Statement
@@ -57,13 +57,13 @@ type Rule struct {
 
 // Set is a set, map or verdict map, without its elements.
 type Set struct {
-	// Name is what nft can read, as that of a [Chain].
+	// Name must be readable for nft, like that of a [Chain].
 	Name string
 	// Comment is for people. Escape makes one of any text.
 	Comment string
-	// Key is what elements are looked up by.
+	// Key has the fields that elements are looked up by.
 	Key []Field
-	// Value is what a map gives; nil for sets and verdict maps.
+	// Value has the fields that a map returns; nil for sets and verdict maps.
 	Value []Field
 	// Verdicts: a verdict map. Its elements go to a chain.
 	Verdicts bool
@@ -72,13 +72,13 @@ type Set struct {
 	Interval bool
 	// Dynamic: rules add elements, which time out, up to 65,535.
 	Dynamic bool
-	// Size is how many elements there may be; the kernel makes room for them at once. 0: as many as come. Not for
+	// Size is the maximum number of elements, for which the kernel allocates memory at once. 0: no limit. Not for
 	// dynamic sets.
 	Size uint32
 }
 
-// maxDynamic is how many elements a dynamic set has room for: what the kernel gives one that does not ask for a size.
-// It grows as they come, while one that asks takes 16 bytes for each from the start.
+// maxDynamic is the maximum number of elements of a dynamic set without a size, which is the kernel's default. Such a
+// set grows as needed, while one with a size takes 16 bytes for each element from the start.
 const maxDynamic = 65535
 
 // Element is an element of a set or map.
@@ -86,13 +86,13 @@ type Element struct {
 	// Key is made with the Append functions, in the order of the set's fields. In an interval set the range's last
 	// value, as a complete second key, follows its first.
 	Key string
-	// Value is likewise made for a map; for a verdict map it is the name of the chain that the packet goes to.
+	// Value is made in the same way for a map; for a verdict map it is the name of the chain that the packet goes to.
 	Value string
 	// Comment is for people. Escape makes one of any text.
 	Comment string
 }
 
-// Table is what a table holds. It belongs to the caller of ReadTable.
+// Table is the content of a table. It belongs to the caller of ReadTable.
 type Table struct {
 	// Key and Comment are the table's own; kernel 5.10 and later keep the comment.
 	Key     TableKey
@@ -111,8 +111,8 @@ type TableChain struct {
 	Rules []RuleID
 }
 
-// RuleID identifies the content of a rule: rules with the same ID do the same. The zero value is that of a rule that
-// another program made.
+// RuleID identifies the content of a rule: rules with the same ID have the same content. The zero value is the ID of
+// every rule that another program made.
 type RuleID uint64
 
 // TableSet is a set with its elements.
@@ -121,15 +121,15 @@ type TableSet struct {
 	Name, Comment string
 	Size          uint32
 	Dynamic       bool
-	// Elements are in no particular order. The kernel's dynamic sets, and sets whose elements were not asked for, have
-	// none here.
+	// Elements are in no particular order. It is empty for the kernel's dynamic sets, and for sets whose elements were
+	// not read.
 	Elements []Element
 
 	definition definition
 	foreign    bool // it has elements that this package cannot delete
 }
 
-// Matches reports whether the set is what want says, whatever its elements and comment.
+// Matches reports whether the set has the definition of want, regardless of elements and comment.
 func (s *TableSet) Matches(want *Set) bool {
 	return !s.foreign && s.definition == definitionOf(want, s.definition.family)
 }
@@ -137,7 +137,7 @@ func (s *TableSet) Matches(want *Set) bool {
 // RuleIDs returns the IDs of rules in a table of the family.
 func RuleIDs(rules []Rule, family model.Family) []RuleID {
 	ids := make([]RuleID, len(rules))
-	var text []byte // one for all: there may be very many rules
+	var text []byte // shared: there may be very many rules
 	for i := range rules {
 		text = rules[i].append(text[:0], family)
 		ids[i] = ruleID(text)
@@ -155,7 +155,7 @@ func ruleID(text []byte) RuleID {
 // typeofModulus is the modulus that maps with a Random field are declared with. Rules may have any.
 const typeofModulus = 65536
 
-// maxComment is what nft lets a comment have.
+// maxComment is the maximum length of a comment in nft.
 const maxComment = 120
 
 // Escape turns any text into a valid comment or part of a name: printable ASCII without quotes and backslashes, of at

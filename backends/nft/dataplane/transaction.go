@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Transaction is a list of operations on one table that are applied together, in order. Objects have to be added before
-// something refers to them, and deleted when nothing does any more.
+// Transaction is a list of operations on one table that are applied together, in order. An object has to be added
+// before others refer to it, and can be deleted only when none does any more.
 type Transaction struct {
 	// Table is the table that all operations are on.
 	Table TableKey
-	// Unconditional: whatever others have made of the table, Apply does not fail with ErrStale.
+	// Unconditional: Apply does not fail with ErrStale, whatever others have changed in the table.
 	Unconditional bool
 	ops           []op
 }
@@ -19,7 +19,7 @@ type Transaction struct {
 // NewTransaction returns an empty transaction.
 func NewTransaction(table TableKey) *Transaction { return &Transaction{Table: table} }
 
-// verb is an operation as errors name it, before the name of what it is done to.
+// verb is the name of an operation in errors, where the name of its object follows.
 type verb string
 
 const (
@@ -43,7 +43,7 @@ type op struct {
 	rule     *Rule
 	set      *Set
 	elements []Element
-	joined   bool // with the operation before: there must be nothing between the two
+	joined   bool // with the operation before: Split must not separate the two
 }
 
 // IsEmpty reports whether there is nothing to do.
@@ -62,7 +62,7 @@ func (t *Transaction) add(o op) { t.ops = append(t.ops, o) }
 // AddTable adds the table. It may exist already; its comment then stays as it is.
 func (t *Transaction) AddTable(comment string) { t.add(op{verb: addTable, comment: comment}) }
 
-// DeleteTable deletes the table with all that is in it. It must exist.
+// DeleteTable deletes the table with everything in it. It must exist.
 func (t *Transaction) DeleteTable() { t.add(op{verb: deleteTable}) }
 
 // AddChain adds a chain. It must not exist yet.
@@ -91,7 +91,7 @@ func (t *Transaction) DeleteElements(s *Set, elements ...Element) {
 	t.elements(deleteElements, s, elements)
 }
 
-// ReplaceElements gives elements that are there other values.
+// ReplaceElements replaces the values of existing elements.
 func (t *Transaction) ReplaceElements(s *Set, elements ...Element) {
 	for part := range slices.Chunk(elements, 500) {
 		t.add(op{verb: deleteElements, name: s.Name, set: s, elements: part})
@@ -99,7 +99,7 @@ func (t *Transaction) ReplaceElements(s *Set, elements ...Element) {
 	}
 }
 
-// Split divides the transaction into two that do the same, one after the other, for when it is too big for a socket.
+// Split divides the transaction, if it is too big for a socket, into two that have the same effect one after the other.
 // It returns false if that is not possible.
 func (t *Transaction) Split() (first, second *Transaction, ok bool) {
 	weight := func(o *op) int { return 4 + len(o.elements) }
@@ -146,8 +146,8 @@ func (t *Transaction) elements(v verb, s *Set, elements []Element) {
 // String returns the operation in short, for errors.
 func (o *op) String() string { return strings.TrimSpace(string(o.verb) + " " + o.name) }
 
-// Text returns the transaction as commands for nft, a line for each thing that changes. (nft cannot execute all of it:
-// attributes of base chains are left out.)
+// Text returns the transaction as commands for nft, a line for each change. (nft cannot execute all of it: attributes
+// of base chains are left out.)
 func (t *Transaction) Text() string {
 	var b strings.Builder
 	for i := range t.ops {

@@ -43,8 +43,8 @@ func readUserdata(b []byte, typ userdata.Type) []byte {
 // readComment reads a comment. Tables, chains and elements have theirs under type 0, sets under another.
 func readComment(b []byte, typ userdata.Type) string { return nfnetlink.CString(readUserdata(b, typ)) }
 
-// setUserdata says what a set is made of in nft's own terms, so that it can print elements and load them again: a
-// number of 4 bytes without it is taken for big-endian, and its size in keys is not known.
+// setUserdata describes the fields of a set in nft's own terms, so that nft can print elements and load them again:
+// otherwise nft would treat a number of 4 bytes as big-endian, and not know its size in keys.
 func setUserdata(s *Set, family model.Family) []byte {
 	var b []byte
 	b = userdata.AppendUint32(b, userdata.NFTNL_UDATA_SET_KEYBYTEORDER, 0)
