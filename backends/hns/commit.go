@@ -18,7 +18,7 @@ import (
 func (f *family) commit(ctx context.Context, retry bool) error {
 	defer func() {
 		f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
-		f.refused = map[netip.Addr]error{}
+		f.refused, f.root = map[netip.Addr]error{}, ""
 	}()
 	// More can turn out to be different on the way, when HNS says so.
 	for range 3 {
@@ -151,11 +151,10 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBal
 		return nil, err
 	}
 	if s.root {
-		root, err := f.dataplane.EndpointByName(ctx, f.options.RootEndpoint)
-		if err != nil {
-			return nil, fmt.Errorf("root endpoint %q: %w", f.options.RootEndpoint, err)
+		if err := f.readRoot(ctx); err != nil {
+			return nil, err
 		}
-		lb.Endpoints = []string{root.ID}
+		lb.Endpoints = []string{f.root}
 	}
 	for _, t := range s.targets {
 		id, err := f.lookup(ctx, t)
@@ -176,6 +175,19 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBal
 	}
 	f.setVIP(b, vip)
 	return lb, errs.Err()
+}
+
+// readRoot looks for the endpoint of the node itself, once for all health checks.
+func (f *family) readRoot(ctx context.Context) error {
+	if f.root != "" {
+		return nil
+	}
+	root, err := f.dataplane.EndpointByName(ctx, f.options.RootEndpoint)
+	if err != nil {
+		return fmt.Errorf("root endpoint %q: %w", f.options.RootEndpoint, err)
+	}
+	f.root = root.ID
+	return nil
 }
 
 // replace changes a load balancer to next, in place where that is possible.

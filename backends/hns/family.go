@@ -37,6 +37,7 @@ type family struct {
 	// What has been read for the current commit, and the addresses whose endpoints HNS has refused to create in it.
 	readNet, listedBalancers, listedEndpoints bool
 	refused                                   map[netip.Addr]error
+	root                                      string // the ID of Options.RootEndpoint, if it has been read
 
 	skipped bool // the family cannot be served in this network
 	known   bool // HNS has been read, and nothing has failed since
@@ -173,7 +174,7 @@ func (f *family) readEndpoints(ctx context.Context) error {
 		return fmt.Errorf("endpoints of HNS network %q: %w", f.network.Name, err)
 	}
 	f.endpoints.set(list, f.key)
-	f.listedEndpoints = true
+	f.listedEndpoints, f.root = true, ""
 	return nil
 }
 

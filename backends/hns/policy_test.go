@@ -193,6 +193,22 @@ func TestOneVIPOfSeveralPortsHasOneHealthCheck(t *testing.T) {
 	require.Empty(t, m.balancers())
 }
 
+func TestTheEndpointOfTheNodeIsLookedUpOnceForAllHealthChecks(t *testing.T) {
+	m := newMachine(t)
+	m.hns.AddEndpoint(network, dp.Endpoint{Name: "root", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
+	b := m.start(t, func(o *Options) { o.ForwardHealthChecks, o.RootEndpoint, o.HealthzPort = true, "root", 10256 })
+	s := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80)
+	for i := range 100 {
+		s.LoadBalancerIP(fmt.Sprint("203.0.113.", i))
+	}
+	put(t, b, s.Build(), fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Local().Build())
+	require.Equal(t, 100, strings.Count(m.balancers(), ":10256/TCP -> 10256 of 10.244.1.1\n"))
+	reads := m.hns.TakeCalls().Reads
+	require.Equal(t, []string{"EndpointByName"}, slices.DeleteFunc(reads, func(method string) bool {
+		return method != "EndpointByName"
+	}))
+}
+
 // Whatever its name, and whichever of the two comes first.
 func TestAServicePortComesBeforeAHealthCheckAtItsAddress(t *testing.T) {
 	m := newMachine(t)

@@ -33,6 +33,8 @@ type family struct {
 	dirtyAddresses map[netip.Addr]bool
 	dirty          map[frontend.Key]bool // frontends
 	failed         map[frontend.Key]error
+	failure        error // for the service ports of those that failed
+	failedChanged  bool  // since failure was made
 }
 
 // target is the service port that connections to a frontend belong to.
@@ -232,9 +234,11 @@ func (f *family) moveNodePorts(addresses []netip.Addr) {
 
 // listen opens, updates or closes the listeners of a frontend.
 func (f *family) listen(ctx context.Context, k frontend.Key) {
-	delete(f.failed, k)
+	if f.failed[k] != nil {
+		f.fail(k, nil)
+	}
 	if t := f.frontends[k]; t.frontend.Protocol == model.SCTP {
-		f.failed[k] = fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k)
+		f.fail(k, fmt.Errorf("%v: a user-space proxy cannot serve SCTP", k))
 	}
 	for at := range f.listenerKeys(k) {
 		t, wanted := f.targetAt(at)
@@ -249,9 +253,18 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 			f.shares[at] = f.backend.listeners.move(f.shares[at], t.port.name())
 		case wanted:
 			if err := f.openListener(ctx, at, t); err != nil {
-				f.failed[k] = err
+				f.fail(k, err)
 			}
 		}
+	}
+}
+
+// fail notes why a frontend is not served, nil if it is.
+func (f *family) fail(k frontend.Key, err error) {
+	if f.failedChanged = true; err == nil {
+		delete(f.failed, k)
+	} else {
+		f.failed[k] = err
 	}
 }
 
@@ -322,13 +335,17 @@ func (f *family) closeAll() {
 	}
 }
 
-// errors returns an error for each service port that is not served.
+// errors returns an error for each service port that is not served. There can be thousands, and nothing new of them.
 func (f *family) errors() error {
+	if !f.failedChanged {
+		return f.failure
+	}
 	failed := map[model.PortName][]error{}
 	for k, err := range f.failed {
 		if t, ok := f.frontends[k]; ok {
 			failed[t.port.name()] = append(failed[t.port.name()], err)
 		}
 	}
-	return frontend.PortErrors(f.family, failed)
+	f.failure, f.failedChanged = frontend.PortErrors(f.family, failed), false
+	return f.failure
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -370,4 +372,25 @@ func TestADroppedConnectionCannotSendForLong(t *testing.T) {
 	l.Sync()
 	_, err := io.CopyN(l.dial(t, "far"), rand.NewChaCha8([32]byte{}), 64<<20) // far more than sockets buffer
 	assert.Error(t, err)
+}
+
+// Thousands of frontends that cannot be served cost those nothing that can.
+func TestWhatCannotBeServedCostsNothingUntilItIsTriedAgain(t *testing.T) {
+	const many = 1000
+	l := newLaptop(t, userspace.Options{MaxListeners: 2})
+	s := fakemodel.Service("many/ports").ClusterIP("10.96.0.11")
+	for i := range many {
+		s.Port(fmt.Sprint("p", i), uint16(1+i))
+		l.Set(fakemodel.Endpoint(fmt.Sprintf("many/ports:p%d/TCP", i), "127.0.0.1:1").Build())
+	}
+	l.Set(web().Build(), tcpEndpoint("127.0.0.1:1"), s.Build())
+	require.Error(t, l.TrySync())
+	endpoints := []*model.Endpoint{tcpEndpoint("127.0.0.1:1"), tcpEndpoint("127.0.0.1:2")}
+	allocations := testing.AllocsPerRun(10, func() {
+		l.b.DeleteEndpoint(endpoints[0].Key())
+		l.b.SetEndpoint(endpoints[1])
+		assert.Len(t, sink.PortErrors(l.b.Sync(t.Context())), many-1)
+		slices.Reverse(endpoints)
+	})
+	assert.Less(t, allocations, float64(many))
 }
