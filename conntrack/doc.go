@@ -37,6 +37,8 @@
 //   - A clean-up is one pass over the table, whatever the number of services, and looks up each flow in constant time.
 //     The table is streamed: memory does not grow with the number of flows. After a small change the kernel sends only
 //     the flows concerned.
-//   - There is a pass only after a change that can have made UDP flows stale (S20), and after a restart. It works on
-//     Linux. On other systems [Kernel] returns an error, and everything else compiles and can be tested with [Fake].
+//   - There is a pass only after a change that can have made UDP flows stale (S20), and after a restart.
+//
+// It works on Linux. On other systems [Kernel] returns an error, and everything else compiles and can be tested with
+// [Fake].
 package conntrack

@@ -7,8 +7,9 @@
 // The caller calls [Store.Get] for every key that is wanted, and fills its leaf. [Store.Done] ends the description and
 // compares. [Store.Created], [Store.Updated], [Store.Changed] (both) and [Store.Deleted] then return what is left to
 // do, in key order. [Store.Reset] considers that applied and begins the next wave. There are leaves for text, for
-// values of any type and for values with a JSON form; other types need the two methods of [Leaf]. Values are compared,
-// not hashes of them, so no change is ever missed.
+// values of any type and for values with a JSON form; other types need the two methods of [Leaf].
+//
+// Values are compared, not hashes of them, so no change is ever missed.
 //
 // # When applying fails
 //
@@ -16,8 +17,7 @@
 // entry says so before Reset. The entry is then in the next diff, whether its value changes again or not:
 //
 //   - [Store.NotApplied] for one entry that may have been applied, wholly, partly or not at all.
-//
-// - [Store.NotAppliedAll] for all entries of a wave.
+//   - [Store.NotAppliedAll] for all entries of a wave.
 //   - [Store.Rollback] for a transaction that failed as a whole and left everything as it was.
 //
 // After NotApplied the dataplane may hold anything under that key, so the entry stays in the diff until it has been
@@ -32,6 +32,7 @@
 // without an error if the key does not exist.
 //
 // # Restarts
+//
 // A new process finds the dataplane as an earlier one left it. [Store.Seed] tells the store what is there, so the diff
 // has only what differs, deletions included. To read the dataplane again later, call [Store.Forget], then Seed.
 //

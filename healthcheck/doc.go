@@ -1,6 +1,8 @@
-// Package healthcheck tells load balancers whether this node has endpoints of a Service. [Services] is a sink that
-// serves the health checks of Services: a load balancer probes each node, on a port that belongs to the Service
-// (healthCheckNodePort), to find out whether the node has endpoints (S38, S39). Wrap the backend in it:
+// Package healthcheck tells load balancers whether this node has endpoints of a Service.
+//
+// [Services] is a sink that serves the health checks of Services: a load balancer probes each node, on a port that
+// belongs to the Service (healthCheckNodePort), to find out whether the node has endpoints (S38, S39). Wrap the backend
+// in it:
 //
 //	s := healthcheck.NewServices(backend, healthcheck.ServicesOptions{Healthy: proxy.Healthy})
 //

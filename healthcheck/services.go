@@ -55,11 +55,13 @@ type ServicesOptions struct {
 // Services is a sink that serves the health checks of Services (S38).
 //
 // # Where it listens
+//
 // It listens on the health-check port of each Service: on all addresses of the node, or on those that
 // ServicesOptions.Addresses returns, of both families. A load balancer may probe a Service of one family through the
 // other. On a machine with only one family, it listens in that family.
 //
 // # What it answers
+//
 // For any path it answers 200 if the proxy is healthy and endpoints of the Service are ready on this node, otherwise
 // 503. The count is the number of distinct addresses of the request's family or, if the Service does not have that
 // family, of its own. It is in the header X-Load-Balancing-Endpoint-Weight and in the body:
@@ -83,6 +85,7 @@ type ServicesOptions struct {
 // does not affect the others.
 //
 // # Goroutines
+//
 // Every listener has one goroutine. All end when the context of the Sync that opened them ends, or with
 // [Services.Close].
 type Services struct {

@@ -7,8 +7,7 @@
 //   - A [Service] has addresses, ports, and for every port a decision for each kind of traffic: a [Route].
 //   - An [Endpoint] is an address and port that serves one service port. Its [EndpointSets] say to which of the port's
 //     two endpoint sets it belongs on this node.
-//
-// - A [Node] has what a backend needs to know about the node and the cluster.
+//   - A [Node] has what a backend needs to know about the node and the cluster.
 //
 // # The decision table
 //

@@ -16,11 +16,12 @@ import (
 // are IPv4; external and load-balancer IPs and source ranges are sorted, without duplicates; source ranges of a family
 // for which one of them is a /0 are removed, because they restrict nothing (S8). If all routes of a port are zero in a
 // family that has a cluster IP, they are computed with [NewRoutes] from the policies and addresses of the service, for
-// a node that cannot detect local pods and a port that has endpoints. In other cases callers fill them in. The error
-// joins all problems, each with the service's name and the JSON name of the field: an empty name, an address that is
-// invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no cluster IP where one is
-// needed or two of one family, an external address of another family than the cluster IPs, ports that share a name,
-// number or node port within a protocol, a missing route to an address that the port has, and so on.
+// a node that cannot detect local pods and a port that has endpoints. In other cases callers fill them in.
+//
+// The error joins all problems, each with the service's name and the JSON name of the field: an empty name, an address
+// that is invalid or not that of a single host (unspecified, multicast, broadcast or with a zone), no cluster IP where
+// one is needed or two of one family, an external address of another family than the cluster IPs, ports that share a
+// name, number or node port within a protocol, a missing route to an address that the port has, and so on.
 func NewService(s Service) (*Service, error) {
 	p := problems{object: "service " + s.Name.String()}
 	p.serviceName("name", s.Name)

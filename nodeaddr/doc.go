@@ -3,8 +3,7 @@
 //   - A [Choice] is what kube-proxy's configuration calls nodePortAddresses: address ranges, or "primary". [Parse]
 //     reads it.
 //   - [Addresses] is the result of a choice on a host at some time: a plain value that a backend turns into rules.
-//
-// - A [Tracker] keeps them up to date: the kernel reports changes of the host's addresses, so it does not poll.
+//   - A [Tracker] keeps them up to date: the kernel reports changes of the host's addresses, so it does not poll.
 //
 // A [Host] is the source of addresses; [System] is this machine, and [Fake] is for tests. On systems other than Linux
 // the addresses are read once and not followed.

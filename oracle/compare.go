@@ -15,8 +15,9 @@ const maxTold = 5
 // Compare calls decide for random flows from every kind of source to all addresses in the state, and checks the result
 // of each. This tests the simulator of a dataplane, or the function in a proxy that chooses an endpoint, without
 // packets. The same seed makes the same flows. The error has the first few wrong results; it is also an error if the
-// state contradicts itself, or if no flow can be made for it. Each flow is a client's first one, so session affinity
-// does not apply.
+// state contradicts itself, or if no flow can be made for it.
+//
+// Each flow is a client's first one, so session affinity does not apply.
 func Compare(state State, config Config, seed uint64, flows int, decide func(Flow) Observation) error {
 	o, err := New(state, config)
 	if err != nil {

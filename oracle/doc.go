@@ -4,19 +4,24 @@
 // checks backends against it.
 //
 // # What it covers
+//
 // It covers the rules S25 to S36 for new flows: empty endpoint sets (S25), load-balancer source ranges (S26), traffic
 // policies (S27), masquerading (S28 to S30), session affinity (S32), unknown ports and unallocated addresses (S33),
 // node-port addresses (S35, S36). The model already reflects readiness, topology and termination, and has the routes;
 // the oracle applies these and does not compute them again.
 //
 // # For people
+//
 // [Oracle.Ask] takes a question in readable form, "pod default/web-1 -> 10.96.0.10:53/UDP", and the [Answer] has the
 // reasons, each with the number of its rule in docs/semantics.md. print-state --flow prints it, package page shows it.
+//
 // # Several right answers
+//
 // If several answers are right, an [Outcome] has the best one and lists the others in AlsoAllowed. Everything else is
 // wrong.
 //
 // # Without packets
+//
 // [Compare] checks a decision function against the oracle with random flows: the simulator of a dataplane, or the part
 // of a proxy that chooses an endpoint.
 //

@@ -178,8 +178,9 @@ type Contact struct {
 
 // After says what must happen if the client has connected before (S32). While the affinity lasts and the flow may still
 // reach that endpoint, it reaches it again; otherwise the outcome is unchanged. Valid contacts with several endpoints
-// are possible only if routes have different endpoint sets; then each of these endpoints is right. Timers are coarse: a
-// test should leave a second or two on both sides of the timeout.
+// are possible only if routes have different endpoint sets; then each of these endpoints is right.
+//
+// Timers are coarse: a test should leave a second or two on both sides of the timeout.
 func (o Outcome) After(contacts ...Contact) Outcome {
 	var kept []Destination
 	for _, d := range o.Endpoints {

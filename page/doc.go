@@ -21,17 +21,18 @@
 //     snapshots, each by its own goroutine. A slow browser gets the sum of what it missed; one that does not read is
 //     disconnected.
 //   - It changes nothing. It answers only GET requests.
-//
-// - It copies nothing: it keeps pointers to the values that the sink receives.
+//   - It copies nothing: it keeps pointers to the values that the sink receives.
 //   - The page is self-contained: nothing is fetched from elsewhere, and no name is ever interpreted as HTML.
 //
 // # Access
+//
 // It shows the names and addresses of all services to everyone who can reach it: serve it on a loopback address, or
 // behind an authenticating proxy. It answers only requests for an IP address, for localhost, or for Options.Hosts, so
 // that another site cannot read it by pointing its own name at this proxy (DNS rebinding). It refuses requests that a
 // browser sends on behalf of another origin.
 //
 // # JSON
+//
 // The JSON is for the web page, and may change with it. The paths are relative to the one at which the page is mounted:
 //
 //	api/state                                 the node, the health of each family, the last changes

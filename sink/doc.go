@@ -1,6 +1,7 @@
 // Package sink has the [Sink] interface, through which a backend receives the node-local state, and tools around it.
 //
 // # Two styles of backend
+//
 // The first implements [Sink] itself and receives each change. The second is a callback over the full state:
 // [NewFullState] turns it into a Sink that passes it an immutable [Snapshot], which can also list what changed since
 // any earlier one. The cost of both is proportional to what changes, never to the size of the cluster. examples/mock is

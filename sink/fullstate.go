@@ -20,6 +20,7 @@ import (
 // Otherwise Sync returns nil at once. Every call gets a new snapshot. Sync returns what the callback returns.
 //
 // # Resyncs and failures
+//
 // [Snapshot.FullResyncOf] says for which families a full resync is requested, until the callback has succeeded for that
 // family, as judged by [FailedFamilies]. If changes come between a failure and its retry, the callback is called with
 // [Snapshot.RetryDue] not set. It may then leave alone what failed, and return its error again. If it tries, and

@@ -11,8 +11,9 @@ import (
 )
 
 // Recorder is a Sink for tests. It keeps the calls, wave by wave, and the resulting state, and checks that they keep
-// the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use. A test may
-// query it from any goroutine while it is being fed. It keeps all waves until TakeWaves.
+// the contract of [Sink]: see [Recorder.Violations]. It can fail on request. The zero value is ready to use.
+//
+// A test may query it from any goroutine while it is being fed. It keeps all waves until TakeWaves.
 type Recorder struct {
 	// fed is written, without the lock, by every call that feeds the recorder, so that the race detector reports calls
 	// that come from several goroutines at a time. The lock would hide them.

@@ -35,9 +35,11 @@ import (
 // not exist. Run does not make calls that change nothing, but middleware and tests may.
 //
 // # Errors
+//
 // An error from Sync means that not everything is applied. Sync is called again, and the sink has to keep what has been
 // described: it is not repeated. A sink therefore compares with what was last applied, not with what was last
 // described. Until everything is applied there are two kinds of Sync:
+//
 //   - A Sync for further changes stays incremental: the sink applies them wherever nothing has failed. It may try again
 //     what has failed, or leave it alone until the retry and return the error again.
 //   - The retry comes after a pause that grows with each failure. Just before it, the caller calls
@@ -61,6 +63,7 @@ import (
 // needs no lock for its own state.
 //
 // # Restart
+//
 // A new process describes everything in its first wave. At the first Sync the sink has to find what the dataplane still
 // has from an earlier run, and adopt and correct it, without a gap in service. The interface has no call for cleaning
 // up: what is applied stays when the process ends.

@@ -54,6 +54,7 @@ type ClientsetOptions struct {
 // vanished, in one Update for each kind of object. Attempts are between 0.8 and 60 seconds apart.
 //
 // # Memory
+//
 // Unless Shared is set, no API object is kept, only names, to find out which objects a new list lacks. Fields that do
 // not affect service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers;
 // of EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'

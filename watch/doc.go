@@ -5,8 +5,7 @@
 //
 //   - [NewClientset] lists and watches with an API server. The server filters, and no object is kept in memory. This is
 //     the source for a proxy on a node.
-//
-// - [NewInformers] uses the informers that a controller or agent already has.
+//   - [NewInformers] uses the informers that a controller or agent already has.
 //   - [NewFiles] and [NewFilesFS] read files like those that kubectl prints: for tests, demonstrations, static
 //     clusters, and bug reports.
 //
@@ -16,10 +15,11 @@
 //
 // When [Handler.Synced] is called, every kind of object has been listed, and the handler has received all of them. A
 // list that fails, even for lack of permission, is retried, and Synced waits for it. ServiceCIDRs are the exception: if
-// they may not be listed, Synced does not wait for them. An empty cluster is complete. No deletion is lost. An object
-// that was deleted while the connection was down, or while a file could not be read, is delivered as deleted once that
-// is known. So is an object that S1 excludes after a change: one that another proxy takes over, or that becomes
-// headless.
+// they may not be listed, Synced does not wait for them. An empty cluster is complete.
+//
+// No deletion is lost. An object that was deleted while the connection was down, or while a file could not be read, is
+// delivered as deleted once that is known. So is an object that S1 excludes after a change: one that another proxy
+// takes over, or that becomes headless.
 //
 // When Run returns, no call to the handler is in progress, and none will follow.
 //

@@ -41,6 +41,7 @@ type FilesOptions struct {
 // definition is used, and the log says so.
 //
 // # Changes
+//
 // A file or directory on disk is followed; an fs.FS is read again after [Files.Reload] or [Files.SetFS]. All
 // differences, deletions included, are one Update. Files are read 0.1 s after the last change to them, or 2 s after the
 // first one if changes do not stop; to replace a large file, write a new one and rename it. Symbolic links may be
@@ -56,11 +57,13 @@ type FilesOptions struct {
 // way. NUL bytes, which a crash may leave behind, are malformed.
 //
 // # Empty files
+//
 // A file that becomes empty, or has only comments left, does not mean that its objects are deleted: a shell's "kubectl
 // get ... > file" begins that way. They stay until the file has documents again or is deleted. Likewise all objects
 // stay if no document is left anywhere, because the last file of a directory was deleted or nothing exists at the path
 // any more. EmptyAfter limits that. A List without items is a document, and means that there are no objects. If one of
 // several files is deleted, so are its objects. If nothing exists at the path when Run begins, Run waits for it.
+//
 // Memory: only names and hashes are kept, neither objects nor texts.
 type Files struct {
 	path string // "" with an fs.FS

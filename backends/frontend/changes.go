@@ -10,8 +10,10 @@ import (
 )
 
 // Changes is the difference, in one family, between what the backend last accepted and the described state. It is valid
-// only during the call that receives it. A change that was undone before it was accepted is not included. Everything is
-// ordered by name, so that the same state always gives the same result.
+// only during the call that receives it.
+//
+// A change that was undone before it was accepted is not included. Everything is ordered by name, so that the same
+// state always gives the same result.
 type Changes struct {
 	table  *Table
 	family *family

@@ -1,7 +1,8 @@
 // Package frontend is the half of a backend that does not depend on its dataplane. It is for every dataplane that maps
-// "address, protocol, port -> a set of endpoints": nftables, iptables, IPVS, HNS, eBPF maps, OVS groups. A [Table] is a
-// [sink.Sink]. It receives services and endpoints, and tells the backend, one IP family at a time, what differs from
-// what the dataplane already does:
+// "address, protocol, port -> a set of endpoints": nftables, iptables, IPVS, HNS, eBPF maps, OVS groups.
+//
+// A [Table] is a [sink.Sink]. It receives services and endpoints, and tells the backend, one IP family at a time, what
+// differs from what the dataplane already does:
 //
 //	sink calls ──► Table ──► Apply(ctx, changes of IPv4) ──► your dataplane
 //	                   └───► Apply(ctx, changes of IPv6) ──► your dataplane
@@ -15,6 +16,7 @@
 //   - A backend, without "set", is a program like yours.
 //
 // # What it guarantees
+//
 //   - The cost of a wave is proportional to what it changes. Replacing an endpoint changes one slot, even in a service
 //     with 50,000 endpoints or with 8,000 addresses or ports. A change of the service itself costs in proportion to its
 //     addresses and ports.
@@ -27,17 +29,20 @@
 //     else goes on.
 //
 // # Who owns a contested address (S59)
+//
 // Two services may list the same external IP. The service port that has it keeps it, even if it is renamed. Among
 // newcomers the oldest service gets it; after a restart all are newcomers. The exception is a cluster IP: it always
 // belongs to its service, because the API server gives it to no other. The next one gets the address when the owner is
 // deleted or no longer asks for it.
 //
 // # What is left to the backend
+//
 // The backend matches packets, balances, implements session affinity (S32), masquerades, refuses and drops, recognises
 // local pods (S30), and finds out which addresses of the node serve node ports (S35, package nodeaddr). All decisions
 // that this depends on are in [Port], as values.
 //
 // # Applying changes
+//
 // For each [PortChange] a backend compares Before with After for what all frontends of the port share (routes,
 // affinity, the sizes of sets), and follows the changed frontends and slots for the rest:
 //
@@ -50,6 +55,7 @@
 // false. One whose dataplane is in the process applies [Changes.Difference], because nothing is lost there.
 //
 // # Memory
+//
 // The table needs 95 to 130 bytes for each endpoint, fewer in large services, in addition to the model values
 // themselves, which it keeps.
 package frontend

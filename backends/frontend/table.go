@@ -16,10 +16,11 @@ type Options struct {
 	// Families are the served families, in the order in which they are applied. Nil means both, IPv4 first.
 	Families []model.Family
 	// Apply applies the changes of one family to the dataplane. Every Sync calls it once for each family, even if
-	// nothing has changed, and never for two families at a time. It must not call methods of the table. If it returns
-	// nil, or an error that consists only of [*sink.PortError], the changes are accepted and not reported again. After
-	// any other error, unless it has called [Changes.Accept], the next call gets the same changes and those made since,
-	// and the family counts as failed. Errors need no family in their text: Sync adds it.
+	// nothing has changed, and never for two families at a time. It must not call methods of the table.
+	//
+	// If it returns nil, or an error that consists only of [*sink.PortError], the changes are accepted and not reported
+	// again. After any other error, unless it has called [Changes.Accept], the next call gets the same changes and
+	// those made since, and the family counts as failed. Errors need no family in their text: Sync adds it.
 	Apply func(ctx context.Context, c *Changes) error
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync, for example to
 	// create an Event. Problems are logged in any case.

@@ -18,6 +18,7 @@
 //     service port. [Backend.DescribeService] returns those of one service.
 //
 // # What it never does
+//
 // It touches only chains whose names begin with "KPL-", and in built-in chains only the jumps to these. It does not
 // clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not touch the mark of packets that are not for a
 // service. It does not delete the flows of removed endpoints: wrap it with package conntrack. Like upstream kube-proxy
@@ -29,6 +30,7 @@
 // iptables 1.6.2 or later, tried with 1.8.9; see package dataplane for which programs are chosen. The kernel needs the
 // matches addrtype, comment, conntrack, mark, statistic and recent and the targets DNAT, MARK, MASQUERADE and REJECT,
 // as kube-proxy does. Without the match bpf the backend uses rules for single endpoints instead (S29).
+//
 // # The path of a packet
 //
 // Only the first packet of a connection passes table nat; the others follow connection tracking.
@@ -72,7 +74,9 @@
 // set of more than 128 endpoints is split into several, KPL-C0-..., KPL-C1-... (L for the local set), of which
 // KPL-CLUSTER-... draws one. Session affinity has a list of clients in /proc/net/xt_recent for each endpoint. The
 // kernel keeps 100 clients in each by default, and forgets the least recently seen one.
+//
 // # What is known about the tables
+//
 // Each family is in one of these states, initially unknown. "Look" is the check for drift, every Options.DriftInterval.
 //
 //	state        the tables hold                          next
@@ -90,6 +94,7 @@
 //	any trusted  a look writes what is different ─► suspect, or fails ─► unrepaired
 //
 // # Metrics
+//
 // With Options.Metrics the backend exports kube-proxy's metrics of this mode, with the same names and labels. table is
 // "nat" or "filter", ip_family "IPv4" or "IPv6"; all names begin with kubeproxy_sync_proxy_rules_iptables_:
 //

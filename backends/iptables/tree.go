@@ -16,6 +16,7 @@ import (
 // numbers by ranges until one number is left, and then the addresses by their bits, beginning with the lowest: these
 // differ however a cluster allocates its addresses. iptables matches any bits: 0.0.0.2/0.0.0.3 are the addresses that
 // end in binary 10. When few frontends are left, they are in one chain, one after the other, or in groups: see group.
+//
 // Adding or removing a frontend changes one or two chains; occasionally a chain is divided, or several are merged.
 const (
 	maxPassed     = 96 // rules that a packet may have to walk past in a chain that is not divided

@@ -15,9 +15,10 @@ import (
 )
 
 // compare reads the table and corrects the differences. What is right stays, whoever made it: this is how a new process
-// takes over, and how changes by others are repaired. It reports whether anything was changed. If nothing is known
-// about the table, the slots are not read. They are written into new maps with other names, and the chains that use
-// them are rewritten: packets in flight still find the old maps.
+// takes over, and how changes by others are repaired. It reports whether anything was changed.
+//
+// If nothing is known about the table, the slots are not read. They are written into new maps with other names, and the
+// chains that use them are rewritten: packets in flight still find the old maps.
 func (f *family) compare(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
 	rewrite := f.state == unknown
 	read, err := f.dataplane.ReadTable(ctx, f.key, func(s *dp.TableSet) bool { return !rewrite || s.Size == 0 })

@@ -2,6 +2,7 @@
 // a [Backend]; its Sync applies the described state.
 //
 // # What it guarantees
+//
 //   - The cost of a wave is proportional to what it changes: a replaced endpoint is one element of a map, whatever the
 //     size of the cluster and of its service.
 //   - No packet is dispatched to anything that is gone: obsolete objects are removed in a second transaction, once
@@ -19,6 +20,7 @@
 //     again.
 //
 // # What it never does
+//
 // It touches only the tables of its name (Options.TableName), one in family ip and one in family ip6. It starts no
 // program. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not delete the flows of
 // removed endpoints: wrap it with package conntrack. It serves no node ports on loopback addresses (S36).
@@ -30,6 +32,7 @@
 // added reject in prerouting and 5.10 comments on tables and chains; upstream kube-proxy requires 5.13. Older kernels
 // are not tested. A process without CAP_NET_ADMIN in the first user namespace cannot have big socket buffers: there, a
 // transaction that does not fit is split.
+//
 // # The path of a packet
 //
 // Only the first packet of a connection passes the nat chains; the others follow connection tracking.
@@ -85,8 +88,9 @@
 // The map endpoints has a slot for each endpoint of each address of each service; local-endpoints has those of the
 // local set, nodeport-endpoints and nodeport-local-endpoints those of node ports, by protocol and port alone. The
 // modulus of a random number must be a constant of a rule. That is why there is a chain for each number of endpoints.
-// It is made when the first service needs it, and removed by the first full comparison after the last one is gone. A
-// service port with session affinity (S32) also has its own chains, and a set of its clients, keyed by their address
+// It is made when the first service needs it, and removed by the first full comparison after the last one is gone.
+//
+// A service port with session affinity (S32) also has its own chains, and a set of its clients, keyed by their address
 // and a number that stands for an endpoint of the port. (nft can write a number in a key only as "numgen random mod 1
 // offset 7", which is always 7.)
 //
@@ -100,6 +104,7 @@
 // endpoint. Its cost per connection and per change is proportional to the port's endpoints. A set has room for 65,535
 // clients; further ones are balanced without affinity. If an endpoint is removed and comes back within the timeout, a
 // client may have entries for both it and another endpoint; it then stays with one of them.
+//
 // # What is known about a table
 //
 //	              Sync compares              Sync: what is no longer needed
@@ -120,11 +125,13 @@
 // node where other programs keep changing rulesets, the backend would otherwise write slots without end.
 //
 // # Why two tables
+//
 // Everything is keyed by addresses, so one table of family inet would save nothing, and each packet would pass the
 // rules of both families. With two tables a failure in one family does not affect the other, the kernel validates half
 // as much for each change, and a kernel without IPv6 needs no special case.
 //
 // # Metrics
+//
 // With Options.Metrics the backend exports kube-proxy's metrics of this mode, with the same names and labels; ip_family
 // is "IPv4" or "IPv6".
 //
@@ -136,6 +143,8 @@
 // failed transactions that should have removed obsolete objects: new flows are not affected, and the next comparison
 // tries again. Attempts that are repeated because another program has changed rules meanwhile count only if the Sync
 // gives up.
+//
 // # Measurements
+//
 // See docs/nft.md in the repository for the layouts that were compared, and the figures.
 package nft

@@ -148,10 +148,12 @@ func loopback(f model.Family) netip.Prefix {
 //
 // Packets to service addresses that lack the port, or belong to no service, are refused on forward and output, after
 // all address translation (S33): another program may serve some of these, and packets to an address of the node itself
-// are not forwarded at all. Connections that are not for a service pay for every rule that they pass here, and nearly
-// as much for a jump to a chain as for a lookup among thousands of elements. So two rules are in the chains of both
-// hooks, service addresses are looked up only within the service CIDRs, and the address of a node port is checked after
-// the port, in the chains that onNodeChain makes.
+// are not forwarded at all.
+//
+// Connections that are not for a service pay for every rule that they pass here, and nearly as much for a jump to a
+// chain as for a lookup among thousands of elements. So two rules are in the chains of both hooks, service addresses
+// are looked up only within the service CIDRs, and the address of a node port is checked after the port, in the chains
+// that onNodeChain makes.
 func (c *config) baseChains(s *sets, strays bool) []chain {
 	reject := chain{Chain: dp.Chain{Name: rejectChain}}
 	reject.add(dp.Reject{})

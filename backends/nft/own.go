@@ -16,7 +16,9 @@ import (
 // Most service ports share chains, and each of their frontends has its own slots. Those with session affinity (S32)
 // have their own chains in addition. Those with more than maxSharedSlots slots, all of which a change of their size
 // would touch, have their own chains, and their slots only once, keyed by a number. The package documentation draws
-// both. The entries of clients of a removed endpoint are left to time out: the rules that look for them are gone.
+// both.
+//
+// The entries of clients of a removed endpoint are left to time out: the rules that look for them are gone.
 
 // clientsPrefix is the prefix of the names of sets of clients.
 const clientsPrefix = "affinity-"

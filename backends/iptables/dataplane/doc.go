@@ -3,13 +3,15 @@
 // rules.
 //
 // # What it does
+//
 // A [Batch] is one run of iptables-restore --noflush: chains to create, fill and remove, and rules to insert into
 // built-in chains. Each table changes atomically; with several tables, those before the one that fails are changed. A
 // batch that failed can be applied again: what already exists is replaced, and what is already gone is not an error. An
-// error names the line, the rule, and the owner of the rule: see [RestoreError]. Read returns our own chains and the
-// rules that jump to them, as text, in a canonical form: rules read back exactly as they were written, from both
-// variants, whatever C library the programs are linked with. [Quote], [Address], [Masked] and [Probability] write that
-// form, the fake requires it, and a test checks that the real programs print it (1.8.9).
+// error names the line, the rule, and the owner of the rule: see [RestoreError].
+//
+// Read returns our own chains and the rules that jump to them, as text, in a canonical form: rules read back exactly as
+// they were written, from both variants, whatever C library the programs are linked with. [Quote], [Address], [Masked]
+// and [Probability] write that form, the fake requires it, and a test checks that the real programs print it (1.8.9).
 //
 // Programs run in the network namespace in which New was called, whichever goroutine calls. They end with the context.
 //
@@ -19,11 +21,13 @@
 // background.
 //
 // # Which iptables
+//
 // Since 1.8 there are two variants: iptables-nft writes to nf_tables, iptables-legacy to x_tables. Rules in both are
 // active at the same time, so a node should use only one. [Options] says which one New uses. Versions before 1.8 are
 // legacy; those before 1.6.2 are refused.
 //
 // # What it costs
+//
 // Milliseconds of processor time of the program, with no rules and with 50,000 in 500 chains of table nat, on two busy
 // cores (Linux 6.18, iptables 1.8.9):
 //
@@ -38,7 +42,9 @@
 // takes the memory of its result, 8 MB. With nft the cost of a Restore depends only on the batch, not on the existing
 // rules, even with 2,000 chains; legacy reads and replaces the whole table each time. If a rule to delete does not
 // exist, iptables-restore refuses the batch; it is then run again without that rule.
+//
 // # Surprises
+//
 //   - If the kernel refuses a rule, iptables-legacy says only that COMMIT failed: the rule is not known then, and the
 //     reason is in the kernel's log. iptables-nft names the line, but for a jump to a missing chain it names COMMIT;
 //     this package looks for that rule itself.

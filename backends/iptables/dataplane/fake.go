@@ -14,10 +14,11 @@ import (
 // chains in use, loops, names that are too long, and matches and targets with wrong arguments, in the wrong table, or
 // reached from a hook that they do not support. It also refuses some things that they accept: rules that iptables-save
 // would print differently, because a backend that reads back what it wrote would see a difference; loops that no packet
-// reaches; and errors that iptables-legacy does not check after a rule that matches every packet. Its limits: it
-// evaluates no packets. It knows the matches and targets that service proxies use, and refuses others. It always names
-// the line at fault, which iptables-legacy often cannot. It has no limits in size, nor nf_tables' limit of 16 nested
-// jumps. It assumes that every ipset exists, and distinguishes those of IPv4 and IPv6 only by name.
+// reaches; and errors that iptables-legacy does not check after a rule that matches every packet.
+//
+// Its limits: it evaluates no packets. It knows the matches and targets that service proxies use, and refuses others.
+// It always names the line at fault, which iptables-legacy often cannot. It has no limits in size, nor nf_tables' limit
+// of 16 nested jumps. It assumes that every ipset exists, and distinguishes those of IPv4 and IPv6 only by name.
 type Fake struct {
 	mu         sync.Mutex
 	features   Features

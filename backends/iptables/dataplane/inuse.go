@@ -11,8 +11,9 @@ import (
 
 // OpenInUse opens every iptables that has any rule, for cleaning up: of the given families (nil for both) and of one
 // variant or both. It leaves the others alone, because listing a table of iptables-legacy creates it. It is not an
-// error if none has rules, or if iptables is not installed. It returns those that it could open even if others fail;
-// the error joins the failures. Close the result in any case.
+// error if none has rules, or if iptables is not installed.
+//
+// It returns those that it could open even if others fail; the error joins the failures. Close the result in any case.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
 		all := model.Families()

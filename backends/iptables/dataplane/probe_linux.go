@@ -10,8 +10,9 @@ import (
 )
 
 // probeNAT asks nf_tables whether it could make a chain of type nat. iptables-nft does not ask: it lists a missing
-// table nat as an empty one, and only the first batch fails. The question is a batch without an end. The kernel checks
-// it, loads modules for it, and reverts it.
+// table nat as an empty one, and only the first batch fails.
+//
+// The question is a batch without an end. The kernel checks it, loads modules for it, and reverts it.
 func probeNAT(c *nfnetlink.Conn, family byte) error {
 	const name = "kube-proxy-lib-probe"
 	const nft = unix.NFNL_SUBSYS_NFTABLES << 8

@@ -2,6 +2,7 @@
 // [Netlink] is the kernel, [Fake] is a model of it that runs anywhere, checks its calls, and can print its tables.
 //
 // # What it covers
+//
 // It covers tables with base chains and other chains, rules made of the few statements that a service proxy needs (see
 // [Statement]), and sets and maps over concatenated packet fields. A [Transaction] changes one table, all of it or
 // nothing. "nft list table" prints the result as a person would have written it, and the listing loads again: every set
@@ -16,6 +17,7 @@
 // tables and chains. Here a transaction is one message batch with one acknowledgement, at memory speed.
 //
 // # What it never does
+//
 // It never touches a table other than the one that a transaction names, and it never creates a lookup whose key is the
 // result of another lookup: the kernel accepts that, but "nft list ruleset" aborts on it (seen with 1.0.6 and 1.1.3).
 package dataplane

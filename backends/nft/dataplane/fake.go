@@ -12,8 +12,9 @@ import (
 // Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks (that referenced objects
 // exist, that no object in use is deleted, that keys have the right size and elements are new, that no chain jumps back
 // to itself) and more (that nft can print comments, that DNAT is reached only from hooks that allow it). Its errors are
-// the kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError]. It evaluates no packets, so dynamic sets
-// stay empty, and it has no size limits.
+// the kernel's: syscall.ENOENT, EEXIST, EBUSY, EINVAL, ELOOP, in an [OpError].
+//
+// It evaluates no packets, so dynamic sets stay empty, and it has no size limits.
 type Fake struct {
 	mu      sync.Mutex
 	tables  map[TableKey]*fakeTable

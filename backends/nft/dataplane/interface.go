@@ -10,9 +10,10 @@ import (
 
 // Interface is a kernel's nftables, or something that behaves like it. Calls may come from several goroutines.
 type Interface interface {
-	// Apply applies a transaction, all of it or nothing. An error leaves everything as it was. It fails with ErrStale,
-	// and changes nothing, if another program may have changed the table since this one last applied or read it, unless
-	// the transaction is unconditional.
+	// Apply applies a transaction, all of it or nothing. An error leaves everything as it was.
+	//
+	// It fails with ErrStale, and changes nothing, if another program may have changed the table since this one last
+	// applied or read it, unless the transaction is unconditional.
 	Apply(ctx context.Context, tx *Transaction) error
 	// Check returns the error that Apply would return, and changes nothing.
 	Check(ctx context.Context, tx *Transaction) error
