@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// TestRoutes goes through S25 to S28 as they reach a backend. What a backend has to do with a route, package model
+// TestRoutes goes through S25 to S28 as they reach a backend. What a backend must do with a route, package model
 // says.
 func TestRoutes(t *testing.T) {
 	const (

@@ -14,7 +14,7 @@ type EndpointDetails struct {
 	TargetRef TargetRef `json:"targetRef,omitzero"`
 	// Hostname is the name that the endpoint has in the DNS of a headless service, "" if it has none.
 	Hostname string `json:"hostname,omitempty"`
-	// Zone is the zone that the endpoint is in.
+	// Zone is the endpoint's zone.
 	Zone string `json:"zone,omitempty"`
 	// NodeHints and ZoneHints are the topology hints: the nodes and the zones that the endpoint is meant for. Empty
 	// names are left out.

@@ -26,8 +26,8 @@ type Options struct {
 	// Targets are the servers, which are equivalent: unix:///PATH, or ADDRESS:PORT. They are addresses, not names,
 	// because the resolver may be behind the Services that this node programs. They are tried in random order.
 	Targets []string
-	// TLS is for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way to
-	// verify the server's.
+	// TLS is used for targets that are not Unix sockets. It needs the client's certificate, and RootCAs or another way
+	// to verify the server's.
 	TLS *tls.Config
 	// Insecure connects without TLS to targets that are not Unix sockets.
 	Insecure bool
@@ -42,12 +42,12 @@ type Options struct {
 	// within a second, to another target if there is one; then the pauses double, with jitter. Default 15 s.
 	MaxBackoff time.Duration
 
-	// Resume, if given, is a state that another client of the same node has: the server sends what changed since, if it
-	// still knows, and everything otherwise. It is for programs that show changes. A Feed that loses its connection
+	// Resume, if given, is the position of another client of the same node: the server sends the changes since then if
+	// it still has them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
 	// resumes without it.
 	Resume *Resume
 
-	// The rest has the meaning and the defaults of the fields of kubeproxy.Options with these names.
+	// The other fields are those of kubeproxy.Options with these names.
 
 	// MinInterval is the minimum time between two Syncs, default 1 s; RetryInterval the maximum time until a retry,
 	// default 30 s; ResyncInterval the time between full resyncs, default 1 h.
@@ -68,10 +68,9 @@ type Resume struct {
 	Revision uint64
 }
 
-// Run keeps the sink in step with what a server says about this node until ctx ends, and then returns nil. To the sink
-// it keeps the promises of kubeproxy.Run: what that does with a state of its own, this does with the server's. While no
-// server is there, the sink keeps what it has, and is still asked to retry and to resync; Options.Health says since
-// when.
+// Run keeps the sink in step with the state that a server computes for this node until ctx ends, and then returns nil.
+// It keeps the promises of kubeproxy.Run to the sink. While no server can be reached, the sink keeps its state, and is
+// still asked to retry and to resync; Options.Health says since when.
 //
 // It returns an error if the options are wrong, or if a Sync fails with a sink.PermanentError.
 func Run(ctx context.Context, opts Options) error {
@@ -133,8 +132,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(errs...)
 }
 
-// Feed is the kubeproxy.Feed that gets the state from a server. [Run] makes one; a program that has a kubeproxy.Runner
-// of its own makes it with [NewFeed]. It serves one Runner.
+// Feed is the kubeproxy.Feed that gets the state from a server. [Run] makes one; a program with its own
+// kubeproxy.Runner calls [NewFeed]. A Feed serves one Runner.
 type Feed struct {
 	opts Options
 	view *view // under the Runner's lock
@@ -167,16 +166,17 @@ func NewFeed(opts Options) (*Feed, error) {
 	return &Feed{opts: opts, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
 }
 
-// Position returns the position of the newest state that has been received. Another client of the same node can go on
-// from there, see Options.Resume.
+// Position returns the position of the newest state that has been received. Another client of the same node can
+// continue from there, see Options.Resume.
 func (c *Feed) Position() Resume {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Resume{InstanceID: c.instance, Revision: c.revision}
 }
 
-// Node returns the node as a server knows it, for programs that need its addresses to make their sink. It waits until a
-// server has sent the whole state. Call it before Run, which goes on from that state. The only error is that of ctx.
+// Node returns the node as a server knows it, for programs that need its addresses to create their sink. It waits until
+// a server has sent the whole state. Call it before Run, which continues from that state. The only error is that of
+// ctx.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
 	defer end()
@@ -217,7 +217,7 @@ func (c *Feed) Flush(r localstate.Receiver) localstate.Changes {
 // NoLocalEndpoints implements kubeproxy.Feed.
 func (c *Feed) NoLocalEndpoints() localstate.NoLocalEndpoints { return c.view.noLocal.total() }
 
-// Applied implements kubeproxy.Feed: what it is told goes to the server.
+// Applied implements kubeproxy.Feed: it reports the outcome to the server.
 func (c *Feed) Applied(err error) {
 	now := ack{}
 	if err != nil {

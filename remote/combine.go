@@ -106,7 +106,7 @@ func (v *view) setEndpoint(takes func(*model.Endpoint) bool, key model.EndpointK
 	v.effective.full.SetEndpoint(e)
 }
 
-// combineService works a service out anew.
+// combineService computes a service again.
 func (v *view) combineService(name model.ServiceName) {
 	var before []*model.Endpoint
 	if e := v.effective.snapshot.Service(name); e != nil {

@@ -1,7 +1,7 @@
-// Package remote is the model over gRPC: one brain, a [Server], watches the cluster and works out what each node has to
+// Package remote is the model over gRPC: one brain, a [Server], watches the cluster and works out what each node must
 // do with service traffic; on each node [Run] gets that from the brain and feeds a sink, with the promises of
-// kubeproxy.Run. A node is sent what changes for it, and nothing else; its backend needs no access to the API server,
-// and can be a process in any language: the messages are in v1/remote.proto.
+// kubeproxy.Run. A node is sent only what changes for it. Its backend needs no access to the API server, and can be
+// written in any language: the messages are in v1/remote.proto.
 //
 //	API server                 the brain (replicas, none knows of another)         nodes
 //	Services        watch.     Server                               gRPC, mTLS     Run
@@ -24,16 +24,17 @@
 //	(cut, or silent for 3 heartbeats)          nothing is queued, nothing is lost: the client holds its state ...
 //	Hello to another target, with jitter  ->   ... and says what it has
 //
-// A client has one batch in flight. However slow it is, it is not cut off, costs nobody else anything, and gets the sum
-// of what it missed in one batch. While no server is there, the node keeps what it has; health.Proxy says since when.
+// A client has at most one batch in flight. A slow client is not disconnected, does not affect others, and gets the sum
+// of what it missed in one batch. While no server can be reached, the node keeps its state; health.Proxy says since
+// when.
 //
 // # Classes
 //
 // Nodes that agree in zone, options and in whether they can detect local traffic are a class ([localstate.Class]). Its
-// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. What a
-// node has of its own (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) is sent
-// besides. A change that alters nothing for a class wakes none of its nodes. A node that moves to another zone is sent
-// the difference between the two classes.
+// state is worked out once, held once, and a change is encoded once, into bytes that all of its nodes share. The node's
+// own parts (local endpoints, hints that name it, counts of health checks: [localstate.NodePart]) are sent in addition.
+// A change that does not affect a class wakes none of its nodes. A node that moves to another zone is sent the
+// difference between the two classes.
 //
 // The server's memory is one state for each class, and for each client pointers into it. Of older versions it keeps the
 // changes, for ServerOptions.Keep.
@@ -43,16 +44,16 @@
 // Replicas share nothing but the cluster. Their revisions are never compared: a client that comes from another replica
 // sends a digest of the meaning of its state, and is sent what differs. If nothing differs, its sink is not called.
 //
-// # Who may ask
+// # Authentication
 //
-// On a Unix socket, everybody who may open it, by its mode. Over TCP, clients with a certificate, whose common name
-// system:node:NAME names the node, as kubelets have; [ServeOptions] takes another function. There is no TCP without TLS
-// unless the caller asks for it (Insecure). Targets are addresses, not names, because resolving a name may need the
-// very Services that this node programs. A malformed message ends its stream, with an error that says what was wrong.
+// On a Unix socket, the file mode decides who may connect. Over TCP, clients need a certificate whose common name,
+// system:node:NAME, names the node, like a kubelet's; [ServeOptions] takes another function. TCP without TLS needs an
+// explicit option (Insecure). Targets are addresses, not names, because resolving a name may need the very Services
+// that this node programs. A malformed message ends its stream, with an error that says what was wrong.
 //
 // # Metrics
 //
-// A Server has
+// A Server exports
 //
 //	kubeproxy_remote_clients, _clients_behind, _clients_failing
 //	kubeproxy_remote_revision
@@ -60,8 +61,9 @@
 //	kubeproxy_remote_sent_bytes_total       of batches, before TLS and HTTP/2
 //	kubeproxy_remote_apply_errors_total
 //
-// and [Server.StatusHandler] has the worst clients. A client has the metrics of kubeproxy.Run. The network programming
-// latency covers the changes that all nodes of a class share; changes of local endpoints have no trigger times here.
+// and [Server.StatusHandler] lists the worst clients. A client exports the metrics of kubeproxy.Run. The network
+// programming latency covers the changes that all nodes of a class share; changes of local endpoints have no trigger
+// times here.
 //
 // # Why it is in the library's module
 //

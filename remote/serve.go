@@ -24,25 +24,24 @@ import (
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 )
 
-// NodeFunc returns the name of the node that a client works for, or why it is not let in. claimed is what the client
-// says itself, and may be empty. peer.FromContext has its address and certificates.
+// NodeFunc returns the name of a client's node, or an error if the client is not admitted. claimed is the name that the
+// client sent, and may be empty. peer.FromContext has its address and certificates.
 type NodeFunc func(ctx context.Context, claimed string) (string, error)
 
-// ServeOptions say who may ask.
+// ServeOptions say which clients may connect.
 type ServeOptions struct {
 	// TLS is for listeners that are not Unix sockets. It needs certificates, and ClientCAs: clients have to have a
 	// certificate from one of them. A stream ends when its client's certificate has expired, within a heartbeat.
 	TLS *tls.Config
 	// Insecure serves without TLS on a listener that is not a Unix socket. Then Node is needed.
 	Insecure bool
-	// Node returns the name of a client's node. Default: CertificateNode, which takes it from the client's certificate,
-	// with the common name system:node:NAME as kubelets have it; on a Unix socket ClaimedNode, because the mode of the
-	// socket says who may open it.
+	// Node returns the name of a client's node. Default: CertificateNode, which takes it from the client's certificate;
+	// on a Unix socket ClaimedNode, because the mode of the socket decides who may open it.
 	Node NodeFunc
 }
 
-// ClaimedNode is the [NodeFunc] that believes what clients say: for Unix sockets, tests, and networks in which
-// something else keeps out those who may not ask.
+// ClaimedNode is the [NodeFunc] that trusts the name that clients send: for Unix sockets, tests, and networks that keep
+// out unauthorized clients by other means.
 func ClaimedNode(_ context.Context, claimed string) (string, error) { return claimed, nil }
 
 // CertificateNode is the [NodeFunc] that takes the name from the client's certificate, whose common name is
@@ -64,8 +63,8 @@ func CertificateNode(ctx context.Context, claimed string) (string, error) {
 }
 
 // Listen opens a listener for a target: unix:///PATH, or host:port. A Unix socket has the mode, 0600 by default, from
-// the moment at which it can be opened. A socket that an earlier process left is replaced; one that is in use, or a
-// file that is no socket, is an error.
+// the moment at which it can be opened. It replaces a socket that an earlier process left; one that is in use, or a
+// file that is not a socket, is an error.
 func Listen(ctx context.Context, target string, mode fs.FileMode) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(target, "unix://")
 	var config net.ListenConfig
@@ -156,7 +155,7 @@ const (
 	headerTable = 0
 )
 
-// Serve lets clients in until ctx ends, and then returns nil. It closes the listener. It may be called several times,
+// Serve accepts clients until ctx ends, and then returns nil. It closes the listener. It may be called several times,
 // for several listeners.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, opts ServeOptions) error {
 	creds, nodeOf, err := opts.check(ln)

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Server works out the state of many nodes from one source, and sends each its own. Make one with [NewServer], run it
-// with [Server.Run], and let clients in with [Server.Serve]. All methods may be called from any goroutine.
+// Server works out the state of many nodes from one source, and sends each node its own. Create one with [NewServer],
+// run it with [Server.Run], and accept clients with [Server.Serve]. All methods may be called from any goroutine.
 type Server struct {
 	opts     ServerOptions
 	instance string
@@ -77,7 +77,7 @@ func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
 }
 
 // Run follows the source until ctx ends, and then returns nil; or until the source cannot go on. It can be called once.
-// Clients are served from when everything has been listed.
+// Clients are served once everything has been listed.
 func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	again := s.started

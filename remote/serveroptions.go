@@ -20,14 +20,14 @@ type ServerOptions struct {
 	// client sets, and an error here.
 	State localstate.Options
 
-	// MinInterval is the least time between two revisions: what changes meanwhile is one. A change after a pause is
+	// MinInterval is the minimum time between two revisions: changes in between are combined. A change after a pause is
 	// sent at once. Default 100 ms; negative: none.
 	MinInterval time.Duration
-	// Heartbeat is how often a client hears something, at least. It gives up a server that is silent for three times as
-	// long. Default 12 s.
+	// Heartbeat is the maximum time between two messages to a client. A client leaves a server that is silent for three
+	// times as long. Default 12 s.
 	Heartbeat time.Duration
-	// Keep is how long a version is kept for clients that come back, so that what changed since is at hand. One that
-	// comes later has its state compared. Default 10 min; negative: not at all.
+	// Keep is how long a version is kept for clients that reconnect, so that the changes since then are available. The
+	// state of a client that comes later is compared. Default 10 min; negative: not at all.
 	Keep time.Duration
 
 	// MaxClients is the number of streams at a time. Default 20,000.
@@ -37,10 +37,11 @@ type ServerOptions struct {
 	// MaxFullStates is the number of clients that are sent a full state, or have theirs compared, at a time. Those that
 	// have nearly everything do not count. Default 64.
 	MaxFullStates int
-	// MaxWait is how long a client waits for its turn, before it is told to come again later. Default 5 s.
+	// MaxWait is how long a client waits for its turn before it is told to come again later. Default 5 s.
 	MaxWait time.Duration
 
-	// Metrics, if given, gets the metrics while Run runs. See the package documentation for the list.
+	// Metrics, if given, is the registry for the metrics: they are registered while Run runs. See the package
+	// documentation for the list.
 	Metrics prometheus.Registerer
 }
 

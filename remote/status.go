@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/registration"
 )
 
-// ClientStatus is how a client of a [Server] is doing.
+// ClientStatus is the status of a client of a [Server].
 type ClientStatus struct {
 	// Node is the name of the client's node, and Zone its topology zone, "" if it has none or the Node object is not
 	// known.
@@ -23,9 +23,9 @@ type ClientStatus struct {
 	Since time.Time `json:"since"`
 	// Revision is the newest that it has acknowledged, 0 if none.
 	Revision uint64 `json:"revision"`
-	// BehindSince is since when there has been something that it has not acknowledged; zero: it has everything.
+	// BehindSince is the time since which it has not acknowledged the newest revision; zero: it is up to date.
 	BehindSince time.Time `json:"behindSince,omitzero"`
-	// Error is what it could not apply.
+	// Error is the apply error that it reported, "" if none.
 	Error string `json:"error,omitempty"`
 }
 
@@ -66,8 +66,8 @@ func (s *Server) Clients() []ClientStatus {
 	return out
 }
 
-// StatusHandler answers with how the fleet is doing, as JSON: instance, revision, synced, the number of clients, of
-// those that are behind and of those with errors, and the worst clients, 20 of them or as many as ?worst=N says.
+// StatusHandler returns the handler of the status as JSON: instance, revision, synced, the numbers of clients, of those
+// that are behind and of those with errors, and the worst clients: 20 of them, or ?worst=N.
 func (s *Server) StatusHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		worst := 20

@@ -18,7 +18,7 @@ import (
 // a [sink.FailureResyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close
 // and CleanUp, which may be called from any.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync is to apply.
+	// Table has the methods of the sink, and keeps what Sync has to apply.
 	*frontend.Table
 
 	options  Options
@@ -36,9 +36,9 @@ var (
 	_ sink.FailureResyncer = (*Backend)(nil)
 )
 
-// New returns a backend, after it has found out what HNS can do. It changes nothing until the first Sync, and does not
-// wait for the network. In the background, until ctx ends or Close is called, it repairs what others change; it logs
-// with ctx's logger. ctx does not bound calls of Sync.
+// New finds out the features of HNS, and returns a backend. It changes nothing until the first Sync, and does not wait
+// for the network. In the background, until ctx ends or Close is called, it repairs changes by others; it logs to ctx's
+// logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	b, err := newBackend(ctx, o)
 	if err != nil {
@@ -98,7 +98,7 @@ func newBackend(ctx context.Context, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// extra is what the backend has to know of a service beside its ports.
+// extra is what else the backend needs to know about a service.
 type extra struct {
 	// preserveDestination is upstream's annotation: packets to a VIP keep it as their destination.
 	preserveDestination bool
@@ -137,8 +137,7 @@ func (b *Backend) cleanUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends what runs in the background. Everything applied stays. Call no other method after it; a second Close does
-// nothing.
+// Close ends the background work. Everything applied stays. Call no other method after it; a second Close does nothing.
 func (b *Backend) Close() error {
 	b.stop()
 	b.wg.Wait()
@@ -146,7 +145,7 @@ func (b *Backend) Close() error {
 }
 
 // CleanUp deletes what a backend that is not running has left: of o only Network, RecordFile, Families and Dataplane
-// matter. That there is nothing is no error.
+// matter. It is not an error if nothing is left.
 func CleanUp(ctx context.Context, o Options) error {
 	if o.Families == nil {
 		all := model.Families()

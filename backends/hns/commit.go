@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 )
 
-// commit applies what is wanted. With retry it also retries what failed before. A failure of one load balancer is
+// commit applies the wanted state. With retry it also retries what failed before. A failure of one load balancer is
 // recorded in its err; commit returns only errors that concern all of them.
 func (f *family) commit(ctx context.Context, retry bool) error {
 	defer func() {
@@ -61,7 +61,7 @@ func (f *family) due(retry bool) []*balancer {
 }
 
 // prepare records the load balancers that are about to be created and reads the network. It returns true if the network
-// was recreated: then nothing that is known of it holds any more.
+// was recreated: then nothing known about it is valid any more.
 func (f *family) prepare(ctx context.Context, due []*balancer) (renewed bool, err error) {
 	var created []dp.Key
 	for _, b := range due {
@@ -128,7 +128,7 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 	}
 	err := f.replace(ctx, b, next, failed)
 	if errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints {
-		// An endpoint has gone that was thought to exist.
+		// An endpoint that was thought to exist is gone.
 		if err := f.readEndpoints(ctx); err != nil {
 			return err
 		}

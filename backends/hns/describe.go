@@ -16,7 +16,7 @@ import (
 var _ sink.Describer = (*Backend)(nil)
 
 // DescribeService implements [sink.Describer]. For each family it returns the HNS endpoints that a service uses and its
-// load balancers, as HNS was last known to have them. It waits for a Sync that is under way.
+// load balancers, as HNS was last known to have them. It waits for a Sync in progress.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {

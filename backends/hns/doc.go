@@ -1,5 +1,5 @@
 // Package hns is a service proxy for Windows nodes with the Host Networking Service (HNS, version 2), for programs that
-// feed it through package sink. [New] returns a [Backend]; its Sync applies what was described.
+// feed it through package sink. [New] returns a [Backend]; its Sync applies the described state.
 //
 // All decisions are made in Go that runs everywhere, against the interface of package dataplane, and are tested with
 // its fake. It has not run on a real Windows machine: the calls to HNS have been tried under Wine, against a DLL that
@@ -7,30 +7,31 @@
 //
 // # What it guarantees
 //
-//   - A wave costs what it changes: a replaced endpoint is one look at the network, a call to create the new HNS
-//     endpoint, one to update the load balancer of each address of its service, and one to delete the old HNS endpoint.
-//     For a new pod of this node the endpoints of the network are listed once, to find the one of its CNI plugin.
-//   - Load balancers are changed in place if this version of HNS can do that. Otherwise, and whenever anything but
-//     their endpoints changes, they are deleted and created again, which interrupts their service for a moment.
+//   - The cost of a wave is proportional to what it changes: a replaced endpoint is one look at the network, a call to
+//     create the new HNS endpoint, one to update the load balancer of each address of its service, and one to delete
+//     the old HNS endpoint. For a new pod of this node the endpoints of the network are listed once, to find the one of
+//     its CNI plugin.
+//   - Load balancers are changed in place if this version of HNS supports that. Otherwise, and whenever anything other
+//     than their endpoints changes, they are deleted and created again, which interrupts their service for a moment.
 //   - A restart keeps traffic. The first Sync adopts what an earlier process left, and corrects the difference; if
 //     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a
 //     service are taken over.
-//   - What others remove or change is repaired every Options.CheckInterval, and at every resync; so is a network that
-//     was recreated.
-//   - A load balancer that HNS refuses fails its service port and nothing else: a [sink.PortError].
+//   - Changes by others are repaired every Options.CheckInterval, and at every resync; so is a network that was
+//     recreated.
+//   - A load balancer that HNS refuses fails only its service port: a [sink.PortError].
 //   - While HNS restarts and does not answer, it is not mistaken for an empty one.
 //
 // # What it never does
 //
-// It touches no load balancer that does not have the address and port of a service, or of one that it served before
-// (Options.RecordFile). It deletes no endpoint but those that it has made, which it names "kube-proxy-lib ...", and
-// never one of a local pod. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]).
+// It touches only load balancers with the address and port of a service, or of one that it served before
+// (Options.RecordFile). It deletes only endpoints that it has made, which it names "kube-proxy-lib ...", and never one
+// of a local pod. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]).
 //
-// # What becomes of a service
+// # From services to load balancers
 //
-// One HNS load balancer for each of its cluster IPs, external IPs, load-balancer IPs and node ports, and for each
-// protocol. The endpoints of pods of this node are those that their CNI plugin has made; for all others the backend
-// makes remote endpoints, and deletes them with their last load balancer.
+// Each of a service's cluster IPs, external IPs, load-balancer IPs and node ports has one HNS load balancer for each
+// port. The endpoints of pods of this node are those that their CNI plugin has made; for all others the backend makes
+// remote endpoints, and deletes them with their last load balancer.
 //
 //	kind of address   endpoints             HNS flags
 //	cluster IP        those of the route    DSR by option
@@ -40,24 +41,25 @@
 //
 // In overlay networks remote endpoints carry the address of the node that they are on, from the network's list of
 // remote subnets; the service's cluster IP has an endpoint, too; and endpoints see Options.SourceVIP, or the node's
-// address if one of them is a node or outside of the cluster. With the annotation preserve-destination: "true", packets
-// to a load-balancer IP reach local endpoints with that IP as their destination.
+// address if one of them is a node or outside the cluster. With the annotation preserve-destination: "true", packets to
+// a load-balancer IP reach local endpoints with that IP as their destination.
 //
 // Traffic policies, topology and the fallback to terminating endpoints come with the model, as for every backend;
 // health checks, metrics and the latency of programming come with kubeproxy.Run.
 //
 // # What HNS cannot do
 //
-// What a service asks for and HNS cannot do is logged, and reported to Options.OnProblem, once for each service:
+// If a service asks for something that HNS cannot do, that is logged and reported to Options.OnProblem, once for each
+// service:
 //
-//   - Session affinity is a hash of the client's address, for each load balancer: there is no timeout (S32), and when
-//     endpoints come or go clients may get another one.
-//   - Source ranges (S26): load-balancer IPs are open to everybody.
+//   - Session affinity is a hash of the client's address, for each load balancer: it has no timeout (S32), and when
+//     endpoints are added or removed clients may get another one.
+//   - Source ranges (S26): load-balancer IPs are open to all sources.
 //   - External traffic policy Local: pods of the node, and the node itself, reach local endpoints alone (S27), because
 //     a load balancer does not look at sources.
 //   - A load balancer has one target port. If endpoints differ in it, as with a named port, those with the most
-//     frequent one are used: nothing may listen on that port of the others. Upstream uses the port that it saw last for
-//     all of them.
+//     frequent one are used, because the others may not listen on that port. Upstream uses the port that it saw last
+//     for all of them.
 //   - SCTP is not served. Endpoints in the network of this node itself have no HNS endpoint, and are not used.
 //
 // For all services, addresses without endpoints have no load balancer, so nothing refuses or drops their packets (S25,

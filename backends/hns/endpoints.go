@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// namePrefix begins the names of the backend's endpoints: no others are ever deleted.
+// namePrefix is the prefix of the names of the backend's endpoints: others are never deleted.
 const namePrefix = "kube-proxy-lib "
 
 // sourceVIPName is the name of the endpoint that has the source VIP.
@@ -37,7 +37,7 @@ func newEndpoints() *endpoints {
 		used: map[string]int{}, usedByOthers: map[string]bool{}, unused: map[string]bool{}}
 }
 
-// set replaces what is known of the network's endpoints. The counts of their users stay.
+// set replaces the known endpoints of the network. The counts of their users stay.
 func (e *endpoints) set(list []dp.Endpoint, f model.Family) {
 	clear(e.local)
 	clear(e.remote)
@@ -61,7 +61,7 @@ func (e *endpoints) add(x *dp.Endpoint, f model.Family) {
 		if x.Remote {
 			byAddr = e.remote
 		}
-		// Of two remote ones (Windows Server 2019 lets that happen) the one in use is kept.
+		// Of two remote ones (possible on Windows Server 2019) the one in use is kept.
 		if old, there := byAddr[a]; !there || e.used[old] == 0 {
 			byAddr[a] = x.ID
 		}
@@ -137,7 +137,7 @@ func (f *family) lookup(ctx context.Context, t target) (string, error) {
 		Remote: true}
 	if f.isOverlay() {
 		if x.Provider = f.providers.of(t.addr); !x.Provider.IsValid() {
-			// No node has it: an address outside of the cluster, which this node reaches.
+			// No node has it: an address outside the cluster, which this node reaches.
 			nodeIP, err := f.nodeIP()
 			if err != nil {
 				return "", err
@@ -209,7 +209,7 @@ func (f *family) host() (netip.Addr, string, error) {
 	return nodeIP, mac, err
 }
 
-// ensureSourceVIP creates the local endpoint that has the source VIP, unless somebody has.
+// ensureSourceVIP creates the local endpoint that has the source VIP, unless it exists.
 func (f *family) ensureSourceVIP(ctx context.Context) error {
 	if _, ok := f.endpoints.local[f.options.SourceVIP]; ok {
 		return nil

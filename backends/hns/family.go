@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// family is the backend in one IP family: what is wanted, and what HNS was last known to have.
+// family is the backend in one IP family: the wanted state, and what HNS was last known to have.
 type family struct {
 	key         model.Family
 	options     *Options
@@ -44,7 +44,7 @@ type family struct {
 	broken  bool // the last repair failed
 }
 
-// balancer is what answers to a key.
+// balancer is a load balancer: the wanted one, and the one that HNS has.
 type balancer struct {
 	key dp.Key
 	// asked is what service ports ask for. There are several only for health checks: one VIP of several ports.
@@ -54,8 +54,8 @@ type balancer struct {
 	err   error            // why it is not as it should be
 }
 
-// want returns what is wanted, and by which service port; nil if by none. A service port at that address comes before
-// health checks of others there.
+// want returns the wanted load balancer and its service port; nil if no port wants one. A service port at that address
+// comes before health checks of others there.
 func (b *balancer) want() (model.PortName, *spec) {
 	var owner model.PortName
 	var s *spec
@@ -75,7 +75,7 @@ func newFamily(f model.Family, o *Options, features dp.Features, r *record, u *u
 
 func (f *family) isOverlay() bool { return strings.EqualFold(f.network.Type, "Overlay") }
 
-// apply follows changes.
+// apply applies the changes of the family.
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	full := c.Full() || !f.known
 	var nodeIPs []netip.Addr
@@ -111,7 +111,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	return f.failures()
 }
 
-// read finds out about the network and its endpoints.
+// read reads the network and its endpoints.
 func (f *family) read(ctx context.Context) error {
 	if err := f.record.load(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (f *family) read(ctx context.Context) error {
 	return f.readEndpoints(ctx)
 }
 
-// readNetwork reads the network, and reports whether it has been made anew.
+// readNetwork reads the network, and reports whether it was recreated.
 func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	n, err := f.dataplane.Network(ctx, f.options.Network)
 	if errors.Is(err, dp.ErrNotFound) {
@@ -145,8 +145,8 @@ func (f *family) readNetwork(ctx context.Context) (renewed bool, err error) {
 	return renewed, f.checkNetwork(ctx)
 }
 
-// checkNetwork returns what is missing for the network. In an overlay network a family without a source VIP cannot be
-// served: Windows has no overlay networks for IPv6.
+// checkNetwork returns an error if something is missing for the type of the network. In an overlay network a family
+// without a source VIP cannot be served: Windows has no overlay networks for IPv6.
 func (f *family) checkNetwork(ctx context.Context) error {
 	skipped := f.skipped
 	f.skipped = false
@@ -178,7 +178,7 @@ func (f *family) readEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// rebuild describes everything anew.
+// rebuild describes everything again.
 func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
 	gone := maps.Clone(f.ports)
 	for p := range c.All().Ports() {
@@ -190,7 +190,7 @@ func (f *family) rebuild(ctx context.Context, c *frontend.Changes) {
 	}
 }
 
-// change follows a service port.
+// change applies the changes of a service port to the wanted state.
 func (f *family) change(ctx context.Context, c *frontend.PortChange) {
 	var name model.PortName
 	specs := map[dp.Key]*spec{}
@@ -218,7 +218,7 @@ func (f *family) change(ctx context.Context, c *frontend.PortChange) {
 	}
 }
 
-// forget takes back what a service port asked for.
+// forget withdraws what a service port asked for.
 func (f *family) forget(name model.PortName) {
 	keys, there := f.ports[name]
 	if !there {
@@ -233,7 +233,7 @@ func (f *family) forget(name model.PortName) {
 	f.unsupported.count(name.Service, -1)
 }
 
-// touch has the next commit look at a balancer, also if it has failed.
+// touch makes the next commit look at a balancer, even if it has failed.
 func (f *family) touch(b *balancer) {
 	f.dirty[b] = true
 	b.err = nil
@@ -358,7 +358,7 @@ func (f *family) cleanUp(ctx context.Context) error {
 		return err
 	}
 	f.network, f.skipped = network, true
-	if err == nil { // else its endpoints have gone with it
+	if err == nil { // otherwise its endpoints are gone with it
 		if err := f.readEndpoints(ctx); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// defaultCheckInterval is how often the backend checks whether somebody has changed what is its own.
+// defaultCheckInterval is how often the backend checks whether another program has changed its load balancers.
 const defaultCheckInterval = time.Minute
 
 // Options configure a [Backend]. Network is required.
@@ -26,32 +26,33 @@ type Options struct {
 	// nothing else uses. Networks of other types need none.
 	SourceVIP netip.Addr
 	// DSR lets endpoints of cluster IPs answer clients directly. Without it they see the node or SourceVIP as the
-	// source. External addresses with traffic policy Local always use it, if HNS can.
+	// source. External addresses with traffic policy Local always use it, if HNS supports it.
 	DSR bool
 	// ForwardHealthChecks sends health checks that come to a load-balancer VIP to RootEndpoint, the HNS endpoint of the
 	// node itself: to the service's health-check port or, where it has none, to HealthzPort, unless that is 0.
 	ForwardHealthChecks bool
 	RootEndpoint        string
 	HealthzPort         uint16
-	// RecordFile is the path of a file, in a directory that exists, where the backend notes the addresses and ports of
-	// its load balancers. HNS cannot store an owner: without the file, load balancers that an earlier process left, of
-	// services that have been deleted since, are taken for those of others.
+	// RecordFile is the path of a file, in a directory that exists, where the backend records the addresses and ports
+	// of its load balancers. HNS cannot store an owner: without the file, load balancers that an earlier process left
+	// for services that were deleted since are treated as those of others.
 	RecordFile string
-	// CheckInterval is how often the backend checks whether its load balancers are there, which lists all of them.
+	// CheckInterval is how often the backend checks whether its load balancers still exist, which lists all of them.
 	// Default 1 minute. Negative: only at a resync.
 	CheckInterval time.Duration
-	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS can.
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS supports it.
 	Families []model.Family
 	// HostMAC returns the hardware address of the interface that has one of the node's addresses, for overlay networks.
 	// Default: of this host.
 	HostMAC func(nodeIP netip.Addr) (string, error)
 	// Dataplane is HNS. Default: this machine's.
 	Dataplane dataplane.Interface
-	// OnProblem is told what is not served and why, once, from within Sync. It is logged in any case.
+	// OnProblem, if given, is called once for each part of a service that is not served, during Sync. Problems are
+	// logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
 }
 
-// Validate returns everything that is wrong.
+// Validate returns an error that joins everything invalid.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.Network == "" {
@@ -80,7 +81,7 @@ func hostMAC(nodeIP netip.Addr) (string, error) {
 	for _, link := range links {
 		addrs, err := link.Addrs()
 		if err != nil {
-			continue // it may have gone
+			continue // it may be gone
 		}
 		for _, a := range addrs {
 			prefix, err := netip.ParsePrefix(a.String())

@@ -18,9 +18,9 @@ type target struct {
 	local bool
 }
 
-// spec is a load balancer that is wanted, before its endpoints are looked up.
+// spec is a wanted load balancer before its endpoints are looked up.
 type spec struct {
-	targets []target // none: there is to be no load balancer
+	targets []target // none: no load balancer is wanted
 	root    bool     // the endpoint is the node's own, instead
 	// vip: in overlay networks the address needs an endpoint, too.
 	vip          bool
@@ -133,7 +133,7 @@ type choice struct {
 }
 
 // choose takes the endpoints that a load balancer can have: those with the most frequent target port, the lowest of
-// several. HNS would send clients to that port of the others, too, where nobody listens.
+// several. HNS would send clients to that port of the others, too, which may not listen there.
 func (s *spec) choose(endpoints []*model.Endpoint, onlyLocal bool, nodeIPs []netip.Addr, lacks func(capability)) {
 	counts := map[uint16]int{}
 	usable := func(e *model.Endpoint) bool {

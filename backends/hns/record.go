@@ -22,7 +22,8 @@ type record struct {
 
 func newRecord(path string) *record { return &record{path: path, keys: map[dp.Key]bool{}} }
 
-// load reads the file, once. A last line without an end is of a process that died while it wrote: nothing was created.
+// load reads the file, once. A last line without an end is from a process that died while it wrote: nothing was
+// created.
 func (r *record) load() error {
 	if r.loaded || r.path == "" {
 		return nil
@@ -39,7 +40,7 @@ func (r *record) load() error {
 		sign, rest, _ := strings.Cut(line, " ")
 		var key dp.Key
 		if !whole {
-			lines = 1 << 30 // write it anew before anything is appended
+			lines = 1 << 30 // rewrite it before anything is appended
 			continue
 		}
 		if err := key.UnmarshalText([]byte(rest)); err != nil || sign != "+" && sign != "-" {
@@ -110,14 +111,14 @@ func (r *record) append(text string, lines int, created, deleted []dp.Key) error
 		return err
 	}
 	if _, err := file.WriteString(text); err != nil {
-		r.lines = 1 << 30 // it may end in half a line: write it anew
+		r.lines = 1 << 30 // it may end in half a line: rewrite it
 		return errors.Join(err, file.Close())
 	}
 	r.lines += lines
 	return file.Close()
 }
 
-// rewrite writes the file anew.
+// rewrite replaces the file by one without obsolete lines.
 func (r *record) rewrite(created, deleted []dp.Key) error {
 	next := map[dp.Key]bool{}
 	for key := range r.keys {

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Unsupported is the reason of a [frontend.Problem] that says what of a service HNS cannot do.
+// Unsupported is the reason of a [frontend.Problem] about a feature of a service that HNS does not support.
 const Unsupported frontend.Reason = "UnsupportedByHNS"
 
 // capability is something that services may ask for and that HNS cannot do, or not in every version.
@@ -28,7 +28,7 @@ const (
 	host  capability = "endpoints in the network of this node itself are not used: HNS has no endpoint for them"
 )
 
-// unsupported tells once for each service what of it HNS cannot do.
+// unsupported reports, once for each service, features that HNS does not support.
 type unsupported struct {
 	onProblem func(context.Context, frontend.Problem)
 	told      map[model.ServiceName]map[capability]bool
@@ -55,7 +55,8 @@ func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName
 	}
 }
 
-// count adds to the number of ports that a service has. With the last one, what was logged of it is forgotten.
+// count adds to the number of ports that a service has. When the last one is removed, what was logged about the service
+// is forgotten.
 func (u *unsupported) count(s model.ServiceName, by int) {
 	if u.ports[s] += by; u.ports[s] <= 0 {
 		delete(u.ports, s)

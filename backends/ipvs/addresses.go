@@ -9,13 +9,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 )
 
-// guard has the packet filter protect an address of the dummy interface.
+// guard makes the packet filter protect an address of the dummy interface.
 func (f *family) guard(a netip.Addr) {
 	f.filter.set(element{boundSet, addrKey(a)}, "")
 	f.filter.set(element{boundSources, addrKey(a) + addrKey(a)}, "")
 }
 
-// unguard ends that.
+// unguard removes the protection of an address.
 func (f *family) unguard(a netip.Addr) {
 	f.filter.unset(element{boundSet, addrKey(a)})
 	f.filter.unset(element{boundSources, addrKey(a) + addrKey(a)})
@@ -42,7 +42,7 @@ func (f *family) count(s *server) {
 }
 
 // addAddresses puts addresses on the dummy interface. One that the kernel refuses, such as an IPv6 multicast address,
-// holds up no other.
+// does not affect the others.
 func (f *family) addAddresses(ctx context.Context) error {
 	var errs failures.List
 	for _, a := range slices.SortedFunc(maps.Keys(f.dirtyAddrs), netip.Addr.Compare) {
@@ -67,7 +67,8 @@ func (f *family) addAddresses(ctx context.Context) error {
 	return errs.Err()
 }
 
-// removeAddresses deletes the addresses of the dummy interface that nobody needs, and then their guards in the filter.
+// removeAddresses deletes the addresses of the dummy interface that no virtual server needs, and then their guards in
+// the filter.
 func (f *family) removeAddresses(ctx context.Context) error {
 	var errs failures.List
 	for _, a := range slices.SortedFunc(maps.Keys(f.dirtyAddrs), netip.Addr.Compare) {

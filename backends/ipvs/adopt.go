@@ -30,7 +30,7 @@ func (f *family) readHost() error {
 	return nil
 }
 
-// read reads what the kernel has.
+// read reads the virtual servers, addresses and rules of the kernel.
 func (f *family) read(ctx context.Context) error {
 	list, err := f.dataplane.Servers(ctx)
 	if err != nil {
@@ -95,8 +95,8 @@ func (f *family) adoptWith(actual dp.Server, destinations []dp.Destination) {
 	f.dirty[s] = true
 }
 
-// retryTaken serves what virtual servers of others kept from being served, where these have gone. A virtual server that
-// can be created is one that nobody has: reading all that there are would cost what the largest cluster costs.
+// retryTaken serves the ports that virtual servers of others kept from being served, if these are gone. It finds out by
+// creating the virtual server: listing all of them would cost as much as the size of the cluster.
 func (f *family) retryTaken(ctx context.Context, c *frontend.Changes) {
 	freed := map[model.PortName]*frontend.PortChange{}
 	for key, name := range f.taken {

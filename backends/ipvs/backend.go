@@ -22,7 +22,7 @@ import (
 // a [sink.FailureResyncer]. Its methods are called from one goroutine at a time, as those of every sink, except Close
 // and CleanUp, which may be called from any.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync is to apply.
+	// Table has the methods of the sink, and keeps what Sync has to apply.
 	*frontend.Table
 
 	options   Options
@@ -45,10 +45,10 @@ var (
 	_ sink.FailureResyncer = (*Backend)(nil)
 )
 
-// New returns a backend, after it has checked that the kernel has what it needs. For that it makes a virtual server by
-// a mark that no packet has, and deletes it again; it changes nothing else until the first Sync. In the background,
-// until ctx ends or Close is called, it ends drained endpoints and repairs what others change in its tables; it logs
-// with ctx's logger. ctx does not bound calls of Sync.
+// New checks that the kernel supports what the backend needs, and returns the backend. For the check it makes a virtual
+// server with a mark that no packet has, and deletes it again; it changes nothing else until the first Sync. In the
+// background, until ctx ends or Close is called, it removes drained endpoints and repairs changes by others in its
+// tables; it logs to ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("ipvs: %w", err)
@@ -140,7 +140,7 @@ func (b *Backend) open(ctx context.Context) error {
 	return nil
 }
 
-// makeFamilies makes the families, of which nothing is known yet.
+// makeFamilies makes the families, without any known state.
 func (b *Backend) makeFamilies(m *metrics) {
 	o := &b.options
 	for _, f := range b.order {
@@ -152,7 +152,7 @@ func (b *Backend) makeFamilies(m *metrics) {
 // ServiceLinks are the interfaces whose addresses are not the node's own: upstream kube-proxy's is among them.
 func ServiceLinks() []string { return []string{dp.DefaultLink, upstreamLink} }
 
-// checkScheduler finds out whether the kernel has a scheduler, which it loads by itself where it can.
+// checkScheduler finds out whether the kernel has a scheduler. The kernel loads its module if it can.
 func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error {
 	// No packet should have this mark, and the virtual server exists for a moment only.
 	probe := dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: 0x7fffffff}, Scheduler: scheduler,
@@ -194,7 +194,7 @@ func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 	return nil
 }
 
-// notify wakes what repairs.
+// notify wakes the goroutine that repairs.
 func (b *Backend) notify() {
 	select {
 	case b.wake <- struct{}{}:
@@ -217,7 +217,7 @@ func (b *Backend) forward(ctx context.Context) {
 	b.Repair(ctx, frontend.RepairOptions{Wake: b.wake, Every: b.options.DrainInterval, Look: b.look})
 }
 
-// apply is told the changes of a family.
+// apply applies the changes of a family.
 func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	f := b.families[c.Family()]
 	if c.Full() || !f.known {
@@ -228,7 +228,7 @@ func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	return f.apply(ctx, c, b.config(c), time.Now())
 }
 
-// config returns what everything of a family depends on.
+// config returns the configuration of a family.
 func (b *Backend) config(c *frontend.Changes) *config {
 	b.nodePorts.SetNode(c.Node())
 	return newConfig(c.Family(), &b.options, c.Node(), b.nodePorts.Addresses().Of(c.Family()))
@@ -288,8 +288,8 @@ func (b *Backend) cleanUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close ends what runs in the background and releases what the backend holds. Everything applied stays. Call no other
-// method after it; a second Close does nothing.
+// Close ends the background work and releases the backend's resources. Everything applied stays. Call no other method
+// after it; a second Close does nothing.
 func (b *Backend) Close() error {
 	b.closed.Do(func() {
 		b.stop()
@@ -309,7 +309,7 @@ func (b *Backend) release() error {
 }
 
 // CleanUp deletes what a backend that is not running has left: of o only TableName, Families, Dataplane and NFTables
-// matter. It is no error if there is nothing, or if the kernel has not loaded IPVS: CleanUp does not load it.
+// matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
 func CleanUp(ctx context.Context, o Options) (err error) {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("ipvs: %w", err)

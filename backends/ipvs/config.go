@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// config is the parts of the node and the options that everything depends on, in one family.
+// config has the parts of the node and the options that virtual servers and rules depend on, in one family.
 type config struct {
 	family       model.Family
 	mark         uint32 // of packets to masquerade

@@ -17,9 +17,9 @@ import (
 var _ sink.Describer = (*Backend)(nil)
 
 // DescribeService implements [sink.Describer]. For each family it returns the virtual servers of a service with their
-// real servers, as "ipvsadm -Sn" prints them, and what the packet filter has of it, as commands for nft: its elements,
-// and the chains that they point at, which it may share with others. The virtual servers are as the kernel was last
-// known to have them; real servers of weight 0 take no new connections. It waits for a Sync that is under way.
+// real servers, as "ipvsadm -Sn" prints them, and its elements in the packet filter with the chains that they point at,
+// which it may share with others, as commands for nft. The virtual servers are as the kernel was last known to have
+// them; real servers of weight 0 take no new connections. It waits for a Sync in progress.
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
@@ -32,7 +32,7 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 	return text.String(), nil
 }
 
-// description is what the kernel has of a service in one family.
+// description has the kernel's objects for a service in one family.
 type description struct {
 	family   *family
 	servers  []*server
@@ -69,7 +69,7 @@ func (d *description) add(c *frontend.PortChange) {
 	}
 }
 
-// addElement adds an element, if the filter is to have it, and the chains that it points at.
+// addElement adds an element, if the filter should have it, and the chains that it points at.
 func (d *description) addElement(e element) {
 	value, wanted := d.family.filter.want[e]
 	if !wanted {

@@ -1,32 +1,33 @@
 // Package ipvs is a service proxy for Linux with IPVS, for programs that feed it through package sink. [New] returns a
-// [Backend]; its Sync applies what was described. It is for those who depend on IPVS: on its schedulers, on appliances
-// for UDP, on ipvsadm. Everybody else is better served by package nft.
+// [Backend]; its Sync applies the described state. Use it if you depend on IPVS: on its schedulers, on its tools such
+// as ipvsadm, on appliances for UDP. Otherwise use package nft.
 //
 // # What it guarantees
 //
-//   - A wave costs what it changes: a replaced endpoint is two requests to the kernel for each virtual server of its
-//     service port, whatever the size of the cluster. Virtual servers are never listed for a change.
+//   - The cost of a wave is proportional to what it changes: a replaced endpoint is two requests to the kernel for each
+//     virtual server of its service port, whatever the size of the cluster. Virtual servers are never listed for a
+//     change.
 //   - An endpoint that is removed takes no new connections from that moment. Its TCP connections continue until they
 //     end or Options.DrainTimeout has passed; UDP and SCTP ones end when the endpoint no longer serves. The same holds
 //     for a service that is removed.
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the
 //     address and port of a service are taken over as they stand, with their connections.
-//   - What others change in its tables of nftables is noticed and repaired at once; what they change in IPVS, at the
-//     next full resync.
+//   - Changes by others in its nftables tables are noticed and repaired at once; changes in IPVS, at the next full
+//     resync.
 //   - An endpoint or an address that the kernel refuses, because no host can have it, fails only its service port: a
 //     [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
-//   - An address is on the dummy interface only while the packet filter guards it: at no moment does anybody reach a
-//     port of the node through a service's address.
+//   - An address is on the dummy interface only while the packet filter guards it: ports of the node can never be
+//     reached through a service's address.
 //
 // # What it never does
 //
-// It touches no virtual server but its own, which it marks with a flag that no scheduler of the kernel reads
-// ([dataplane.Owned]), and those that it takes over; in Options.ExcludeCIDRs it takes over none. It touches no tables
-// but those of its name, and no interface but its own. It does not clean up, except on request ([Backend.CleanUp],
-// [CleanUp]). It does not delete flows of connection tracking: wrap it with package conntrack.
+// It touches only its own virtual servers, which it marks with a flag that no scheduler of the kernel reads
+// ([dataplane.Owned]), and those that it takes over; in Options.ExcludeCIDRs it takes over none. It touches only the
+// tables of its name and its own interface. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It
+// does not delete flows of connection tracking: wrap it with package conntrack.
 //
-// # The way of a packet
+// # The path of a packet
 //
 //	from pods and from outside                          from the node itself
 //	        │                                                  │
@@ -54,31 +55,31 @@
 //	        ├── mark of S31? ──────────────────────────► clear it, masquerade
 //	        └── source . destination in hairpin? ──────► masquerade (S29)
 //
-// A filter on forward and output drops new connections to what is left of the service CIDRs (S33). Answers come back
-// through IPVS in forward, which puts the service's address back.
+// A filter on forward and output drops new connections to other addresses of the service CIDRs (S33). Replies pass
+// through IPVS in forward, which restores the service's address.
 //
 // An external address of a service with traffic policy Local serves different endpoints to different sources (S27).
 // IPVS does not look at sources. So there are up to two more virtual servers for such a port, which IPVS finds by
 // packet mark: one for pods of this node, one for the node itself.
 //
-// # Why nftables beside it, and not iptables with ipsets
+// # Why nftables, and not iptables with ipsets
 //
 // Upstream's mode ipvs uses both: a dozen ipsets, which cannot be changed together with each other or with the chains
 // that look them up. With nftables a service's rule, its source ranges and its guard change in one transaction; one
 // lookup in the verdict map replaces upstream's series of set lookups; and a change by others is noticed at once. IPVS
-// works with either: both sit on the same hooks, before it and after it. All kernels that Kubernetes supports have
-// nftables. There is no fallback to iptables: [New] fails with an error that says what is missing.
+// works with either, because both use the same hooks, before and after it. All kernels that Kubernetes supports have
+// nftables. Without it, [New] fails with an error that says what is missing; it does not fall back to iptables.
 //
 // # What IPVS cannot do
 //
 //   - Session affinity (S32) is IPVS's persistence, which is per virtual server: a client has an endpoint for each
 //     address of the port, not one for all. It lasts while any connection of the client is remembered, if that is
 //     longer than the timeout: 2 minutes after a TCP connection, 5 minutes after a UDP packet.
-//   - Persistence does not work by mark, where endpoints have another port than the service. Pods of this node, and the
-//     node itself, at an external address with traffic policy Local are kept at their endpoint by scheduler sh: by
-//     their address alone, until the set of endpoints changes.
-//   - External IPs and VIPs are addresses of the node: new connections to ports that no service has are refused there,
-//     where other backends leave them alone.
+//   - Persistence does not work for virtual servers by mark if endpoints have another port than the service. So
+//     scheduler sh keeps pods of this node, and the node itself, at their endpoint of an external address with traffic
+//     policy Local: by their address alone, until the set of endpoints changes.
+//   - External IPs and VIPs are addresses of the node: new connections to their ports that no service has are refused,
+//     while other backends leave them alone.
 //   - Processes of the node cannot send datagrams to services that are larger than the MTU of the path to the endpoint:
 //     they get EMSGSIZE. A service's address is the node's own, so the path seems to have the loopback interface's MTU,
 //     and IPVS refuses what does not fit the real one. Datagrams of pods and from outside come in fragments, and pass.
@@ -89,7 +90,7 @@
 //
 // # Metrics
 //
-// With Options.Metrics there are these, beside those of the program's loop; ip_family is "IPv4" or "IPv6".
+// With Options.Metrics the backend exports these, in addition to those of kubeproxy.Run; ip_family is "IPv4" or "IPv6".
 //
 //	kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family}
 //	kubeproxy_sync_proxy_rules_ipvs_requests_total{ip_family}
@@ -99,11 +100,11 @@
 //	kubeproxy_sync_proxy_rules_ipvs_virtual_servers{ip_family}
 //	kubeproxy_sync_proxy_rules_ipvs_draining_endpoints{ip_family}
 //
-// The first has the name that it has in kube-proxy's mode nftables. Kube-proxy's mode ipvs has its counterpart of mode
-// iptables, because it uses iptables beside IPVS, and no metrics of its own. Requests are those to IPVS and those for
-// addresses on the dummy interface. A resync is a Sync that compared with everything that the kernel has: the first
-// one, one after a failure, and periodic ones. Repairs are those of the tables of nftables. An endpoint that drains
-// counts once for each of its virtual servers.
+// The first has its name from kube-proxy's mode nftables. Kube-proxy's mode ipvs, which uses iptables, has the
+// counterpart of mode iptables instead, and no metrics for IPVS. Requests are those to IPVS and those for addresses on
+// the dummy interface. A resync is a Sync with a full comparison with the kernel: the first one, one after a failure,
+// and periodic ones. Repairs are those of the nftables tables. A draining endpoint counts once for each of its virtual
+// servers.
 //
 // # Kernels
 //
@@ -112,5 +113,5 @@
 // no session affinity by mark (above). Sync sets net/ipv4/vs/conntrack, expire_nodest_conn and
 // expire_quiescent_template; Options.StrictARP sets arp_ignore and arp_announce.
 //
-// See docs/ipvs.md in the repository for how to look at it, what a change costs, and coming from kube-proxy's mode.
+// See docs/ipvs.md in the repository for inspection, the cost of changes, and migration from kube-proxy's mode ipvs.
 package ipvs

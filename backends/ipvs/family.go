@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// family is the backend in one IP family: what is to be, and what the kernel was last known to have.
+// family is the backend in one IP family: the wanted state, and what the kernel was last known to have.
 type family struct {
 	key       model.Family
 	options   *Options
@@ -49,7 +49,8 @@ type family struct {
 	bound      map[netip.Addr]bool             // what is there
 	dirtyAddrs map[netip.Addr]bool
 
-	// refusing are the virtual servers of which the kernel has refused something, and refusedAddrs the addresses.
+	// refusing are the virtual servers with something that the kernel has refused, and refusedAddrs the refused
+	// addresses.
 	refusing     map[*server]bool
 	refusedAddrs map[netip.Addr]error
 
@@ -83,7 +84,7 @@ func (f *family) serverFor(key dp.ServerKey, p model.Protocol) *server {
 	return s
 }
 
-// apply follows changes.
+// apply applies the changes of the family.
 func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, now time.Time) error {
 	full := c.Full() || !f.known
 	rebuild := full || !next.equal(f.config)
@@ -133,7 +134,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, n
 
 func hairpin(a netip.Addr) element { return element{hairpinSet, addrKey(a) + addrKey(a)} }
 
-// rebuild describes everything anew.
+// rebuild describes everything again.
 func (f *family) rebuild(c *frontend.Changes) {
 	for _, s := range f.servers {
 		s.wanted = false
@@ -157,11 +158,11 @@ func (f *family) rebuild(c *frontend.Changes) {
 	for a := range f.users {
 		f.guard(a)
 	}
-	f.freed = nil // everybody has what is theirs
+	f.freed = nil // all node ports have been served again
 }
 
-// commit applies everything. First comes whatever serves new connections, then the packet filter that sends them there;
-// then what is no longer needed is deleted. An address is on the dummy interface only while the filter guards it.
+// commit applies everything. First comes what serves new connections, then the packet filter that sends them there;
+// then obsolete objects are deleted. An address is on the dummy interface only while the filter guards it.
 func (f *family) commit(ctx context.Context, now time.Time) error {
 	defer f.report()
 	var errs failures.List
@@ -188,7 +189,7 @@ func (f *family) commit(ctx context.Context, now time.Time) error {
 	}
 	errs.Add(f.removeAddresses(ctx))
 	errs.Add(f.commitFilter(ctx, true))
-	if len(f.dirty) == 0 { // looking through a map that was ever big takes long
+	if len(f.dirty) == 0 { // iterating over a map that was once big takes long
 		f.dirty = map[*server]bool{}
 	}
 	if len(f.dirtyAddrs) == 0 {
@@ -226,7 +227,7 @@ func (f *family) shrink(ctx context.Context, s *server, now time.Time) error {
 	return nil
 }
 
-// settle notes what has become of a virtual server.
+// settle updates the family's records after a virtual server has changed.
 func (f *family) settle(s *server) {
 	f.count(s)
 	f.allDraining -= f.draining[s]
@@ -246,7 +247,7 @@ func (f *family) settle(s *server) {
 	}
 }
 
-// drain deletes what drained, once its connections have ended.
+// drain deletes draining endpoints whose connections have ended.
 func (f *family) drain(ctx context.Context, now time.Time) error {
 	defer f.report()
 	var errs failures.List

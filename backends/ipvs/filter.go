@@ -11,7 +11,7 @@ import (
 	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 )
 
-// filter is the table of nftables beside IPVS: what it is to hold, and what it was last known to hold.
+// filter is the nftables table: its wanted content, and what it was last known to hold.
 type filter struct {
 	dataplane nft.Interface
 	key       nft.TableKey
@@ -42,7 +42,7 @@ func newFilter(d nft.Interface, key nft.TableKey) *filter {
 		dirty: map[element]bool{}, dirtyChains: map[string]bool{}}
 }
 
-// reset forgets what the table is to hold.
+// reset forgets the wanted content.
 func (f *filter) reset() {
 	for e := range f.want {
 		f.dirty[e] = true
@@ -136,10 +136,10 @@ func (f *filter) sameLayout(table *nft.Table) bool {
 	return true
 }
 
-// maxTries is how often a transaction is made anew because another program has changed the table meanwhile.
+// maxTries is how often a transaction is retried because another program has changed the table meanwhile.
 const maxTries = 5
 
-// commit applies what is wanted. With final it also deletes what may be needed until then: guards of addresses, and
+// commit applies the wanted content. With final it also deletes what may be needed until then: guards of addresses, and
 // chains. The caller commits without it, then removes addresses, then commits with it.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	withChains := final
@@ -170,10 +170,10 @@ func (f *filter) commit(ctx context.Context, final bool) error {
 	}
 }
 
-// keeps reports whether an element stays until the final commit, though it is not wanted.
+// keeps reports whether an element stays until the final commit although it is not wanted.
 func keeps(e element, final bool) bool { return !final && e.set == boundSet }
 
-// transaction returns the difference between what the table holds and what is wanted.
+// transaction returns the difference between the actual and the wanted content.
 func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 	tx := nft.NewTransaction(f.key)
 	if replace {

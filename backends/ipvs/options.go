@@ -24,7 +24,7 @@ import (
 const (
 	// defaultScheduler is round robin.
 	defaultScheduler = "rr"
-	// DefaultTableName is the name of the tables of nftables, one in family ip and one in ip6.
+	// DefaultTableName is the name of the nftables tables, one in family ip and one in ip6.
 	DefaultTableName = "kube-proxy-lib-ipvs"
 	// defaultMasqueradeMark is bit 14 of the packet mark (S31).
 	defaultMasqueradeMark = 1 << 14
@@ -34,48 +34,48 @@ const (
 	defaultDrainInterval = 10 * time.Second
 )
 
-// Options configure a [Backend]. The zero value is a good choice.
+// Options configure a [Backend]. The zero value is usable.
 type Options struct {
 	// Scheduler chooses the endpoint of a new connection: rr, wrr, lc, sh, mh, or any other that the kernel has. New
 	// fails if the kernel does not have it. Default: rr, round robin. mh hashes the client's port, too.
 	Scheduler string
-	// ExcludeCIDRs are addresses of virtual servers of others. The backend neither changes nor deletes a virtual server
-	// there that is not its own, and does not serve a service port at the address and port of such a one.
+	// ExcludeCIDRs are addresses of virtual servers of others. The backend neither changes nor deletes a foreign
+	// virtual server there, and does not serve a service port at its address and port.
 	ExcludeCIDRs []netip.Prefix
-	// StrictARP has the node answer ARP requests only for addresses of the interface that they come in by (arp_ignore
-	// and arp_announce), so that the service addresses on the dummy interface stay unknown to the network. MetalLB
-	// needs it.
+	// StrictARP makes the node answer ARP requests only for addresses of the receiving interface (arp_ignore and
+	// arp_announce), so that the service addresses on the dummy interface stay unknown to the network. MetalLB needs
+	// it.
 	StrictARP bool
-	// Timeouts of connections. 0 leaves the kernel's as it is.
+	// Timeouts are the timeouts of connections. 0 leaves the kernel's value unchanged.
 	Timeouts dataplane.Timeouts
-	// DrainTimeout is how long the TCP connections of an endpoint that has gone may go on. Default 15
-	// minutes.
+	// DrainTimeout is how long the TCP connections of a removed endpoint may go on. Default 15 minutes.
 	DrainTimeout time.Duration
 	// DrainInterval is how often the backend checks whether such connections have ended. Default 10 s.
 	DrainInterval time.Duration
-	// TableName is the name of the backend's tables in nftables. Whatever is in tables of that name is the backend's.
-	// Default: DefaultTableName.
+	// TableName is the name of the backend's nftables tables. Tables of that name belong to the backend. Default:
+	// DefaultTableName.
 	TableName string
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
 	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
-	// NodePortAddresses tells which of the host's addresses serve node ports (S35), loopback addresses excepted.
+	// NodePortAddresses says which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them.
 	NodePortAddresses nodeaddr.Choice
 	// Host is where the host's addresses come from. Default: the network namespace of the thread that calls New.
 	Host nodeaddr.Host
-	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel can.
+	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the kernel supports it.
 	Families []model.Family
-	// Dataplane is the kernel's IPVS, and NFTables its packet filter. The backend does not close those that it is
-	// given. Default: the kernel's, in the network namespace of the thread that calls New.
+	// Dataplane is the kernel's IPVS, and NFTables its packet filter. The backend does not close them if given.
+	// Default: the kernel's, in the network namespace of the thread that calls New.
 	Dataplane dataplane.Interface
 	NFTables  nft.Interface
 	// Sysctls is where kernel parameters are. Default: the machine's, in the network namespace of the calling thread.
 	Sysctls sysctl.Root
-	// OnProblem is told what is not served and why, once, from within Sync. It is logged in any case.
+	// OnProblem, if given, is called once for each part of a service that is not served, during Sync. Problems are
+	// logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
-	// Metrics, if given, gets the metrics until Close; see the package documentation for the list. For several backends
-	// give each a label of its own: prometheus.WrapRegistererWith.
+	// Metrics, if given, is the registry for the metrics: they are registered until Close. See the package
+	// documentation for the list. Give each of several backends a distinct label with prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
 }
 
@@ -85,7 +85,7 @@ var (
 	schedulerName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
 )
 
-// Validate returns everything that is wrong.
+// Validate returns an error that joins everything invalid.
 func (o *Options) Validate() error {
 	var errs []error
 	// To the kernel "none" is a virtual server that balances nothing.

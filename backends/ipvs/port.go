@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// port is a service port: its virtual servers, and what the packet filter has of it.
+// port is a service port: its virtual servers, and its elements and chains in the packet filter.
 type port struct {
 	name     model.PortName
 	servers  map[*server]model.EndpointSets // and the set that each balances over
@@ -20,7 +20,8 @@ type port struct {
 	taken    []dp.ServerKey  // where it was found that another program has a virtual server
 }
 
-// marks are the packet marks of a port's virtual servers for sources that do not get what others get, 0 for none (S27).
+// marks are the packet marks of a port's virtual servers for sources with a backend set different from all others', 0
+// for none (S27).
 type marks struct{ pod, node uint32 }
 
 // markBits are those that marks are made of. The others are left to the masquerade mark, the kubelet (0x8000), and
@@ -40,8 +41,8 @@ func (f *family) mark(name model.PortName) uint32 {
 	}
 }
 
-// marksOf returns the marks that a port needs: one for each kind of source whose set is not that of all others. Those
-// whose source is to be rewritten have the masquerade bit, too, because IPVS looks at the whole mark.
+// marksOf returns the marks that a port needs: one for each kind of source whose set is not that of all others. Marks
+// of masqueraded sources have the masquerade bit, too, because IPVS compares the whole mark.
 func (f *family) marksOf(p *frontend.Port) (m marks) {
 	r := p.RoutesOf(frontend.ExternalIP)
 	if r.Other.IsZero() {
@@ -67,8 +68,8 @@ func (f *family) spec(p *frontend.Port, key dp.ServerKey) dp.Server {
 	s := dp.Server{ServerKey: key, Scheduler: f.options.Scheduler, Flags: dp.Owned}
 	switch {
 	case p.AffinityTimeout > 0 && key.Mark != 0:
-		// The kernel sends persistent clients of a virtual server by mark to the port that they asked for, which is
-		// not the endpoint's. So those are kept at their endpoint by their address.
+		// The kernel sends persistent clients of a virtual server by mark to the port that they connected to, which is
+		// not the endpoint's. So the scheduler keeps these clients at their endpoint by their address.
 		if s.Scheduler = f.sticky; s.Scheduler == byClient {
 			s.Flags |= dp.SourceHashFallback
 		}
@@ -109,7 +110,7 @@ func (f *family) returnNodePorts(c *frontend.Changes) {
 	f.freed = nil
 }
 
-// change follows a changed service port.
+// change applies the changes of a service port to the wanted state.
 func (f *family) change(c *frontend.PortChange) {
 	if c.After == nil {
 		f.remove(c.Before.Name)
@@ -149,7 +150,7 @@ func (f *family) change(c *frontend.PortChange) {
 	}
 }
 
-// changesEverywhere reports whether a port changed in what concerns all of its frontends.
+// changesEverywhere reports whether a change of a port concerns all of its frontends.
 func changesEverywhere(b, a *frontend.Port) bool {
 	return b.Routes != a.Routes || b.AffinityTimeout != a.AffinityTimeout ||
 		!slices.Equal(b.SourceRanges, a.SourceRanges) ||
@@ -161,8 +162,8 @@ func allSets() []model.EndpointSets {
 	return []model.EndpointSets{model.ClusterSet, model.LocalSet, frontend.Draining}
 }
 
-// roleOf returns the role of an endpoint in a virtual server that balances over a set. What is in another set, or
-// draining, serves the connections that it has.
+// roleOf returns the role of an endpoint in a virtual server that balances over a set. An endpoint in another set, or a
+// draining one, only serves its existing connections.
 func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPort) role {
 	switch {
 	case c.Has(set, target):
@@ -173,7 +174,7 @@ func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPor
 	return gone
 }
 
-// describe follows everything of a service port.
+// describe adds a service port to the wanted state as if it were new.
 func (f *family) describe(c *frontend.PortChange) {
 	p := c.After
 	old := f.ports[p.Name]
@@ -199,7 +200,7 @@ func (f *family) describe(c *frontend.PortChange) {
 	}
 }
 
-// serve has a port balance over a backend set with a virtual server.
+// serve makes a virtual server balance over a backend set of a port.
 func (f *family) serve(c *frontend.PortChange, p *port, key dp.ServerKey, set model.EndpointSets) {
 	s := f.serverFor(key, c.After.Name.Protocol)
 	s.want, s.wanted = f.spec(c.After, key), true
@@ -242,7 +243,7 @@ func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Fro
 	}
 }
 
-// elementsOf returns what the packet filter has of a port at one address.
+// elementsOf returns the elements in the packet filter for a port at one address.
 func elementsOf(p *frontend.Port, key dp.ServerKey, restricted bool) []element {
 	vip := dispatchKey(key.Addr, key.Port, key.Protocol)
 	list := []element{{servicesMap, vip}}
@@ -268,7 +269,7 @@ func (f *family) withdraw(c *frontend.PortChange, p *port, fr *frontend.Frontend
 	}
 }
 
-// release takes back what a port had and nobody has taken over: neither the port as it is now nor another one.
+// release withdraws what a port had, unless the port as it is now, or another port, has taken it over.
 func (f *family) release(old *port) {
 	for s := range old.servers {
 		f.releaseServer(old, s)
@@ -298,7 +299,7 @@ func (f *family) releaseElement(old *port, e element) {
 	}
 }
 
-// remove takes back everything of a port.
+// remove withdraws everything of a port.
 func (f *family) remove(name model.PortName) {
 	old := f.ports[name]
 	if old == nil {
@@ -310,7 +311,7 @@ func (f *family) remove(name model.PortName) {
 	f.releaseMarks(name, old, &port{})
 }
 
-// releaseMarks takes back the marks that a port had and no longer has, and the chains of such marks.
+// releaseMarks withdraws the marks that a port no longer has, and their chains.
 func (f *family) releaseMarks(name model.PortName, old, next *port) {
 	for chain := range old.chains {
 		if !next.chains[chain] {

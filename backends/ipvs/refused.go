@@ -17,7 +17,8 @@ func isRefusal(err error) bool {
 		errors.Is(err, syscall.EAFNOSUPPORT)
 }
 
-// retryRefused has the next commit try again what the kernel has refused. Otherwise that waits until it changes.
+// retryRefused makes the next commit try again what the kernel has refused. Otherwise that is tried only when it
+// changes.
 func (f *family) retryRefused() {
 	for s := range f.refusing {
 		for target := range s.refused {
@@ -30,8 +31,8 @@ func (f *family) retryRefused() {
 	}
 }
 
-// refusals returns an error for each service port of which something is not served: because the kernel has refused it,
-// or because another program has a virtual server there.
+// refusals returns an error for each service port that is not completely served: because the kernel has refused a part
+// of it, or because another program has a virtual server at its address and port.
 func (f *family) refusals() error {
 	refused := map[model.PortName][]error{}
 	for key, name := range f.taken {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// server is a virtual server: as it is wanted, and as the kernel was last known to have it.
+// server is a virtual server: the wanted one, and the one that the kernel was last known to have.
 type server struct {
 	key      dp.ServerKey
 	protocol model.Protocol // also of one by mark
@@ -29,7 +29,7 @@ type server struct {
 
 	destinations map[netip.AddrPort]*destination
 	changed      map[netip.AddrPort]bool // destinations that may have to be changed
-	// draining are destinations that have gone, at weight 0 since then.
+	// draining are removed destinations, with the time since which they have had weight 0.
 	draining map[netip.AddrPort]time.Time
 
 	err     error                    // why the kernel refused the virtual server as it is wanted
@@ -44,13 +44,13 @@ type destination struct {
 
 const absent = -1
 
-// role is what a real server has to do.
+// role says which connections a real server serves.
 type role uint8
 
 const (
-	gone    role = iota // serve the connections that it has, if they are TCP's, for as long as Options.DrainTimeout
-	serving             // serve the connections that it has
-	active              // take new ones
+	gone    role = iota // existing TCP connections, for up to Options.DrainTimeout
+	serving             // existing connections
+	active              // new connections as well
 )
 
 // assign gives an endpoint a role.
@@ -69,7 +69,7 @@ func (s *server) assign(target netip.AddrPort, r role) {
 	s.changed[target] = true
 }
 
-// adopt takes over what the kernel has.
+// adopt takes over the kernel's virtual server with its real servers.
 func (s *server) adopt(actual dp.Server, list []dp.Destination) {
 	s.actual, s.exists = actual, true
 	for _, d := range s.destinations {
@@ -88,7 +88,7 @@ func (s *server) adopt(actual dp.Server, list []dp.Destination) {
 	}
 }
 
-// isGone forgets what the kernel had.
+// isGone records that the kernel does not have the virtual server.
 func (s *server) isGone() {
 	s.exists = false
 	for target, d := range s.destinations {
@@ -97,7 +97,7 @@ func (s *server) isGone() {
 	}
 }
 
-// drains reports whether connections of a protocol go on after their endpoint has gone.
+// drains reports whether connections of a protocol go on after their endpoint was removed.
 func drains(p model.Protocol) bool { return p == model.TCP }
 
 // grow creates the virtual server and the real servers that take new connections. From then on, those that were removed
@@ -199,7 +199,7 @@ func (s *server) drainSince(target netip.AddrPort, drains bool, now time.Time) {
 	}
 }
 
-// shrink deletes what is no longer needed, without waiting for connections.
+// shrink deletes obsolete real servers, or the whole virtual server, without waiting for connections.
 func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) error {
 	if s.wanted {
 		var errs failures.List // one that cannot be deleted holds up no other
@@ -212,7 +212,7 @@ func (s *server) shrink(ctx context.Context, d dp.Interface, now time.Time) erro
 				delete(s.changed, target)
 			}
 		}
-		if len(s.changed) == 0 { // looking through a map that was ever big takes long
+		if len(s.changed) == 0 { // iterating over a map that was once big takes long
 			s.changed = map[netip.AddrPort]bool{}
 		}
 		return errs.Err()

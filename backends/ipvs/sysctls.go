@@ -15,7 +15,7 @@ import (
 const trackConnections = "net/ipv4/vs/conntrack"
 
 // SetParameters sets the kernel parameters that a backend needs, as its first Sync does. A privileged process can call
-// it on behalf of one without privileges. The error joins one for each parameter that does not have its value.
+// it on behalf of one without privileges. The error joins one for each parameter that could not be set.
 func SetParameters(ctx context.Context, root sysctl.Root, strictARP bool) error {
 	wanted := []struct {
 		name  string

@@ -17,10 +17,10 @@ import (
 const upstreamLink = "kube-ipvs0"
 
 // CleanUpUpstream deletes what the mode ipvs of upstream kube-proxy has left in IPVS: virtual servers at addresses of
-// its interface kube-ipvs0, which nobody else uses, and at the node's addresses in the range of node ports; and the
+// its interface kube-ipvs0, which only kube-proxy uses, and at the node's addresses in the range of node ports; and the
 // interface. upstream is a dataplane with kube-ipvs0 as its dummy interface. Virtual servers that a [Backend] has taken
-// over stay, and so do those in exclude. Call it after the Backend's first Sync: then there is no moment without
-// service. It does not delete chains and ipsets.
+// over stay, and so do those in exclude. Call it after the Backend's first Sync: then services are never interrupted.
+// It does not delete chains and ipsets.
 func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip.Prefix, nodeIPs []netip.Addr) error {
 	own := map[netip.Addr]bool{}
 	for _, f := range model.Families() {

@@ -18,7 +18,7 @@ import (
 // Backend is a [sink.Sink] that serves connections itself. As with every sink, the methods of that interface are called
 // from one goroutine at a time. All others may be called from any goroutine.
 type Backend struct {
-	// Table has the methods of the sink, and keeps what Sync is to apply.
+	// Table has the methods of the sink, and keeps what Sync has to apply.
 	*frontend.Table
 
 	options   Options
@@ -153,7 +153,7 @@ func (f *family) source(addr netip.Addr, fr frontend.Frontend) source {
 	}
 }
 
-// CleanUp closes all listeners and undoes what Addresses did. A later Sync serves again.
+// CleanUp closes all listeners and undoes the changes made through Addresses. A later Sync serves again.
 func (b *Backend) CleanUp(ctx context.Context) error {
 	return b.Table.CleanUp(ctx, func(ctx context.Context) error {
 		b.mu.Lock()

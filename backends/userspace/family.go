@@ -204,7 +204,7 @@ func (f *family) apply(ctx context.Context, nodePorts []netip.Addr) error {
 	for _, k := range slices.SortedFunc(maps.Keys(f.dirty), frontend.Key.Compare) {
 		f.listen(ctx, k)
 	}
-	f.dirty = map[frontend.Key]bool{} // looking through a map that was ever big takes long
+	f.dirty = map[frontend.Key]bool{} // iterating over a map that was once big takes long
 	if len(remove) > 0 && !f.full {
 		failed = errors.Join(failed, update(ctx, f.family, false, nil, remove))
 	}

@@ -79,7 +79,7 @@ type Options struct {
 	OnProblem func(ctx context.Context, p frontend.Problem)
 }
 
-// Validate returns everything that is wrong.
+// Validate returns an error that joins everything invalid.
 func (o *Options) Validate() error {
 	var errs []error
 	for _, d := range []struct {

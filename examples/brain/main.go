@@ -1,4 +1,4 @@
-// Command brain watches a cluster once, for many nodes: it computes what each of them has to do with service traffic,
+// Command brain watches a cluster once, for many nodes: it computes what each of them must do with service traffic,
 // and sends that to their proxies. It is package remote as a program:
 //
 //	brain --kubeconfig FILE --listen unix:///run/kube-proxy-lib/brain.sock

@@ -1,4 +1,4 @@
-// Command print-state prints what a node has to do with service traffic, from the cluster that a kubeconfig names or
+// Command print-state prints what a node must do with service traffic, from the cluster that a kubeconfig names or
 // from files of Kubernetes objects:
 //
 //	print-state --file DIR --node-name NODE --once -o json

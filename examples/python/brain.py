@@ -1,4 +1,4 @@
-"""A client of a brain: what a node has to do with service traffic.
+"""A client of a brain: what a node must do with service traffic.
 
 remote.proto documents the messages; README.md says how to make remote_pb2 from it.
 """

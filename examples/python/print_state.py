@@ -1,4 +1,4 @@
-"""Prints what a node has to do with service traffic, as a brain says: examples/print-state --server, in Python.
+"""Prints what a node must do with service traffic, according to a brain: examples/print-state --server, in Python.
 
     python3 print_state.py --server unix:///run/kube-proxy-lib/brain.sock --node-name NODE [--once]
 """
@@ -93,7 +93,7 @@ def duration(seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="print what a node has to do with service traffic, as a brain says")
+    parser = argparse.ArgumentParser(description="print what a node must do with service traffic, according to a brain")
     parser.add_argument("--server", required=True, help="unix:///PATH or ADDRESS:PORT")
     parser.add_argument("--node-name", required=True)
     parser.add_argument("--once", action="store_true", help="print the state once, and end")

@@ -2,7 +2,7 @@
 //
 // A node opens one stream, says who it is (Hello), and is sent the services and endpoints that it has to program, then
 // what changes for it. Field names are those of the model's JSON (package model of sigs.k8s.io/kube-proxy-lib), which
-// documents what the values mean; a reader who has never seen Go needs this file alone.
+// documents what the values mean; no knowledge of Go is needed to read this file.
 //
 //	client                                server
 //	Hello{node, options, resume}     ->
@@ -16,11 +16,11 @@
 // # Two layers
 //
 // Nodes of one zone with the same options are one class, and most of what they are sent is the same bytes: the services
-// and endpoints of the class (Update.services). What a node has of its own beside that, it is sent in Update.own: for each
-// service at most one NodePart, which is always whole. The state of the node is the class's with its parts put over it:
+// and endpoints of the class (Update.services). What only the node itself has is sent in Update.own: for each
+// service at most one NodePart, which is always complete. The state of the node is the class's, overlaid with its parts:
 //
-//   - An endpoint of a NodePart replaces the class's endpoint with the same service, port, protocol and target, or is there
-//     besides.
+//   - An endpoint of a NodePart replaces the class's endpoint with the same service, port, protocol and target, or is
+//     added.
 //   - For a port and family in NodePart.unselected, the class's endpoints that the part does not replace are in no set.
 //     They are dropped, except those that stay in the state without a set: serving ones of UDP ports and, if
 //     Options.drainingEndpoints is set, those that are serving and terminating, but not ready.
@@ -367,7 +367,7 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_remote_proto_rawDescGZIP(), []int{5}
 }
 
-// Request is what a client says. One of the fields is set.
+// Request is a message from a client. One of the fields is set.
 type Request struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hello         *Hello                 `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`

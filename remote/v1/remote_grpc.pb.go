@@ -2,7 +2,7 @@
 //
 // A node opens one stream, says who it is (Hello), and is sent the services and endpoints that it has to program, then
 // what changes for it. Field names are those of the model's JSON (package model of sigs.k8s.io/kube-proxy-lib), which
-// documents what the values mean; a reader who has never seen Go needs this file alone.
+// documents what the values mean; no knowledge of Go is needed to read this file.
 //
 //	client                                server
 //	Hello{node, options, resume}     ->
@@ -16,11 +16,11 @@
 // # Two layers
 //
 // Nodes of one zone with the same options are one class, and most of what they are sent is the same bytes: the services
-// and endpoints of the class (Update.services). What a node has of its own beside that, it is sent in Update.own: for each
-// service at most one NodePart, which is always whole. The state of the node is the class's with its parts put over it:
+// and endpoints of the class (Update.services). What only the node itself has is sent in Update.own: for each
+// service at most one NodePart, which is always complete. The state of the node is the class's, overlaid with its parts:
 //
-//   - An endpoint of a NodePart replaces the class's endpoint with the same service, port, protocol and target, or is there
-//     besides.
+//   - An endpoint of a NodePart replaces the class's endpoint with the same service, port, protocol and target, or is
+//     added.
 //   - For a port and family in NodePart.unselected, the class's endpoints that the part does not replace are in no set.
 //     They are dropped, except those that stay in the state without a set: serving ones of UDP ports and, if
 //     Options.drainingEndpoints is set, those that are serving and terminating, but not ready.
@@ -61,7 +61,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Brain is a server that works out what nodes have to do with service traffic.
+// Brain is a server that works out what nodes must do with service traffic.
 type BrainClient interface {
 	// Watch sends one node its state. The first message of the client is a Hello. A server that has not listed the whole
 	// cluster yet ends the stream with UNAVAILABLE: ask another one.
@@ -93,7 +93,7 @@ type Brain_WatchClient = grpc.BidiStreamingClient[Request, Update]
 // All implementations must embed UnimplementedBrainServer
 // for forward compatibility.
 //
-// Brain is a server that works out what nodes have to do with service traffic.
+// Brain is a server that works out what nodes must do with service traffic.
 type BrainServer interface {
 	// Watch sends one node its state. The first message of the client is a Hello. A server that has not listed the whole
 	// cluster yet ends the stream with UNAVAILABLE: ask another one.

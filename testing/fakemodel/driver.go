@@ -18,10 +18,10 @@ import (
 
 // Options configures a Driver. The zero value is usable: it only records.
 type Options struct {
-	// NewSink creates the sink to feed: the backend, with a dataplane from outside of the function. It is called by
+	// NewSink creates the sink to feed: the backend, with a dataplane from outside the function. It is called by
 	// NewDriver and at every Restart. Default: none.
 	NewSink func() sink.Sink
-	// EverySync: Sync and TrySync call the sink also when nothing is new, for tests of what a backend does then.
+	// EverySync: Sync and TrySync call the sink even when nothing is new, for tests of what a backend does then.
 	EverySync bool
 	// State configures the node-local state, where the driver is fed with cluster objects. NodeName is "n1" by default.
 	State localstate.Options
@@ -144,8 +144,8 @@ func (d *Driver) Wave(ctx context.Context) error {
 	return d.sync(ctx)
 }
 
-// FailNext makes the next Syncs, as many as there are errors, fail with these errors before the sink hears of them. To
-// let a fake dataplane fail, or to fail at random, see [Faults].
+// FailNext makes the next Syncs, as many as there are errors, fail with these errors before they reach the sink. To
+// make a fake dataplane fail, or to fail at random, see [Faults].
 func (d *Driver) FailNext(errs ...error) { d.failures = append(d.failures, errs...) }
 
 // Resync asks for a full resync, as Run does periodically: ForceResync and Sync, whether or not anything changed.
@@ -161,7 +161,7 @@ func (d *Driver) Resync() {
 // flush hands over what was set and deleted, and reports whether anything was.
 func (d *Driver) flush() (changed bool) {
 	d.tb.Helper()
-	if d.source == nil { // nothing is a complete cluster too
+	if d.source == nil { // an empty cluster is complete, too
 		d.source = &modelSource{}
 	}
 	changed, err := d.source.flush(sink.Tee(d.recorder, d.sink))

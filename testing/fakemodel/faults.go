@@ -10,9 +10,9 @@ import (
 // ErrFault is wrapped by every error that a Faults makes.
 var ErrFault = errors.New("injected fault")
 
-// Faults decides, at random but always the same for a seed, which operations fail. Ask Next at the start of an
-// operation of a fake dataplane. Where the fake has a function for that, like those of backends/hns and backends/ipvs,
-// this is fake.Fail = faults.Next, elsewhere:
+// Faults decides which operations fail, at random but reproducibly by seed. Call Next at the start of an operation of a
+// fake dataplane. If the fake has a hook for that, like those of backends/hns and backends/ipvs, set fake.Fail =
+// faults.Next; otherwise:
 //
 //	func (f *fakeDataplane) AddElement(e Element) error {
 //		if err := f.faults.Next("add element"); err != nil {

@@ -11,8 +11,8 @@ import (
 
 // LostAbilities puts middleware in front of a sink that has all optional interfaces, makes every call, and returns
 // those that do not arrive: the names of methods, and "errors" if the error of Sync is not returned. Middleware that
-// embeds a [sink.Sink] instead of a [sink.Forward] loses SetNode, ForceResync and ResyncFailed without anybody
-// noticing. A test of middleware that passes everything on is
+// embeds a [sink.Sink] instead of a [sink.Forward] silently loses SetNode, ForceResync and ResyncFailed. A test of
+// middleware that passes everything on is
 //
 //	assert.Empty(t, fakemodel.LostAbilities(t.Context(), func(next sink.Sink) sink.Sink { return Wrap(next) }))
 func LostAbilities(ctx context.Context, wrap func(next sink.Sink) sink.Sink) []string {

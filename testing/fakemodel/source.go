@@ -26,7 +26,7 @@ type source interface {
 	delete(object any) error
 	// flush hands over what changed and reports whether anything did.
 	flush(to localstate.Receiver) (bool, error)
-	// start begins anew: the next flush hands over everything.
+	// start starts over: the next flush hands over everything.
 	start(ctx context.Context) error
 }
 
@@ -134,7 +134,7 @@ func (s *clusterSource) delete(object any) error {
 	return tell(s.state, watch.Change{Object: gone, Deleted: true})
 }
 
-// tell tells a state of a change.
+// tell applies a change to a state.
 func tell(s *localstate.State, change watch.Change) error {
 	switch v := change.Object.(type) {
 	case *corev1.Service:

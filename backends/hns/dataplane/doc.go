@@ -3,8 +3,8 @@
 //
 //   - [NewHNS] is the service of this machine. It exists on Windows only; elsewhere it fails with [errors.ErrUnsupported].
 //   - [Fake] is a model of the service for tests that run anywhere, with the known faults of the real one. It can also
-//     tell what would happen to a packet: [Fake.Forward].
+//     simulate what happens to a packet: [Fake.Forward].
 //
-// The real service is reached through github.com/Microsoft/hnslib/hcn, the part of hcsshim that kube-proxy uses too, in
-// a module of its own: hcsshim itself would bring gRPC, protobuf and OpenCensus into every go.sum.
+// The real service is reached through github.com/Microsoft/hnslib/hcn, the part of hcsshim that kube-proxy uses too, as
+// a separate module: hcsshim itself would bring gRPC, protobuf and OpenCensus into every go.sum.
 package dataplane

@@ -31,9 +31,9 @@ type Fake struct {
 	RefuseModify bool
 	// MaxEndpoints is how many endpoints a load balancer may have; 0: any number.
 	MaxEndpoints int
-	// Fail, if set, is asked before each call that changes something, with a text such as "create load balancer
-	// 10.96.0.1:80/TCP". Its error is returned and nothing is done. FailRead is likewise for calls that read: the text
-	// is the name of the method.
+	// Fail, if set, is called before each modifying call, with a text such as "create load balancer 10.96.0.1:80/TCP".
+	// If it returns an error, the call returns that and changes nothing. FailRead is the same for reading calls, with
+	// the name of the method.
 	Fail, FailRead func(call string) error
 }
 
@@ -103,7 +103,7 @@ func (f *Fake) AddEndpoint(network string, e Endpoint) string {
 	return e.ID
 }
 
-// RemoveEndpoint removes the endpoints of an address behind everybody's back.
+// RemoveEndpoint removes the endpoints of an address behind the backend's back.
 func (f *Fake) RemoveEndpoint(a netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,7 +129,7 @@ func (f *Fake) remove(id string) {
 	delete(f.balancers, id)
 }
 
-// RemoveLoadBalancers removes load balancers behind everybody's back.
+// RemoveLoadBalancers removes load balancers behind the backend's back.
 func (f *Fake) RemoveLoadBalancers(which func(LoadBalancer) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *Fake) NumLoadBalancers() int {
 	return len(f.balancers)
 }
 
-// Dump returns everything as text, a line for each thing, without IDs.
+// Dump returns everything as text, a line for each object, without IDs.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,15 +17,16 @@ type Packet struct {
 
 // Forwarded is what happens to a packet.
 type Forwarded struct {
-	// Endpoint is who gets it; the zero AddrPort if no load balancer has its destination, which leaves it alone.
+	// Endpoint is the endpoint that gets it; the zero AddrPort if no load balancer has its destination: then it is left
+	// alone.
 	Endpoint netip.AddrPort
-	// Broken: a load balancer has its destination, and sends it to an endpoint that is not there any more.
+	// Broken: a load balancer has its destination, and sends it to an endpoint that no longer exists.
 	Broken bool
 	// SourceKept: the endpoint sees the client, because of DSR. Otherwise it sees the node or the source VIP.
 	SourceKept bool
 }
 
-// Forward tells what happens to a packet, as HNS is documented and known to forward it. The load balancer of its
+// Forward returns what happens to a packet, as HNS is documented and known to forward it. The load balancer of its
 // destination, else that of its port on the host's addresses, sends it to the target port of an endpoint, chosen by a
 // hash of the connection or, with BySource, of the source address alone. host are the host's addresses.
 func (f *Fake) Forward(p Packet, host []netip.Addr) Forwarded {

@@ -47,7 +47,7 @@ var (
 	ErrNotSupported = errors.New("not supported by this version of Windows")
 )
 
-// Features are what versions of HNS differ in, with the first version of HNS that has each.
+// Features are the features in which versions of HNS differ, each with the first version that has it.
 type Features struct {
 	V2                 bool // the interface of version 2, which all of this needs (9.3)
 	RemoteSubnet       bool // overlay networks (9.2)
@@ -117,9 +117,9 @@ type Key struct {
 type Distribution uint32
 
 const (
-	// ByConnection chooses for each connection anew.
+	// ByConnection chooses an endpoint for each connection.
 	ByConnection Distribution = 0
-	// BySource chooses by the source address alone.
+	// BySource chooses an endpoint by the source address alone.
 	BySource Distribution = 2
 )
 
@@ -139,10 +139,10 @@ type PortFlags uint32
 const (
 	// LocalRoutedVIP serves the host's own addresses, and the host itself.
 	LocalRoutedVIP PortFlags = 2
-	// UseMux leaves the choice of the node to somebody outside.
+	// UseMux leaves the choice of the node to an external multiplexer.
 	UseMux PortFlags = 4
 	// PreserveDIP delivers packets with the frontend's address as destination.
 	PreserveDIP PortFlags = 8
-	// VIPExternalIP is for addresses that come from outside of the cluster.
+	// VIPExternalIP is for addresses from outside the cluster.
 	VIPExternalIP PortFlags = 16
 )

@@ -2,10 +2,9 @@
 // interface: [Interface]. [Kernel] is the real one (Linux); [Fake] is a model of it that runs anywhere, checks its
 // calls, and counts them.
 //
-// # How github.com/moby/ipvs is contained
+// # Working around github.com/moby/ipvs
 //
-// [Kernel] sends everything through moby/ipvs and vishvananda/netlink. What is surprising about them is dealt with
-// here:
+// [Kernel] sends everything through moby/ipvs and vishvananda/netlink. It deals with their surprises:
 //
 //   - A handle of moby/ipvs is not safe for concurrent use: replies to one request would be taken for those to another.
 //     Kernel lets one call through at a time.
@@ -14,7 +13,7 @@
 //   - It looks up IPVS once in the lifetime of a process. If the module is missing then, it writes a line to its own
 //     logger and continues without IPVS. [NewKernel] asks the kernel itself before, and fails with an error that names
 //     the module.
-//   - IsServicePresent takes every error for "no". It is not used.
+//   - IsServicePresent treats every error as "no". It is not used.
 //   - Real servers can only be listed one virtual server at a time. So the backend lists them when it starts, when it
 //     resyncs, and those of virtual servers with draining connections; never for a change.
 //   - A request carries one change, and waits for its reply. There is no batch: a change of one endpoint is one or two

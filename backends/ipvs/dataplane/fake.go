@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks: that what is added is
-// new, that what is changed exists, that a scheduler has a module, that families match, that an address can be a
-// host's. It forwards no packets: tests set the connections of real servers with [Fake.SetConnections].
+// Fake is a model of the kernel for tests that run anywhere. It checks what the kernel checks: that added objects are
+// new, that changed ones exist, that a scheduler has a module, that families match, that an address can be a host's. It
+// forwards no packets: tests set the connections of real servers with [Fake.SetConnections].
 type Fake struct {
 	mu       sync.Mutex
 	servers  map[ServerKey]*fakeServer
@@ -26,8 +26,8 @@ type Fake struct {
 
 	// Schedulers are the available ones. Nil means rr, wrr, lc, sh and mh.
 	Schedulers []string
-	// Fail, if set, is asked before each call that changes something, with a text such as "add server
-	// 10.96.0.1:80/TCP". Its error is returned and nothing is done.
+	// Fail, if set, is called before each modifying call, with a text such as "add server 10.96.0.1:80/TCP". If it
+	// returns an error, the call returns that and changes nothing.
 	Fail func(call string) error
 }
 
@@ -82,7 +82,7 @@ func (f *Fake) HasLink() bool {
 	return f.link
 }
 
-// Dump returns everything as text, a line for each thing.
+// Dump returns everything as text, a line for each object.
 func (f *Fake) Dump() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

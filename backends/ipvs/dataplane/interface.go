@@ -38,14 +38,14 @@ type Interface interface {
 
 	// Addresses returns the addresses of a family on the dummy interface, none if there is no such interface.
 	Addresses(ctx context.Context, f model.Family) ([]netip.Addr, error)
-	// AddAddress adds an address, and creates the interface if need be. An address that exists is no error.
+	// AddAddress adds an address, and creates the interface if necessary. An existing address is not an error.
 	AddAddress(ctx context.Context, a netip.Addr) error
-	// DeleteAddress deletes an address. One that does not exist is no error.
+	// DeleteAddress deletes an address. A missing address is not an error.
 	DeleteAddress(ctx context.Context, a netip.Addr) error
 	// DeleteLink deletes the interface, if it exists.
 	DeleteLink(ctx context.Context) error
 
-	// Close releases what it holds, and leaves everything as it is.
+	// Close releases its resources, and leaves everything as it is.
 	Close() error
 }
 
@@ -79,9 +79,10 @@ func (k ServerKey) Compare(o ServerKey) int {
 type Server struct {
 	// ServerKey cannot be changed.
 	ServerKey
-	// Scheduler is the kernel's name of how a real server is chosen, for example "rr".
+	// Scheduler is the kernel's name of the algorithm that chooses a real server, for example "rr".
 	Scheduler string
-	// Flags have the scheduler's options, whether clients stay with a real server, and whose it is.
+	// Flags have the scheduler's options, whether clients stay with a real server, and whether the backend owns the
+	// virtual server.
 	Flags Flags
 	// Persistence is how long a client stays with its real server, in whole seconds; only with the flag Persistent.
 	Persistence time.Duration
@@ -106,7 +107,7 @@ const (
 type Destination struct {
 	// Target identifies the real server in its virtual server. It is reached by NAT (masquerading, "ipvsadm -m").
 	Target netip.AddrPort
-	// Weight 0 takes no new connections.
+	// Weight is the share of new connections. A real server of weight 0 gets none.
 	Weight int
 	// Active is how many established connections there are, and Inactive how many others: opening, closing, or without
 	// a state. The kernel counts them.
@@ -178,6 +179,6 @@ func (e *MissingModuleError) Error() string {
 	return fmt.Sprintf("the kernel has no %s: load the module %s (modprobe %s)", e.What, e.Module, e.Module)
 }
 
-// DefaultLink is the name of the dummy interface. It is not kube-ipvs0, upstream kube-proxy's, so that neither takes
-// the other's addresses for its own.
+// DefaultLink is the name of the dummy interface. It differs from upstream kube-proxy's, kube-ipvs0, so that neither
+// mistakes the other's addresses for its own.
 const DefaultLink = "kpl-ipvs0"

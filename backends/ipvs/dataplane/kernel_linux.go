@@ -69,7 +69,7 @@ func IsLoaded() bool {
 func findIPVS(ctx context.Context) error {
 	_, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
-		// A container may have neither the program nor the modules: the error below says what is to be done then.
+		// A container may have neither the program nor the modules: the error below says what to do then.
 		_ = exec.CommandContext(ctx, "modprobe", "ip_vs").Run()
 		_, err = netlink.GenlFamilyGet("IPVS")
 	}
@@ -107,8 +107,8 @@ func (k *Kernel) begin(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// do makes one request. If ctx ends meanwhile, it closes the socket, because moby/ipvs would wait for the reply for
-// ever.
+// do makes one request. If ctx ends meanwhile, it closes the socket, because moby/ipvs would wait for the reply
+// forever.
 func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +132,7 @@ func (k *Kernel) do(ctx context.Context, request func(*ipvs.Handle) error) error
 	return err
 }
 
-// The flag of virtual servers that the kernel sets by itself.
+// hashed is a flag of virtual servers that the kernel sets itself.
 const hashed = 0x2
 
 func addressFamily(f model.Family) uint16 {

@@ -9,9 +9,9 @@ import (
 	"runtime"
 )
 
-// Kernel is the kernel's IPVS. This operating system has none, so that nobody gets one.
+// Kernel is the kernel's IPVS, which this operating system does not have.
 type Kernel struct {
-	Interface // nil: there is nothing to implement it with
+	Interface // nil: NewKernel always fails
 }
 
 // NewKernel returns an error that wraps [errors.ErrUnsupported]: IPVS is a part of Linux.

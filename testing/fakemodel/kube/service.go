@@ -175,7 +175,7 @@ func (b *ServiceBuilder) ensurePort() {
 }
 
 // DefaultClusterIP returns the address in 10.96.0.0/16 that a service gets if it is not given any: always the same for
-// a name, and as a rule another one for another name.
+// a name, and usually different for different names.
 func DefaultClusterIP(namespace, name string) string {
 	h := fnv.New32a()
 	h.Write([]byte(namespace + "/" + name))

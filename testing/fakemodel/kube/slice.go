@@ -86,17 +86,17 @@ func (b *EndpointSliceBuilder) conditions(ready, serving, terminating bool) *End
 	return b
 }
 
-// NotReady has the last endpoint neither ready nor serving.
+// NotReady makes the last endpoint neither ready nor serving.
 func (b *EndpointSliceBuilder) NotReady() *EndpointSliceBuilder {
 	return b.conditions(false, false, false)
 }
 
-// Terminating has the last endpoint drain: it is not ready, serves still, and terminates.
+// Terminating makes the last endpoint drain: it is terminating and not ready, but still serving.
 func (b *EndpointSliceBuilder) Terminating() *EndpointSliceBuilder {
 	return b.conditions(false, true, true)
 }
 
-// NotServing has the last endpoint terminate, and not serve any more.
+// NotServing makes the last endpoint terminating and no longer serving.
 func (b *EndpointSliceBuilder) NotServing() *EndpointSliceBuilder {
 	return b.conditions(false, false, true)
 }
@@ -113,7 +113,7 @@ func (b *EndpointSliceBuilder) InZone(zone string) *EndpointSliceBuilder {
 	return b
 }
 
-// Pod names the pod that the last endpoint is.
+// Pod sets the pod of the last endpoint.
 func (b *EndpointSliceBuilder) Pod(name string) *EndpointSliceBuilder {
 	b.last().TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: b.slice.Namespace, Name: name}
 	return b

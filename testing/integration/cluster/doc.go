@@ -1,5 +1,5 @@
 // Package cluster runs the control plane of a real Kubernetes cluster on loopback, for tests: etcd, kube-apiserver and,
-// on request, kube-controller-manager with those controllers that have to do with services. There is no kubelet: pods
+// on request, kube-controller-manager with the controllers for services. There is no kubelet: pods
 // are objects, and their status is what a test writes.
 //
 // The programs come from the folder that ./build fills, that of the first version in kubernetes-versions or, with the
