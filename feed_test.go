@@ -40,7 +40,7 @@ func (f *byHand) Applied(err error) {
 }
 
 // A Feed has what a State has: first everything, waves, retries; and it is told how each went.
-func TestAStateThatIsWorkedOutElsewhereIsFedToTheSink(t *testing.T) {
+func TestAStateComputedElsewhereIsFedToTheSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state, err := localstate.New(t.Context(), localstate.Options{NodeName: "node-1"})
 		require.NoError(t, err)

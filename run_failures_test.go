@@ -123,7 +123,7 @@ func (l *transcript) take() []string {
 }
 
 // A Sync that applied everything but a service port has succeeded, but for that port.
-func TestAServicePortThatFailsHoldsUpNothingElse(t *testing.T) {
+func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, events := &transcript{}, &transcript{}
 		logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})

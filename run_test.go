@@ -291,7 +291,7 @@ func TestRunEndsWithAPermanentError(t *testing.T) {
 	}
 }
 
-func TestAfterASourceEndedWhatIsInForceIsKeptSo(t *testing.T) {
+func TestAfterASourceEndedTheAppliedStateIsMaintained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
 		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, ResyncInterval: time.Minute})

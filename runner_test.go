@@ -219,7 +219,7 @@ func texts[T interface{ String() string }](values []T) (texts []string) {
 	return texts
 }
 
-func TestTheNodesPodCIDRsAreNotWaitedForForEver(t *testing.T) {
+func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		timeout, after time.Duration
 		want           string

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-func TestCheckEndsTheStartWithAllThatIsWrong(t *testing.T) {
+func TestCheckFailsTheStartWithAllProblems(t *testing.T) {
 	c := v1alpha2.Default()
 	c.Mode = "userspace"
 	c.Linux.OOMScoreAdj = ptr.To[int32](2000)

@@ -111,7 +111,7 @@ func TestRowsOfTheConversion(t *testing.T) {
 	}
 }
 
-func TestWhatV1alpha2CannotSayIsInAWarning(t *testing.T) {
+func TestFieldsThatV1alpha2CannotExpressCauseWarnings(t *testing.T) {
 	const forAnotherMode = " is not kept: it is for another mode, and version v1alpha2 has one "
 	for name, tc := range map[string]struct {
 		old  string
@@ -153,7 +153,7 @@ func TestWhatV1alpha2CannotSayIsInAWarning(t *testing.T) {
 	}
 }
 
-func TestWhatV1alpha1CannotSayIsInAWarning(t *testing.T) {
+func TestFieldsThatV1alpha1CannotExpressCauseWarnings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		current string
 		want    []string

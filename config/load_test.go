@@ -316,7 +316,7 @@ func TestLoadFailsInAModeOfLinux(t *testing.T) {
 	}
 }
 
-func TestWarningsComeBesideAnError(t *testing.T) {
+func TestWarningsAreReturnedWithAnError(t *testing.T) {
 	_, warnings, err := config.Load([]byte(v1alpha1Header + "oomScoreAdj: 2000\noomScore: 5\nportRange: 1-2\n"))
 	require.EqualError(t, err, "invalid configuration: oomScoreAdj: Invalid value: 2000: must be from -1000 to 1000")
 	assert.Equal(t, []string{
@@ -335,7 +335,7 @@ func TestLoadTakesJSON(t *testing.T) {
 	assert.Equal(t, "a", c.HostnameOverride)
 }
 
-func TestWriteReportsWhatGoesWrong(t *testing.T) {
+func TestWriteReportsErrors(t *testing.T) {
 	full := errors.New("disk full")
 	require.ErrorIs(t, config.Write(writerFunc(func([]byte) (int, error) { return 0, full }), v1alpha2.Default()), full)
 	require.EqualError(t, config.Write(&bytes.Buffer{}, nil), "no configuration to write")

@@ -138,7 +138,7 @@ func TestDetectNodeIPs(t *testing.T) {
 	}
 }
 
-func TestDetectNodeIPsKeepsWhatItIsGiven(t *testing.T) {
+func TestDetectNodeIPsKeepsGivenIPs(t *testing.T) {
 	c := v1alpha2.Default()
 	c.NodeIPOverride = []string{"192.0.2.9"}
 	node := addrs([]string{"192.0.2.1", "2001:db8::1"})

@@ -49,7 +49,7 @@ func filler(seed int64, nilChance float64) *randfill.Filler {
 
 const rounds = 300
 
-func TestDefaultsLeaveAloneWhatIsSet(t *testing.T) {
+func TestDefaultsDoNotOverrideSetFields(t *testing.T) {
 	fill := filler(1, 0)
 	for range rounds {
 		c := &v1alpha2.KubeProxyConfiguration{}

@@ -178,7 +178,7 @@ func TestAFailureConcernsItsFamilyAlone(t *testing.T) {
 }
 
 // Until a pass is complete, nothing that it was to do is forgotten.
-func TestWhatIsGoneIsRememberedUntilAPassSucceeds(t *testing.T) {
+func TestRemovedServicesAreRememberedUntilAPassSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv4
 		table := &Fake{}
@@ -331,7 +331,7 @@ func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
 		"began")
 }
 
-func TestWhatGoesDuringAPassIsLeftToTheNext(t *testing.T) {
+func TestChangesDuringAPassAreLeftToTheNext(t *testing.T) {
 	f := model.IPv4
 	table := &blockingTable{entered: make(chan struct{}), proceed: make(chan struct{})}
 	r := wrap(t, table, f)
@@ -349,7 +349,7 @@ func TestWhatGoesDuringAPassIsLeftToTheNext(t *testing.T) {
 	require.Empty(t, table.Flows())
 }
 
-func TestEachFamilyHasPassesOfItsOwn(t *testing.T) {
+func TestEachFamilyHasItsOwnPasses(t *testing.T) {
 	both := all.with(endpoint{host: 1}).entry(t, model.IPv4).Service
 	dual := *both
 	dual.ClusterIPs = []netip.Addr{host(model.IPv4, clusterIP), host(model.IPv6, clusterIP)}

@@ -271,7 +271,7 @@ func TestIterationEndsWhenTheDiffDoes(t *testing.T) {
 	}
 }
 
-func TestAWaveThatIsNotDoneIsGivenUp(t *testing.T) {
+func TestAnUnfinishedWaveIsDiscarded(t *testing.T) {
 	s := diffstore.NewBufferStore[string]()
 	describe(s, wants{"a": "1", "b": "1"})
 	s.Reset()
@@ -284,7 +284,7 @@ func TestAWaveThatIsNotDoneIsGivenUp(t *testing.T) {
 	assert.Equal(t, []string{"deleted a=1", "deleted b=1"}, diff(s))
 }
 
-func TestAmendGoesOnWithAWaveThatIsNotDone(t *testing.T) {
+func TestAmendContinuesAnUnfinishedWave(t *testing.T) {
 	s := diffstore.NewBufferStore[string]()
 	s.Seed("x").WriteString("1")
 	s.Amend() // the first wave describes everything, whatever it is called

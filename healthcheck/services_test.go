@@ -343,7 +343,7 @@ func TestAPortInUseCausesAnEventAndIsTriedAgain(t *testing.T) {
 }
 
 // In a quiet cluster the next Sync may be hours away.
-func TestASyncIsRequestedForAPortThatIsTaken(t *testing.T) {
+func TestASyncIsRequestedForAPortInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refuse := func(context.Context, string, string) (net.Listener, error) { return nil, errors.New("in use") }
 		var requests atomic.Int64 // of the goroutine of a timer

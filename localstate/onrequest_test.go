@@ -150,7 +150,7 @@ func TestExternalNameServicesOnRequest(t *testing.T) {
 	require.Equal(t, "type ExternalName without an external name", explanation.Skipped)
 }
 
-func TestWhatPeopleAndExtensionsReadOfAService(t *testing.T) {
+func TestFieldsForPeopleAndExtensionsArePassedOn(t *testing.T) {
 	service := func(change func(*corev1.Service)) *corev1.Service {
 		return aService("web", vips("192.0.2.7"), func(obj *corev1.Service) {
 			obj.Spec.LoadBalancerClass = ptr.To("example.com/appliance")

@@ -28,7 +28,7 @@ func goodService() model.Service {
 	}
 }
 
-func TestNewServiceNamesWhatIsWrong(t *testing.T) {
+func TestNewServiceNamesEveryProblem(t *testing.T) {
 	route := model.Route{Endpoints: model.ClusterSet}
 	for _, c := range []struct {
 		name   string
@@ -155,7 +155,7 @@ func TestNewServiceNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNewEndpointNamesWhatIsWrong(t *testing.T) {
+func TestNewEndpointNamesEveryProblem(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*model.Endpoint)
@@ -189,7 +189,7 @@ func TestNewEndpointNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNewNodeNamesWhatIsWrong(t *testing.T) {
+func TestNewNodeNamesEveryProblem(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*model.Node)

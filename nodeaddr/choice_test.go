@@ -20,7 +20,7 @@ func ips(list ...string) []netip.Addr {
 	return addrs
 }
 
-func TestWhatAChoiceComesTo(t *testing.T) {
+func TestChoiceOf(t *testing.T) {
 	host := ips("fd00::1", "192.168.1.2", "127.0.0.1", "10.0.0.1", "10.0.0.2", "::1", "fe80::1%eth0", "10.0.0.1",
 		"169.254.1.1")
 	node := &model.Node{IPs: ips("10.0.0.1", "10.0.0.2", "fd00::1")}
@@ -77,7 +77,7 @@ func TestPrimaryIgnoresRanges(t *testing.T) {
 		c.Of(ips("127.0.0.1", "fd00::1"), &model.Node{IPs: ips("10.0.0.1")}).String())
 }
 
-func TestParseNamesWhatIsWrongAndKeepsTheRest(t *testing.T) {
+func TestParseNamesInvalidElementsAndKeepsTheRest(t *testing.T) {
 	c, err := Parse([]string{"10.0.0.0/8", "10.0.0.1", "primary", "fd00::/8", ""})
 	require.EqualError(t, err, `nodePortAddresses[1]: "10.0.0.1" is not an address range
 nodePortAddresses[2]: "primary" cannot be combined with anything else

@@ -185,7 +185,7 @@ func (b *browser) next() *pageState {
 	return s
 }
 
-func TestBrowsersAreToldWhatChanges(t *testing.T) {
+func TestBrowsersReceiveChanges(t *testing.T) {
 	r := newRig(t, nil, Options{MinInterval: time.Nanosecond})
 	web := service("web", 1, false)
 	r.sink.SetService(web)

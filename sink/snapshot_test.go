@@ -225,7 +225,7 @@ func TestSnapshotsAreReadWhileLaterOnesAreMade(t *testing.T) {
 	readers.Wait()
 }
 
-func TestSnapshotsThatNobodyKeepsAreFreed(t *testing.T) {
+func TestUnreferencedSnapshotsAreFreed(t *testing.T) {
 	var last *sink.Snapshot
 	f := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		last = s

@@ -57,7 +57,7 @@ func contents(t *testing.T, root Root) map[string]string {
 	return all
 }
 
-func TestConntrackSetsWhatIsAskedForAndNothingElse(t *testing.T) {
+func TestConntrackSetsOnlyRequestedParameters(t *testing.T) {
 	const sys = "proc/sys/net/netfilter/nf_conntrack_"
 	const hashsize = "sys/module/nf_conntrack/parameters/hashsize"
 	for _, test := range []struct {
@@ -141,7 +141,7 @@ func link(t *testing.T, root Root, name, target string) {
 	require.NoError(t, os.Symlink(target, path))
 }
 
-func TestWhatCannotBeSetIsNamedAndTheRestIsSet(t *testing.T) {
+func TestParametersThatCannotBeSetAreNamedAndTheRestIsSet(t *testing.T) {
 	need.That(t, runtime.GOOS == "linux", "Linux: files that are read-only for root, too")
 	files := conntrackFiles()
 	delete(files, "proc/sys/net/netfilter/nf_conntrack_udp_timeout")

@@ -77,7 +77,7 @@ func TestClientsetSharesWatchesAmongTheRunsOfSeveralNodes(t *testing.T) {
 	})
 }
 
-func TestClientsetSharedRunsBeginAnewAfterTheLast(t *testing.T) {
+func TestClientsetSharedRunsStartAgainAfterTheLastEnded(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		s.apply(service("a"), node("n1"))
 		c := newClientset(t, s.client(), ClientsetOptions{Shared: true, NoServiceCIDRs: true})

@@ -51,7 +51,7 @@ func TestClientsetRefusesBadOptions(t *testing.T) {
 	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
 }
 
-func TestClientsetDeliversWhatThereIsAndThenChanges(t *testing.T) {
+func TestClientsetDeliversExistingObjectsAndThenChanges(t *testing.T) {
 	onBothServers(t, func(t *testing.T, s *apiServer) {
 		s.apply(service("a"), slice("a-1"), node("n1"), node("n2"), serviceCIDR("kubernetes"))
 		r := newRecorder(t)
@@ -340,7 +340,7 @@ func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T
 	})
 }
 
-func TestClientsetLeavesServiceCIDRsAndNodesOutWhenTold(t *testing.T) {
+func TestClientsetOptionsLeaveOutServiceCIDRsAndNodes(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"), node("n1"))

@@ -53,7 +53,7 @@ func TestFilesThatBecomeEmptyKeepTheirObjects(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreEmptyForLongAreTakenForDeleted(t *testing.T) {
+func TestFilesThatStayEmptyCountAsDeleted(t *testing.T) {
 	for name, empty := range emptied() {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
@@ -105,8 +105,8 @@ func TestFilesEmptyOneOfSeveral(t *testing.T) {
 	})
 }
 
-// TestFilesReadOnceTakeWhatIsThere: a program that reads once has no last state.
-func TestFilesReadOnceTakeWhatIsThere(t *testing.T) {
+// TestFilesReadOnceReturnExistingObjects: a program that reads once has no last state.
+func TestFilesReadOnceReturnExistingObjects(t *testing.T) {
 	f := newFilesFS(t, files("1.yaml", doc("a", "1")), FilesOptions{})
 	changes, err := f.Read(t.Context(), "")
 	require.NoError(t, err)
@@ -117,8 +117,8 @@ func TestFilesReadOnceTakeWhatIsThere(t *testing.T) {
 	assert.Empty(t, changes)
 }
 
-// TestFilesAPathThatGoesForLongIsTakenForDeleted does to the path on disk what emptied does to files.
-func TestFilesAPathThatGoesForLongIsTakenForDeleted(t *testing.T) {
+// TestFilesAPathThatStaysMissingCountsAsDeleted does to the path on disk what emptied does to files.
+func TestFilesAPathThatStaysMissingCountsAsDeleted(t *testing.T) {
 	noLeaks(t)
 	path := filepath.Join(t.TempDir(), "cluster")
 	write(t, path, doc("a", "1"))

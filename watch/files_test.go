@@ -211,7 +211,7 @@ func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 	r.wait("first", hasIP(r, "a", "1"))
 }
 
-func TestFilesUseWhatIsNotMalformedAtTheFirstTime(t *testing.T) {
+func TestFilesUseWellFormedDocumentsTheFirstTime(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")),
 		FilesOptions{})
@@ -477,7 +477,7 @@ func TestFilesLookRegularlyWhereTheSystemDoesNotTell(t *testing.T) {
 	r.wait("changed", hasIP(r, "a", "222"))
 }
 
-func TestFilesRefuseWhatIsNeitherFileNorDirectory(t *testing.T) {
+func TestFilesRefuseAPathThatIsNeitherFileNorDirectory(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no such device")
 	}

@@ -80,7 +80,7 @@ func TestInformersRefuseBadOptions(t *testing.T) {
 	require.ErrorContains(t, s.Run(t.Context(), "n1", newRecorder(t)), `node name "n1" is given`)
 }
 
-func TestInformersDeliverWhatThereIsAndThenChanges(t *testing.T) {
+func TestInformersDeliverExistingObjectsAndThenChanges(t *testing.T) {
 	headless := service("headless")
 	headless.Spec.ClusterIP = corev1.ClusterIPNone
 	objs := []runtime.Object{
@@ -258,7 +258,7 @@ func TestInformersDoNotRepeatAtAResync(t *testing.T) {
 	})
 }
 
-func TestInformersLeaveOutWhatTheyAreTold(t *testing.T) {
+func TestInformersOptionsLeaveOutKinds(t *testing.T) {
 	withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")},
 		func(t *testing.T, e *factoryEnv) {
 			r := newRecorder(t)

@@ -46,7 +46,7 @@ func TestALoadBalancerAtTheAddressOfAServiceIsTakenOver(t *testing.T) {
 	require.NotContains(t, m.writes(), "delete load balancer 10.96.0.10:80/TCP", "its connections stay")
 }
 
-func TestWhatWentWhileNobodyRanGoes(t *testing.T) {
+func TestServicesDeletedWhileNoProcessRanAreRemoved(t *testing.T) {
 	m := newMachine(t)
 	before := m.hns.Dump()
 	put(t, m.start(t), web()...)
@@ -95,7 +95,7 @@ func TestARecordThatCannotBeWrittenFailsBeforeAnythingIsCreated(t *testing.T) {
 	require.Zero(t, m.hns.NumLoadBalancers())
 }
 
-func TestARecordThatIsNoneIsNotTakenForEmpty(t *testing.T) {
+func TestAMalformedRecordIsNotTreatedAsEmpty(t *testing.T) {
 	m := newMachine(t)
 	require.NoError(t, os.WriteFile(m.record, []byte("+ IPv4 10.96.0.10 80 TCP\nhello\n"), 0o600))
 	b := m.start(t)
@@ -133,7 +133,7 @@ func TestTheRecordDoesNotGrowForever(t *testing.T) {
 	require.Zero(t, m.hns.NumLoadBalancers())
 }
 
-func TestALoadBalancerThatSomebodyRemovedComesBack(t *testing.T) {
+func TestARemovedLoadBalancerIsRestored(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	put(t, b, web()...)
@@ -149,7 +149,7 @@ func TestALoadBalancerThatSomebodyRemovedComesBack(t *testing.T) {
 	require.Equal(t, want, m.hns.Dump(), "at a resync, too")
 }
 
-func TestALoadBalancerThatSomebodyChangedIsPutRight(t *testing.T) {
+func TestAChangedLoadBalancerIsCorrected(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	put(t, b, web()...)
@@ -164,7 +164,7 @@ func TestALoadBalancerThatSomebodyChangedIsPutRight(t *testing.T) {
 	require.Equal(t, want, m.hns.Dump())
 }
 
-func TestANetworkMadeAnewIsFilledAgain(t *testing.T) {
+func TestARecreatedNetworkIsFilledAgain(t *testing.T) {
 	for _, by := range []string{"the next change", "the check", "a resync"} {
 		t.Run(by, func(t *testing.T) {
 			m := newOverlay(t)
@@ -261,7 +261,7 @@ func TestALoadBalancerThatAppearsBeforeWeCreateItIsTakenOver(t *testing.T) {
 }
 
 // A load balancer that another program makes at the same address later is not the backend's.
-func TestWhatWasDeletedBeforeASyncWasCancelledIsTakenFromTheRecord(t *testing.T) {
+func TestDeletionsBeforeACancelledSyncAreRecorded(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	put(t, b, append(web(), api()...)...)

@@ -100,7 +100,7 @@ func TestANewLocalPodCostsOneListing(t *testing.T) {
 	require.Equal(t, []string{"update load balancer 10.96.0.10:80/TCP"}, calls.Writes)
 }
 
-func TestCleanUpLeavesOnlyWhatIsOthers(t *testing.T) {
+func TestCleanUpLeavesOnlyObjectsOfOthers(t *testing.T) {
 	for name, newMachine := range map[string]func(testing.TB) *machine{"L2Bridge": newMachine, "overlay": newOverlay} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)

@@ -121,7 +121,7 @@ func TestAnEndpointRemovedBehindOurBackIsCreatedAgain(t *testing.T) {
 	require.Contains(t, m.hns.Dump(), "of 10.244.1.5,fd00:244:1::5, 10.244.1.6,fd00:244:1::6, 10.244.2.5\n")
 }
 
-func TestAPoisonedLoadBalancerHoldsUpNothingElse(t *testing.T) {
+func TestAPoisonedLoadBalancerAffectsNothingElse(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	put(t, b, append(web(), api()...)...)
@@ -319,7 +319,7 @@ func TestTheAddressesOfAPortShareTheListOfItsEndpoints(t *testing.T) {
 }
 
 // When HNS fails in the middle, a line for each of thousands would bury the rest.
-func TestWhatCannotBeDeletedIsLoggedInOneLine(t *testing.T) {
+func TestFailedDeletionsAreLoggedInOneLine(t *testing.T) {
 	m := newMachine(t)
 	b := m.start(t)
 	backendtest.Set(t, b, web()...)

@@ -328,7 +328,7 @@ func TestAnOverlayNetworkNeedsASourceVIP(t *testing.T) {
 	require.ErrorContains(t, b.Sync(t.Context()), "needs a source VIP")
 }
 
-func TestWhatHNSCannotDoIsToldOncePerService(t *testing.T) {
+func TestUnsupportedFeaturesAreReportedOncePerService(t *testing.T) {
 	m := newMachine(t)
 	var told []frontend.Problem
 	b := m.start(t, func(o *Options) {

@@ -78,7 +78,7 @@ func TestAServiceAtAnExcludedVirtualServerIsNotServedThereAndNamed(t *testing.T)
 		"-a -t 10.96.0.10:80 -r 10.244.2.5:8080 -m -w 1\n")
 }
 
-func TestWhatOthersChangedInIPVSIsRepairedAtAResync(t *testing.T) {
+func TestChangesByOthersInIPVSAreRepairedAtAResync(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	put(t, b, web()...)
@@ -93,7 +93,7 @@ func TestWhatOthersChangedInIPVSIsRepairedAtAResync(t *testing.T) {
 	require.Equal(t, before, k.ipvs.Dump())
 }
 
-func TestWhatOthersChangedInThePacketFilterIsRepairedAtOnce(t *testing.T) {
+func TestChangesByOthersInThePacketFilterAreRepairedAtOnce(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	put(t, b, web()...)
@@ -249,7 +249,7 @@ func TestMaglevHashesThePort(t *testing.T) {
 	require.Contains(t, k.ipvs.Dump(), "-A -t 10.96.0.10:80 -s mh -b mh-port\n")
 }
 
-func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
+func TestCleanUpUpstreamLeavesVirtualServersTakenOverAndThoseOfOthers(t *testing.T) {
 	k := newKernel(t)
 	for _, a := range []string{"10.96.0.10:80", "10.96.0.99:80", "192.0.2.10:30080", "192.0.2.10:80", "172.16.0.1:80",
 		"10.96.7.7:80"} {
@@ -274,7 +274,7 @@ func TestCleanUpUpstreamLeavesWhatIsTakenOverAndWhatIsOthers(t *testing.T) {
 }
 
 // Upstream's process may still run, and delete the same.
-func TestCleanUpUpstreamDoesNotMindWhatIsGoneAlready(t *testing.T) {
+func TestCleanUpUpstreamIgnoresObjectsThatAreAlreadyGone(t *testing.T) {
 	k := newKernel(t)
 	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"})
 	require.NoError(t, k.ipvs.AddAddress(t.Context(), netip.MustParseAddr("10.96.0.10")))
@@ -314,7 +314,7 @@ func TestANodePortOfAServiceThatHasGoneDoesNotGuardTheNodesOwnAddress(t *testing
 }
 
 // Somebody deletes the endpoints of a virtual server that has gone and drains: nothing is left to wait for.
-func TestADrainingEndpointThatSomebodyElseDeletesIsForgotten(t *testing.T) {
+func TestADrainingEndpointDeletedByAnotherProgramIsForgotten(t *testing.T) {
 	for _, resync := range []bool{false, true} {
 		k := newKernel(t)
 		b := k.start(t)
@@ -335,7 +335,7 @@ func TestADrainingEndpointThatSomebodyElseDeletesIsForgotten(t *testing.T) {
 }
 
 // "ipvsadm -C", "ip link delete" and "nft flush ruleset", by somebody who thinks that nobody needs it.
-func TestEverythingThatSomebodyElseFlushesComesBack(t *testing.T) {
+func TestEverythingFlushedByAnotherProgramIsRestored(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	put(t, b, web()...)
@@ -362,7 +362,7 @@ func TestEverythingThatSomebodyElseFlushesComesBack(t *testing.T) {
 }
 
 // Between two resyncs a change meets what is no longer there: it fails, and the next Sync repairs.
-func TestAChangeOfWhatSomebodyElseFlushedIsRepairedByTheNextSync(t *testing.T) {
+func TestAChangeToFlushedObjectsIsRepairedByTheNextSync(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	put(t, b, web()...)
@@ -378,7 +378,7 @@ func TestAChangeOfWhatSomebodyElseFlushedIsRepairedByTheNextSync(t *testing.T) {
 `)
 }
 
-func TestAServiceThatGoesIsNoLongerNamedForTheVirtualServerOfSomebodyElse(t *testing.T) {
+func TestADeletedServiceIsNoLongerReportedForAForeignVirtualServer(t *testing.T) {
 	k := newKernel(t)
 	addServer(t, k, dp.Server{ServerKey: key("10.96.0.10:80", model.TCP), Scheduler: "rr"}, pod1)
 	b := k.start(t, func(o *Options) { o.ExcludeCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.10/32")} })
@@ -426,7 +426,7 @@ func TestAServiceThatComesLaterTakesOverTheVirtualServerOfUpstream(t *testing.T)
 }
 
 // What keeps a service port from being served is looked at again when what failed is, at the cost of such ports alone.
-func TestAVirtualServerOfSomebodyElseThatGoesMakesRoom(t *testing.T) {
+func TestAServiceIsServedOnceTheForeignVirtualServerIsGone(t *testing.T) {
 	k := newKernel(t)
 	var taken []dp.ServerKey
 	for _, a := range []string{"203.0.113.1:80", "203.0.113.2:80"} {

@@ -175,7 +175,7 @@ func failOn(prefix string, err error) func(string) error {
 	}
 }
 
-func TestAnEndpointThatCannotBeDeletedHoldsUpNoOther(t *testing.T) {
+func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	put(t, b, web()...)

@@ -81,7 +81,7 @@ func TestTheChainsOfMarksGoWhenTheirRoutesChange(t *testing.T) {
 	require.Equal(t, with, k.sorted(model.IPv4))
 }
 
-func TestTheChainsOfMarksGoWhenEverythingIsDescribedAnew(t *testing.T) {
+func TestChainsOfMarksAreDeletedWhenEverythingIsDescribedAgain(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	put(t, b, append(externalEndpoints(), backendtest.Node(), external(true))...)

@@ -122,7 +122,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	require.EqualValues(t, 1, m.values(t)["nftables_sync_failures_total"])
 }
 
-func TestWhatHasGoneAlreadyIsNoFailure(t *testing.T) {
+func TestDeletingAMissingObjectIsNotAFailure(t *testing.T) {
 	m := newMetered(t)
 	put(t, m.Backend, web()...)
 	udp := key("10.96.0.10:80", model.UDP)

@@ -166,7 +166,7 @@ func (r refusing) Update(_ context.Context, _ model.Family, _ bool, add, _ []net
 	return nil
 }
 
-func TestAnAddressThatCannotBeAddedHoldsUpNoOther(t *testing.T) {
+func TestAnAddressThatCannotBeAddedDoesNotAffectOthers(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	number := uint16(free.Addr().(*net.TCPAddr).Port)

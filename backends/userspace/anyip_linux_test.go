@@ -15,7 +15,7 @@ import (
 )
 
 // While the loopback interface is down there are no IPv6 routes to it.
-func TestALocalRouteThatFailsHoldsUpNoOther(t *testing.T) {
+func TestALocalRouteThatFailsDoesNotAffectOthers(t *testing.T) {
 	testns.Enter(t)
 	a, err := userspace.NewAnyIP()
 	require.NoError(t, err)

@@ -181,7 +181,7 @@ func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
 	assert.Equal(t, "one", l.who(t))
 }
 
-func TestAPortThatIsTakenConcernsItAloneAndIsTriedAgain(t *testing.T) {
+func TestAPortInUseFailsAloneAndIsTriedAgain(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	port := uint16(taken.Addr().(*net.TCPAddr).Port)
@@ -375,7 +375,7 @@ func TestADroppedConnectionCannotSendForLong(t *testing.T) {
 }
 
 // Thousands of frontends that cannot be served cost those nothing that can.
-func TestWhatCannotBeServedCostsNothingUntilItIsTriedAgain(t *testing.T) {
+func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 	const many = 1000
 	l := newLaptop(t, userspace.Options{MaxListeners: 2})
 	s := fakemodel.Service("many/ports").ClusterIP("10.96.0.11")

@@ -307,7 +307,7 @@ func TestWriteConfigTo(t *testing.T) {
 		"--write-config-to: open /nowhere/x.yaml")
 }
 
-func TestWhatWriteConfigToCannotWriteIsNamed(t *testing.T) {
+func TestFlagsThatWriteConfigToCannotWriteAreNamed(t *testing.T) {
 	const off = ": that nothing is served there is not kept: a configuration file cannot say so"
 	all := map[string]string{
 		"--healthz-port=0": "healthzBindAddress" + off, "--healthz-bind-address=": "healthzBindAddress" + off,

@@ -195,9 +195,9 @@ func TestTheManifestFitsTogether(t *testing.T) {
 	}
 }
 
-// TestTheContainerMayDoWhatItNeedsTo: iptables-legacy needs more than NET_ADMIN, be it only to see that it has no
+// TestTheContainerHasTheCapabilitiesThatItNeeds: iptables-legacy needs more than NET_ADMIN, be it only to see that it has no
 // rules.
-func TestTheContainerMayDoWhatItNeedsTo(t *testing.T) {
+func TestTheContainerHasTheCapabilitiesThatItNeeds(t *testing.T) {
 	pod := readManifest(t).daemons.Spec.Template.Spec
 	c := pod.Containers[0]
 	assert.ElementsMatch(t, []corev1.Capability{"NET_ADMIN", "NET_RAW"}, c.SecurityContext.Capabilities.Add)
@@ -218,9 +218,9 @@ func TestTheContainerMayDoWhatItNeedsTo(t *testing.T) {
 	t.Error("the lock of iptables-legacy is not the host's")
 }
 
-// TestTheClusterRoleIsExactlyWhatIsAskedFor: one permission less, and the program does not work; one more is one too
+// TestTheClusterRoleGrantsExactlyTheRequestedRights: one permission less, and the program does not work; one more is one too
 // many.
-func TestTheClusterRoleIsExactlyWhatIsAskedFor(t *testing.T) {
+func TestTheClusterRoleGrantsExactlyTheRequestedRights(t *testing.T) {
 	granted := sets.New[string]()
 	for _, rule := range readManifest(t).role.Rules {
 		for _, group := range rule.APIGroups {

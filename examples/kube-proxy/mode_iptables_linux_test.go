@@ -35,7 +35,7 @@ func installOnly(t *testing.T, programs, broken []string) {
 }
 
 // A container that may not use iptables-legacy can still clean up iptables-nft.
-func TestWhatCannotBeLookedIntoKeepsNothingElseFromBeingCleanedUp(t *testing.T) {
+func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 	nft := []string{"iptables-nft", "iptables-nft-save", "iptables-nft-restore"}
 	installOnly(t, nft, []string{"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore"})
 	node := testns.New(t)

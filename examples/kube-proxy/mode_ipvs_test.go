@@ -53,7 +53,7 @@ func TestTheSectionIPVSCounts(t *testing.T) {
 	assert.EqualError(t, err, `ipvs.excludeCIDRs[0]: "x" is not a CIDR`)
 }
 
-func TestASchedulerThatIsNotThereEndsTheStart(t *testing.T) {
+func TestAMissingSchedulerFailsTheStart(t *testing.T) {
 	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	assert.ErrorContains(t, r.run("--proxy-mode=ipvs", "--ipvs-scheduler=sed"), "modprobe ip_vs_sed")

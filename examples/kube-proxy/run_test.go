@@ -244,7 +244,7 @@ func TestCleanUpRemovesOursAlone(t *testing.T) {
 	require.NoError(t, r.run("--cleanup"), "once more is no error")
 }
 
-func TestWhatKubeProxyLeftGoesOnceOurRulesAreInForce(t *testing.T) {
+func TestKubeProxysRulesAreRemovedOnceOursAreApplied(t *testing.T) {
 	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
 	upstream := r.addUpstreamTable(t)

@@ -99,7 +99,7 @@ func TestADumpThatEndsEarlyIsNoBurdenToTheNext(t *testing.T) {
 	assert.Equal(t, 2000, n)
 }
 
-func TestARefusedRequestIsToldApart(t *testing.T) {
+func TestARefusedRequestIsDistinguished(t *testing.T) {
 	c := dial(t, testns.New(t))
 	b := c.Request(ctGetAll, unix.NLM_F_DUMP, unix.AF_INET)
 	b.Bytes(25|unix.NLA_F_NESTED, []byte{8, 0, 1, 0, 0xff, 0xff, 0xff, 0xff}) // a filter that no kernel knows
@@ -124,7 +124,7 @@ func TestARefusedRequestIsToldApart(t *testing.T) {
 	assert.Equal(t, 1, answers)
 }
 
-func TestWaitTellsWhatOthersDoUntilClose(t *testing.T) {
+func TestWaitReportsChangesByOthersUntilClose(t *testing.T) {
 	ns := testns.New(t)
 	listener, writer := dialWith(t, Config{NetNS: ns.FD(), Waits: true}), dial(t, ns)
 	require.NoError(t, listener.Join(unix.NFNLGRP_NFTABLES))

@@ -40,7 +40,7 @@ func childOnly(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotRunIsListed(t *testing.T) {
+func TestCasesThatAreNotRunAreListed(t *testing.T) {
 	need.Program(t, "nft")
 	testNetwork(t)
 	out, err := child(t.Context(), "TestChildLacksFeatures").CombinedOutput()
@@ -180,7 +180,7 @@ func caseNamed(t *testing.T, name string) testCase {
 	return testCase{}
 }
 
-func TestWrongFactoriesAreToldSo(t *testing.T) {
+func TestInvalidFactoriesAreRejected(t *testing.T) {
 	testNetwork(t)
 	idle := func(context.Context, Env) (sink.Sink, error) { return new(sink.Recorder), nil }
 	aCase := "a cluster IP leads to all endpoints, of this node and others"

@@ -93,7 +93,7 @@ func TestBuildersOfOneValueDoNotShareIt(t *testing.T) {
 	assert.Equal(t, "c", after.Labels["a"])
 }
 
-func TestBuildersPanicWithWhatIsWrong(t *testing.T) {
+func TestBuildersPanicWithEveryProblem(t *testing.T) {
 	tests := []struct {
 		name  string
 		build func()

@@ -55,7 +55,7 @@ spec: {cidrs: [10.96.0.0/16]}
 	assert.Empty(t, objects)
 }
 
-func TestParseYAMLNamesWhatIsWrong(t *testing.T) {
+func TestParseYAMLNamesProblems(t *testing.T) {
 	const good = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n---\n"
 	tests := []struct{ name, text, want string }{
 		{"no YAML", good + "a: [", "document 2: "},

@@ -132,7 +132,7 @@ func TestACallThatIsCancelledMidwayLeavesTheNextOneAlone(t *testing.T) {
 	}
 }
 
-func TestAnInterfaceThatSomebodyElseDeletesIsMadeAgain(t *testing.T) {
+func TestAnInterfaceDeletedByAnotherProgramIsCreatedAgain(t *testing.T) {
 	k, ns := newKernel(t)
 	a, b := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.96.0.2")
 	require.NoError(t, k.AddAddress(t.Context(), a))

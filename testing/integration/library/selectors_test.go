@@ -16,8 +16,8 @@ import (
 
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name"
 
-// TestEachProxyIsToldOfItsOwnServicesOnly runs proxies of all kinds beside each other on one cluster (S1).
-func TestEachProxyIsToldOfItsOwnServicesOnly(t *testing.T) {
+// TestEachProxyReceivesOnlyItsOwnServices runs proxies of all kinds beside each other on one cluster (S1).
+func TestEachProxyReceivesOnlyItsOwnServices(t *testing.T) {
 	t.Parallel()
 	c := cluster.Start(t, cluster.Options{})
 	w := newWriter(t, c)
