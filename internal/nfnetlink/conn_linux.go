@@ -1,6 +1,7 @@
 package nfnetlink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -236,17 +237,8 @@ func (c *Conn) Dump(request *Builder, f func(Message) error) error {
 				return nil
 			}
 			interrupted = interrupted || m.Flags&unix.NLM_F_DUMP_INTR != 0
-			switch m.Type {
-			case unix.NLMSG_DONE:
-				if errno, _ := m.Failure(); errno != 0 {
-					return errno
-				}
-				return errDone
-			case unix.NLMSG_ERROR:
-				if errno, hint := m.Failure(); errno != 0 {
-					return &Error{errno, hint}
-				}
-				return errDone
+			if m.Type == unix.NLMSG_DONE || m.Type == unix.NLMSG_ERROR {
+				return cmp.Or(m.Err(), errDone)
 			}
 			return f(m)
 		})
@@ -274,10 +266,7 @@ func (c *Conn) Generation() (uint32, error) {
 	var generation uint32
 	err := c.Answers(func(m Message) error {
 		if m.Type == unix.NLMSG_ERROR {
-			if errno, hint := m.Failure(); errno != 0 {
-				return &Error{errno, hint}
-			}
-			return nil
+			return m.Err()
 		}
 		generation = GenerationOf(m)
 		return nil

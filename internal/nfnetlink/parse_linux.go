@@ -50,6 +50,14 @@ func (m Message) Attributes() iter.Seq2[uint16, []byte] {
 	return Attributes(m.Data[min(nfgenLen, len(m.Data)):])
 }
 
+// Err returns the [*Error] that a message of type NLMSG_ERROR or NLMSG_DONE carries, nil if it is an acknowledgement.
+func (m Message) Err() error {
+	if errno, hint := m.Failure(); errno != 0 {
+		return &Error{errno, hint}
+	}
+	return nil
+}
+
 // Failure returns the error that a message of type NLMSG_ERROR or NLMSG_DONE carries, 0 if it is an acknowledgement,
 // and the kernel's explanation if there is one.
 func (m Message) Failure() (syscall.Errno, string) {

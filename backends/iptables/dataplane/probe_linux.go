@@ -41,10 +41,7 @@ func probeNAT(c *nfnetlink.Conn, family byte) error {
 			return nil
 		}
 		answered = true
-		if errno, hint := m.Failure(); errno != 0 {
-			return &nfnetlink.Error{Errno: errno, Hint: hint}
-		}
-		return nil
+		return m.Err()
 	})
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT),
