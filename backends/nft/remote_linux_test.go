@@ -211,8 +211,12 @@ func (g *gate) last() (ended int, difference string, err error) {
 	return g.ended, g.difference, g.err
 }
 
-// forget takes from the backend what is not in a state.
+// forget takes from the backend what is not in a state. What came of the last Sync does not count any more: it may have
+// been cut short.
 func (g *gate) forget(keep *sink.Recorder) {
+	g.mu.Lock()
+	g.difference = "the client has been started anew"
+	g.mu.Unlock()
 	endpoints, services := keep.Endpoints(), keep.Services()
 	for key := range g.got.Endpoints() {
 		if endpoints[key] == nil {
