@@ -38,7 +38,7 @@ var _ Interface = (*Fake)(nil)
 // NewFake returns a Fake that reports itself as iptables-nft 1.8.9.
 func NewFake(f model.Family) *Fake {
 	tables := []*fakeTable{newFakeTable(Mangle), newFakeTable(NAT), newFakeTable(Filter)}
-	return &Fake{features: Features{Family: f, Variant: NFT, Version: "1.8.9"}, tables: tables}
+	return &Fake{features: Features{Family: f, Variant: NFT}, tables: tables}
 }
 
 // Features implements [Interface].

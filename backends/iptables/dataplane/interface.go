@@ -48,7 +48,6 @@ const (
 type Features struct {
 	Family  model.Family // the IP family
 	Variant Variant      // never ""
-	Version string       // for example "1.8.9"
 }
 
 // Batch is the input of iptables-restore, table by table. The zero Batch is empty.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,19 +73,16 @@ func (t *IPTables) Close() error {
 
 // Features implements [Interface].
 func (t *IPTables) Features() Features {
-	return Features{t.options.Family, t.programs.variant, t.programs.version}
+	return Features{t.options.Family, t.programs.variant}
 }
 
 // Restore implements [Interface]. Tables are changed one after the other: those before the one that fails are changed.
 // If ctx ends, the current table is either changed or not, but never partly.
 func (t *IPTables) Restore(ctx context.Context, b *Batch) error {
-	failed := &RestoreError{Family: t.options.Family}
-	if failed.Err = b.check(); failed.Err != nil {
-		return failed
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if failed.Err = ctx.Err(); failed.Err != nil {
+	failed := &RestoreError{Family: t.options.Family, Err: cmp.Or(b.check(), ctx.Err())}
+	if failed.Err != nil {
 		return failed
 	}
 	for !b.IsEmpty() {
