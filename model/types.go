@@ -17,7 +17,7 @@ const (
 )
 
 // Families lists both IP families, IPv4 first.
-func Families() [2]Family { return [2]Family{IPv4, IPv6} }
+func Families() []Family { return []Family{IPv4, IPv6} }
 
 // FamilyOf returns the family of an address, or 0 for the zero Addr. An IPv4-mapped IPv6 address is IPv6: unmap
 // addresses before they enter the model.

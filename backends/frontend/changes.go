@@ -23,8 +23,8 @@ type Changes struct {
 // Family is the IP family of the changes.
 func (c *Changes) Family() model.Family { return c.family.family }
 
-// Node returns the node as of the last Sync, or nil if there was no SetNode. The backend has to find out itself what
-// has changed in it.
+// Node returns the node as of the last Sync, an empty one if there was no SetNode. The backend has to find out itself
+// what has changed in it.
 func (c *Changes) Node() *model.Node { return c.table.current }
 
 // Full reports whether the backend must not trust what it remembers of its dataplane: everything is reported as new,
@@ -48,7 +48,7 @@ func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, fal
 // Accept says that the backend has recorded the changes, including those that are not in the dataplane yet: they are
 // not reported again, even if the call fails. A call that succeeds accepts the changes anyway. Nothing may be read from
 // the changes afterwards.
-func (c *Changes) Accept() { c.table.accept(c.family) }
+func (c *Changes) Accept() { c.family.accept(c.table.services) }
 
 // IsEmpty reports whether nothing differs. [Changes.Node] and [Changes.Retry] may still require something.
 func (c *Changes) IsEmpty() bool {
@@ -138,9 +138,9 @@ func (c *PortChange) isChange() bool {
 func (c *PortChange) Frontends() iter.Seq[Frontend] {
 	p := c.port
 	return func(yield func(Frontend) bool) {
+		all := p.owned.total() == len(p.asked)
 		for _, fr := range p.asked {
-			owns := p.lost == 0 || p.family.owners.byKey[fr.Key].port == p
-			if owns && !yield(fr) {
+			if (all || p.family.owners.byKey[fr.Key].port == p) && !yield(fr) {
 				return
 			}
 		}

@@ -12,37 +12,27 @@ import (
 // removed since they were last accepted.
 type counted[T comparable] struct {
 	compare func(a, b T) int
-	n       map[T]int  // how many ask for a thing
-	touched map[T]bool // since it was last accepted: whether it was there then
+	n       map[T]int      // how many ask for a thing
+	touched noted[T, bool] // since it was last accepted: whether it was there then
 }
 
 func newCounted[T comparable](compare func(a, b T) int) counted[T] {
-	return counted[T]{compare: compare, n: map[T]int{}, touched: map[T]bool{}}
+	return counted[T]{compare: compare, n: map[T]int{}}
 }
 
 func (c *counted[T]) add(x T) {
-	c.touch(x)
+	c.touched.note(x, c.n[x] > 0)
 	c.n[x]++
 }
 
 func (c *counted[T]) remove(x T) {
-	c.touch(x)
+	c.touched.note(x, c.n[x] > 0)
 	if c.n[x]--; c.n[x] == 0 {
 		delete(c.n, x)
 	}
 }
 
-func (c *counted[T]) touch(x T) {
-	if _, ok := c.touched[x]; !ok {
-		c.touched[x] = c.n[x] > 0
-	}
-}
-
-func (c *counted[T]) accept() {
-	if len(c.touched) > 0 { // clearing a map that was ever big takes long
-		c.touched = map[T]bool{}
-	}
-}
+func (c *counted[T]) accept() { c.touched = nil }
 
 // changes returns the values added and removed or, if full is set, all of them as added; sorted.
 func (c *counted[T]) changes(full bool) (d Diff[T]) {
@@ -62,6 +52,19 @@ func (c *counted[T]) changes(full bool) (d Diff[T]) {
 	slices.SortFunc(d.Added, c.compare)
 	slices.SortFunc(d.Removed, c.compare)
 	return d
+}
+
+// noted has what may differ from what was last accepted, as it was then.
+type noted[K comparable, V any] map[K]V
+
+// note records a value before it changes, unless an earlier one is recorded already.
+func (n *noted[K, V]) note(k K, before V) {
+	if *n == nil {
+		*n = noted[K, V]{}
+	}
+	if _, known := (*n)[k]; !known {
+		(*n)[k] = before
+	}
 }
 
 // Diff has the values added and removed.

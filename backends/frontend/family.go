@@ -29,7 +29,7 @@ type family struct {
 func newFamily(f model.Family) *family {
 	return &family{
 		family:       f,
-		owners:       newOwners(),
+		owners:       owners{byKey: map[Key]claim{}, contested: map[Key][]claim{}, unsettled: map[Key]*service{}},
 		hairpins:     newCounted(netip.Addr.Compare),
 		clusterIPs:   newCounted(netip.Addr.Compare),
 		healthChecks: newCounted(HealthCheck.compare),
@@ -50,11 +50,11 @@ type port struct {
 	endpoints endpoints
 	spec      *model.ServicePort // as described, nil like current
 	asked     []Frontend         // all frontends that it asks for, sorted by key
+	owned     counts             // those of asked that it has
 	omitted   int                // frontends beyond the limit
-	lost      int                // how many of asked belong to other ports
-	// frontends has those that were gained, lost or changed since they were last accepted, as they were then: zero for
-	// those that the port did not have.
-	frontends map[Key]Frontend
+	// frontends has those that were gained, lost or changed since they were last accepted: zero for those that the port
+	// did not have.
+	frontends noted[Key, Frontend]
 
 	isDirty   bool
 	described uint64 // the round in which it was last described
@@ -70,16 +70,30 @@ func (p *port) mark() {
 	}
 }
 
+// gain says that the port has a frontend from now on.
+func (p *port) gain(fr Frontend) {
+	p.noteFrontend(fr.Key, Frontend{})
+	p.owned[fr.Kind]++
+	if fr.Kind == ClusterIP {
+		p.family.clusterIPs.add(fr.Addr)
+	}
+}
+
+// lose says that the port does not have a frontend any more.
+func (p *port) lose(fr Frontend) {
+	p.noteFrontend(fr.Key, fr)
+	p.owned[fr.Kind]--
+	if fr.Kind == ClusterIP {
+		p.family.clusterIPs.remove(fr.Addr)
+	}
+}
+
 // noteFrontend remembers a frontend as it is, before it changes; zero if the port does not have it.
 func (p *port) noteFrontend(k Key, before Frontend) {
 	p.mark()
-	if _, noted := p.frontends[k]; noted || p.accepted == nil {
-		return
+	if p.accepted != nil {
+		p.frontends.note(k, before)
 	}
-	if p.frontends == nil {
-		p.frontends = map[Key]Frontend{}
-	}
-	p.frontends[k] = before
 }
 
 // isUnused reports whether nothing is known about a port.
@@ -136,16 +150,6 @@ func (p *port) ask(next []Frontend) {
 	}
 	for ; i < len(before); i++ {
 		f.owners.remove(p, before[i].Key)
-	}
-	for _, fr := range before {
-		if fr.Kind == ClusterIP {
-			f.clusterIPs.remove(fr.Addr)
-		}
-	}
-	for _, fr := range next {
-		if fr.Kind == ClusterIP {
-			f.clusterIPs.add(fr.Addr)
-		}
 	}
 	p.asked = next
 }
@@ -248,12 +252,17 @@ type pair struct{ loser, owner *port }
 
 // settle ends a wave: keys get their owners, and backend sets have no gaps any more.
 func (f *family) settle(report func(Problem)) {
+	var pairs []pair
 	lost := map[pair][]Key{}
 	f.owners.settle(func(loser, owner *port, k Key) {
-		lost[pair{loser, owner}] = append(lost[pair{loser, owner}], k)
+		p := pair{loser, owner}
+		if lost[p] == nil {
+			pairs = append(pairs, p)
+		}
+		lost[p] = append(lost[p], k)
 	})
-	for _, p := range f.inUse(lost) {
-		report(p)
+	for _, p := range pairs {
+		report(f.inUse(p, lost[p]))
 	}
 	for _, p := range f.dirty {
 		p.endpoints.compact()
@@ -261,40 +270,33 @@ func (f *family) settle(report func(Problem)) {
 			continue
 		}
 		now := p.edit()
-		now.frontends = len(p.asked) - p.lost
+		now.frontends = p.owned
 		for i := range now.sizes {
 			now.sizes[i] = p.endpoints.sets[i].size()
 		}
 	}
 }
 
-// inUse returns a problem for each pair, in order.
-func (f *family) inUse(lost map[pair][]Key) []Problem {
-	list := make([]Problem, 0, len(lost))
-	for pr, keys := range lost {
-		owner, key := pr.owner.name, slices.MinFunc(keys, Key.Compare)
-		message := fmt.Sprintf("%v belongs to %v", key, owner)
-		if len(keys) > 1 {
-			message = fmt.Sprintf("%v and %d more belong to %v", key, len(keys)-1, owner)
-		}
-		list = append(list, Problem{Family: f.family, Port: pr.loser.name, Reason: AddressInUse, Owner: owner,
-			Message: message})
+// inUse returns the problem of a pair.
+func (f *family) inUse(p pair, keys []Key) Problem {
+	message := fmt.Sprintf("%v belongs to %v", keys[0], p.owner.name)
+	if len(keys) > 1 {
+		message = fmt.Sprintf("%v and %d more belong to %v", keys[0], len(keys)-1, p.owner.name)
 	}
-	slices.SortFunc(list, Problem.compare)
-	return list
+	return Problem{Family: f.family, Port: p.loser.name, Reason: AddressInUse, Owner: p.owner.name, Message: message}
 }
 
-// accept makes the next changes relative to the present state. It returns the services with ports that have become
-// unused.
-func (f *family) accept() map[*service]bool {
-	unused := map[*service]bool{}
+// accept makes the next changes relative to the present state, and forgets ports and services of which nothing is left.
+func (f *family) accept(services map[model.ServiceName]*service) {
 	for _, p := range f.dirty {
 		p.accepted, p.isDirty, p.frontends = p.current, false, nil
 		for i := range p.endpoints.sets {
 			p.endpoints.sets[i].accept(p.current != nil)
 		}
-		if p.isUnused() {
-			unused[p.service] = true
+		if s := p.service; p.isUnused() {
+			if s.ports.remove(s.ports.find(p.key())); s.isEmpty() {
+				delete(services, s.name)
+			}
 		}
 	}
 	clear(f.dirty)
@@ -305,7 +307,6 @@ func (f *family) accept() map[*service]bool {
 	f.clusterIPs.accept()
 	f.healthChecks.accept()
 	f.full, f.accepted = false, true
-	return unused
 }
 
 // sorted returns the ports that may have changed or, if all is set, all that exist, by name.

@@ -22,13 +22,7 @@ func (k Key) IsNodePort() bool { return !k.Addr.IsValid() }
 
 // Compare orders by address, node ports first, then by port number and protocol.
 func (k Key) Compare(o Key) int {
-	if c := k.Addr.Compare(o.Addr); c != 0 {
-		return c
-	}
-	if c := cmp.Compare(k.Port, o.Port); c != 0 {
-		return c
-	}
-	return cmp.Compare(k.Protocol, o.Protocol)
+	return cmp.Or(k.Addr.Compare(o.Addr), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol))
 }
 
 // String returns for example "10.96.0.10:53/UDP", or "node port 30053/UDP".
@@ -51,15 +45,10 @@ const (
 
 // String returns the kind as it appears in messages.
 func (k Kind) String() string {
-	switch k {
-	case ClusterIP:
-		return "cluster IP"
-	case LoadBalancerIP:
-		return "load-balancer IP"
-	case ExternalIP:
-		return "external IP"
-	case NodePort:
-		return "node port"
+	names := [...]string{ClusterIP: "cluster IP", LoadBalancerIP: "load-balancer IP", ExternalIP: "external IP",
+		NodePort: "node port"}
+	if int(k) < len(names) {
+		return names[k]
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }

@@ -1,5 +1,7 @@
 package frontend
 
+import "slices"
+
 // list is a list whose elements are found by their keys: by a linear scan while they are few, otherwise by an index.
 type list[K comparable, V interface{ key() K }] struct {
 	all   []V
@@ -17,12 +19,7 @@ func (l *list[K, V]) find(k K) int {
 		}
 		return -1
 	}
-	for i := range l.all {
-		if l.all[i].key() == k {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(l.all, func(v V) bool { return v.key() == k })
 }
 
 // add appends an element and returns its place.

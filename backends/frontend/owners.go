@@ -41,16 +41,12 @@ func (c claim) frontend(k Key) Frontend {
 	return Frontend{Key: k, Kind: c.kind, Restricted: c.restricted}
 }
 
-func newOwners() owners {
-	return owners{byKey: map[Key]claim{}, contested: map[Key][]claim{}, unsettled: map[Key]*service{}}
-}
-
 // add lets a port ask for a frontend.
 func (o *owners) add(p *port, fr Frontend) {
 	c := claim{port: p, kind: fr.Kind, restricted: fr.Restricted, wave: o.wave}
 	owner, owned := o.byKey[fr.Key]
 	if !owned {
-		p.noteFrontend(fr.Key, Frontend{})
+		p.gain(fr)
 		o.byKey[fr.Key] = c
 		return
 	}
@@ -60,7 +56,6 @@ func (o *owners) add(p *port, fr Frontend) {
 	}
 	o.contested[fr.Key] = append(list, c)
 	o.unsettle(fr.Key, nil)
-	p.lost++
 }
 
 // unsettle marks a key, so that settle decides again who gets it.
@@ -72,7 +67,7 @@ func (o *owners) unsettle(k Key, before *service) {
 func (o *owners) remove(p *port, k Key) {
 	owner := o.byKey[k]
 	if owner.port == p {
-		p.noteFrontend(k, owner.frontend(k))
+		p.lose(owner.frontend(k))
 	}
 	list := o.contested[k]
 	if list == nil {
@@ -81,9 +76,7 @@ func (o *owners) remove(p *port, k Key) {
 	}
 	o.contested[k] = slices.DeleteFunc(list, func(c claim) bool { return c.port == p })
 	var heirs *service // none if the service itself goes, even if another one of its name comes
-	if owner.port != p {
-		p.lost--
-	} else {
+	if owner.port == p {
 		o.byKey[k] = claim{} // until it is settled
 		if p.service.object != nil {
 			heirs = p.service
@@ -95,7 +88,8 @@ func (o *owners) remove(p *port, k Key) {
 // update changes the kind or restriction of a frontend that a port has asked for.
 func (o *owners) update(p *port, fr Frontend) {
 	if c := o.byKey[fr.Key]; c.port == p {
-		p.noteFrontend(fr.Key, c.frontend(fr.Key))
+		p.lose(c.frontend(fr.Key))
+		p.gain(fr)
 		c.kind, c.restricted = fr.Kind, fr.Restricted
 		o.byKey[fr.Key] = c
 	}
@@ -120,11 +114,9 @@ func (o *owners) settle(report func(loser, owner *port, k Key)) {
 		after := o.choose(list, before.port, o.unsettled[k])
 		if before.port != after.port {
 			if before.port != nil {
-				before.port.noteFrontend(k, before.frontend(k))
-				before.port.lost++
+				before.port.lose(before.frontend(k))
 			}
-			after.port.noteFrontend(k, Frontend{})
-			after.port.lost--
+			after.port.gain(after.frontend(k))
 		}
 		after.told = nil
 		o.byKey[k] = after

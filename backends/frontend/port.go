@@ -16,17 +16,33 @@ type Port struct {
 	Routes model.Routes
 	// AffinityTimeout is the timeout of session affinity by client IP, at least a second; 0 means no affinity (S32).
 	AffinityTimeout time.Duration
-	// SourceRanges are the sources that may use restricted frontends (S26).
+	// SourceRanges are the sources that may use load-balancer IPs (S26); nil means all.
 	SourceRanges []netip.Prefix
 	// Extra is the result of Options.Extra for the service, nil without such a function.
 	Extra any
 
 	sizes     [numSets]int
-	frontends int
+	frontends counts
+}
+
+// counts are how many frontends there are of each kind.
+type counts [NodePort + 1]int32
+
+func (c *counts) total() (n int) {
+	for _, ofKind := range c {
+		n += int(ofKind)
+	}
+	return n
 }
 
 // NumFrontends returns how many frontends the port has: those that it asks for and owns.
-func (p *Port) NumFrontends() int { return p.frontends }
+func (p *Port) NumFrontends() int { return p.frontends.total() }
+
+// Count returns how many of them are of a kind.
+func (p *Port) Count(k Kind) int { return int(p.frontends[k]) }
+
+// Restricts reports whether frontends of a kind are restricted to SourceRanges.
+func (p *Port) Restricts(k Kind) bool { return k == LoadBalancerIP && len(p.SourceRanges) > 0 }
 
 // Size returns how many endpoints are in a backend set: [model.ClusterSet], [model.LocalSet] or [Draining]. Any other
 // value, such as the 0 of a route that carries no traffic, has none.
@@ -71,6 +87,9 @@ func (p *Port) equal(o *Port) bool {
 // Draining is the backend set of the endpoints that get no new connections by any route and still serve their existing
 // ones. No route uses it; it is for dataplanes that distinguish a draining endpoint from one that is gone.
 const Draining model.EndpointSets = 1 << 7
+
+// RouteSets are the backend sets that routes can point at.
+func RouteSets() []model.EndpointSets { return []model.EndpointSets{model.ClusterSet, model.LocalSet} }
 
 // numSets is the number of backend sets of a port.
 const numSets = 3

@@ -1,10 +1,6 @@
 package frontend
 
-import (
-	"cmp"
-
-	"sigs.k8s.io/kube-proxy-lib/model"
-)
+import "sigs.k8s.io/kube-proxy-lib/model"
 
 // Problem is a part of a service port that is not served, with the reason. Problems are comparable.
 type Problem struct {
@@ -22,11 +18,6 @@ type Problem struct {
 
 // key identifies the problem, which is reported once: its message may change.
 func (p Problem) key() Problem { return Problem{Family: p.Family, Port: p.Port, Reason: p.Reason} }
-
-func (p Problem) compare(o Problem) int {
-	return cmp.Or(p.Port.Compare(o.Port), cmp.Compare(p.Family, o.Family), cmp.Compare(p.Reason, o.Reason),
-		p.Owner.Compare(o.Owner))
-}
 
 // Reason says why something is not served, in a form that fits as the reason of a Kubernetes Event.
 type Reason string

@@ -35,21 +35,11 @@ func (s *service) port(id portID) *port {
 func (s *service) makePort(id portID) *port {
 	p := s.port(id)
 	if p == nil {
-		name := model.PortName{Service: s.name, Port: id.name, Protocol: id.protocol}
-		p = &port{family: id.family, service: s, name: name}
+		p = &port{family: id.family, service: s,
+			name: model.PortName{Service: s.name, Port: id.name, Protocol: id.protocol}}
 		s.ports.add(p)
 	}
 	return p
-}
-
-// removeUnused forgets unused ports, and reports whether none are left.
-func (s *service) removeUnused() (empty bool) {
-	for i, p := range slices.Backward(s.ports.all) {
-		if p.isUnused() {
-			s.ports.remove(i)
-		}
-	}
-	return s.isEmpty()
 }
 
 // isEmpty reports whether nothing is known about a service.
@@ -71,43 +61,35 @@ func sameFrontends(a, b *model.Service) bool {
 
 // frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
 // limit. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
-func frontends(f model.Family, s *model.Service, sp model.ServicePort, limit int) (list []Frontend, omitted int) {
-	routes := sp.Routes(f)
-	external := routes.External.Endpoints != 0
+func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, limit int) (
+	list []Frontend, omitted int) {
+	external := p.Routes.External.Endpoints != 0
 	size := 2
 	if external {
 		size += len(s.LoadBalancerIPs) + len(s.ExternalIPs)
 	}
 	list = make([]Frontend, 0, min(size, max(limit, 0)))
-	add := func(a netip.Addr, port uint16, kind Kind, restricted bool) {
-		if len(list) >= limit {
+	add := func(kind Kind, a netip.Addr, port uint16) {
+		switch {
+		case port == 0 || kind != NodePort && model.FamilyOf(a) != f:
+		case len(list) >= limit:
 			omitted++
-			return
+		default:
+			list = append(list, Frontend{Key{a, port, sp.Protocol}, kind, p.Restricts(kind)})
 		}
-		key := Key{Addr: a, Port: port, Protocol: sp.Protocol}
-		list = append(list, Frontend{Key: key, Kind: kind, Restricted: restricted})
 	}
-	if a := s.ClusterIP(f); a.IsValid() && routes.ClusterIP.Endpoints != 0 {
-		add(a, sp.Port, ClusterIP, false)
+	if p.Routes.ClusterIP.Endpoints != 0 {
+		add(ClusterIP, s.ClusterIP(f), sp.Port)
 	}
 	if !external {
 		return list, omitted
 	}
-	if sp.NodePort != 0 {
-		add(netip.Addr{}, sp.NodePort, NodePort, false)
-	}
-	restricted := slices.ContainsFunc(s.LoadBalancerSourceRanges, func(p netip.Prefix) bool {
-		return model.FamilyOf(p.Addr()) == f
-	})
+	add(NodePort, netip.Addr{}, sp.NodePort)
 	for _, a := range s.LoadBalancerIPs {
-		if model.FamilyOf(a) == f {
-			add(a, sp.Port, LoadBalancerIP, restricted)
-		}
+		add(LoadBalancerIP, a, sp.Port)
 	}
 	for _, a := range s.ExternalIPs {
-		if model.FamilyOf(a) == f {
-			add(a, sp.Port, ExternalIP, false)
-		}
+		add(ExternalIP, a, sp.Port)
 	}
 	slices.SortFunc(list, func(a, b Frontend) int { return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Kind, b.Kind)) })
 	return slices.CompactFunc(list, func(a, b Frontend) bool { return a.Key == b.Key }), omitted

@@ -13,10 +13,8 @@ import (
 type slots struct {
 	list []*model.Endpoint
 	// free lists the slots that the present wave has emptied. compact fills them from the end.
-	free []int32
-	// accepted has the slots that differ from what was last accepted, as they were then: nil for those that did not
-	// exist.
-	accepted map[int32]*model.Endpoint
+	free     []int32
+	accepted noted[int32, *model.Endpoint] // nil for slots that did not exist
 	// tracked: the set has been accepted, so that changes are noted.
 	tracked bool
 }
@@ -31,13 +29,9 @@ func (s *slots) at(slot int32) *model.Endpoint {
 
 // note remembers what is in a slot before it changes.
 func (s *slots) note(slot int32) {
-	if _, noted := s.accepted[slot]; noted || !s.tracked {
-		return
+	if s.tracked {
+		s.accepted.note(slot, s.at(slot))
 	}
-	if s.accepted == nil {
-		s.accepted = map[int32]*model.Endpoint{}
-	}
-	s.accepted[slot] = s.at(slot)
 }
 
 // put adds an endpoint and returns its slot.

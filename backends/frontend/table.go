@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/klog/v2"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -56,6 +58,29 @@ func CheckFamilies(families []model.Family) error {
 	return nil
 }
 
+// ChooseFamilies returns the families that a backend is to serve: those in its options or, if these are nil, IPv4, and
+// IPv6 where the node has it. try fails for a family that cannot be served, and tells whether that may be because it is
+// absent.
+func ChooseFamilies(ctx context.Context, asked []model.Family,
+	try func(model.Family) (absent bool, err error)) (chosen []model.Family, err error) {
+	families := asked
+	if asked == nil {
+		families = model.Families()
+	}
+	for _, f := range families {
+		absent, err := try(f)
+		switch {
+		case err == nil:
+			chosen = append(chosen, f)
+		case asked == nil && f == model.IPv6 && absent && ctx.Err() == nil:
+			klog.FromContext(ctx).Info("Serving IPv4 only, this node does not support IPv6", "reason", err)
+		default:
+			return nil, err
+		}
+	}
+	return chosen, nil
+}
+
 // Table is a [sink.Sink] that keeps the frontends of both families. See the package documentation. The methods of the
 // sink are called from one goroutine at a time; Repair and CleanUp may be called from any.
 type Table struct {
@@ -98,13 +123,12 @@ func New(o Options) (*Table, error) {
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("frontend: %w", err)
 	}
-	t := &Table{options: o, maxFrontends: maxFrontends, services: map[model.ServiceName]*service{}}
-	families := o.Families
-	if families == nil {
-		both := model.Families()
-		families = both[:]
+	t := &Table{options: o, maxFrontends: maxFrontends, services: map[model.ServiceName]*service{},
+		current: &model.Node{}}
+	if o.Families == nil {
+		o.Families = model.Families()
 	}
-	for _, f := range families {
+	for _, f := range o.Families {
 		t.families = append(t.families, newFamily(f))
 	}
 	return t, nil
@@ -160,38 +184,22 @@ func (t *Table) Sync(ctx context.Context) error {
 	for _, f := range t.families {
 		f.full = f.full || t.resyncAll || t.resyncFailed && f.failed
 		f.retry = t.resyncAll || t.resyncFailed || f.full && !f.failed
-		errs = append(errs, t.apply(ctx, f))
-	}
-	t.resyncAll, t.resyncFailed = false, false
-	anyFailed := slices.ContainsFunc(t.families, func(f *family) bool { return f.failed })
-	if err := ctx.Err(); err != nil && anyFailed {
-		return err
-	}
-	return errors.Join(errs...)
-}
-
-// apply calls the backend for one family.
-func (t *Table) apply(ctx context.Context, f *family) error {
-	err := t.options.Apply(ctx, &Changes{t, f, f.full})
-	if err != nil {
-		err = &sink.FamilyError{Family: f.family, Err: err}
-	}
-	if v4, v6 := sink.FailedFamilies(err); v4 || v6 {
-		f.failed = true
-		return err
-	}
-	f.failed, f.retry = false, false
-	t.accept(f)
-	return err
-}
-
-// accept makes the next changes relative to the present state, and forgets services of which nothing is left.
-func (t *Table) accept(f *family) {
-	for s := range f.accept() {
-		if s.removeUnused() {
-			delete(t.services, s.name)
+		err := t.options.Apply(ctx, &Changes{t, f, f.full})
+		if err != nil {
+			err = &sink.FamilyError{Family: f.family, Err: err}
+		}
+		errs = append(errs, err)
+		v4, v6 := sink.FailedFamilies(err)
+		if f.failed = v4 || v6; !f.failed {
+			f.retry = false
+			f.accept(t.services)
 		}
 	}
+	t.resyncAll, t.resyncFailed = false, false
+	if ctx.Err() != nil && slices.ContainsFunc(t.families, func(f *family) bool { return f.failed }) {
+		return ctx.Err()
+	}
+	return errors.Join(errs...)
 }
 
 // View calls show for each family with the ports that a service has there, as new and sorted by name, while no Sync
@@ -201,10 +209,7 @@ func (t *Table) View(name model.ServiceName, show func(c *Changes, ports []*Port
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.services[name]
-	if s == nil || !t.active {
-		return
-	}
-	if !slices.ContainsFunc(s.ports.all, func(p *port) bool { return p.current != nil }) {
+	if s == nil || !t.active || !slices.ContainsFunc(s.ports.all, func(p *port) bool { return p.current != nil }) {
 		return
 	}
 	for _, f := range t.families {

@@ -36,17 +36,15 @@ func (t *Table) update(ctx context.Context) {
 		}
 		switch {
 		case d.endpoint != nil:
-			if t.updateEndpoint(ctx, s, t.described[i:]); s.isEmpty() {
-				delete(t.services, name)
-				s = nil
-			}
+			t.updateEndpoint(ctx, s, t.described[i:])
 		case d.gone:
-			if t.deleteService(s); s.removeUnused() {
-				delete(t.services, name)
-				s = nil
-			}
+			t.deleteService(s)
 		default:
 			t.setService(ctx, s, d.service)
+		}
+		if s.isEmpty() {
+			delete(t.services, name)
+			s = nil
 		}
 	}
 	if clear(t.described); cap(t.described) > 1024 {
@@ -95,12 +93,11 @@ func (t *Table) updateEndpoint(ctx context.Context, s *service, left []descripti
 }
 
 // countOf returns how many descriptions, from the first on, are of endpoints of a port.
-func countOf(port model.PortName, list []description) int {
-	i := slices.IndexFunc(list, func(d description) bool { return d.endpoint == nil || d.endpoint.Port != port })
-	if i < 0 {
-		return len(list)
+func countOf(port model.PortName, list []description) (n int) {
+	for n < len(list) && list[n].endpoint != nil && list[n].endpoint.Port == port {
+		n++
 	}
-	return i
+	return n
 }
 
 func (t *Table) setService(ctx context.Context, s *service, next *model.Service) {
@@ -159,7 +156,7 @@ func (t *Table) setPorts(ctx context.Context, s *service, f *family, same bool) 
 		}
 		asked := p.asked
 		if !same || p.spec == nil || *p.spec != *sp || p.omitted > 0 || len(asked) > left {
-			asked, p.omitted = frontends(f.family, next, *sp, left)
+			asked, p.omitted = frontends(f.family, next, sp, &described, left)
 		}
 		if p.omitted > 0 {
 			t.found(ctx, s, Problem{Family: f.family, Port: described.Name, Reason: TooManyFrontends,

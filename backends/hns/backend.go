@@ -84,8 +84,7 @@ func newBackend(ctx context.Context, o Options) (*Backend, error) {
 	switch b.order = o.Families; {
 	case b.order != nil:
 	case features.IPv6DualStack:
-		all := model.Families()
-		b.order = all[:]
+		b.order = model.Families()
 	default:
 		klog.FromContext(ctx).Info("Serving IPv4 only, this version of Windows does not support IPv6")
 		b.order = []model.Family{model.IPv4}
@@ -148,8 +147,7 @@ func (b *Backend) Close() error {
 // matter. It is not an error if nothing is left.
 func CleanUp(ctx context.Context, o Options) error {
 	if o.Families == nil {
-		all := model.Families()
-		o.Families = all[:]
+		o.Families = model.Families()
 	}
 	b, err := newBackend(ctx, o)
 	if err != nil {

@@ -78,10 +78,7 @@ func (f *family) isOverlay() bool { return strings.EqualFold(f.network.Type, "Ov
 // apply applies the changes of the family.
 func (f *family) apply(ctx context.Context, c *frontend.Changes) error {
 	full := c.Full() || !f.known
-	var nodeIPs []netip.Addr
-	if n := c.Node(); n != nil {
-		nodeIPs = n.IPs
-	}
+	nodeIPs := c.Node().IPs
 	rebuild := c.Full() || !slices.Equal(nodeIPs, f.nodeIPs)
 	f.nodeIPs = nodeIPs
 	if full {

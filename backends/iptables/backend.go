@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/klog/v2"
-
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -30,7 +28,7 @@ type Backend struct {
 	metrics  *metrics
 	families []*family // guarded by the table
 	stop     context.CancelFunc
-	done     chan struct{}
+	wg       sync.WaitGroup
 	close    func() error
 }
 
@@ -41,17 +39,16 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("iptables: %w", err)
 	}
-	b := &Backend{options: o.withDefaults(), kernel: newKernel(o.Sysctls), done: make(chan struct{})}
-	given, opened := o.Dataplanes, []dp.Interface(nil)
-	if given == nil {
+	b := &Backend{options: o.withDefaults(), kernel: newKernel(o.Sysctls)}
+	var opened []dp.Interface
+	if len(o.Dataplanes) == 0 {
 		var err error
-		if opened, err = newDataplanes(ctx, o); err != nil {
-			return nil, fmt.Errorf("iptables: %w", err)
+		if opened, err = open(ctx, &o); err != nil {
+			return nil, errors.Join(fmt.Errorf("iptables: %w", err), closeAll(opened))
 		}
-		given = opened
 	}
 	var families []model.Family
-	for _, d := range given {
+	for _, d := range slices.Concat(o.Dataplanes, opened) {
 		f := newFamily(b, d)
 		b.families = append(b.families, f)
 		families = append(families, f.features.Family)
@@ -70,12 +67,9 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		return closeAll(opened)
 	})
 	ctx, b.stop = context.WithCancel(ctx)
-	go func() {
-		defer close(b.done)
-		if every := b.options.DriftInterval; every > 0 {
-			b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look})
-		}
-	}()
+	if every := b.options.DriftInterval; every > 0 {
+		b.wg.Go(func() { b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look}) })
+	}
 	return b, nil
 }
 
@@ -83,27 +77,16 @@ func (b *Backend) family(f model.Family) *family {
 	return b.families[slices.IndexFunc(b.families, func(have *family) bool { return have.features.Family == f })]
 }
 
-// newDataplanes opens the families in the options or, if there are none, those that the machine supports.
-func newDataplanes(ctx context.Context, o Options) ([]dp.Interface, error) {
-	families := o.Families
-	if families == nil {
-		all := model.Families()
-		families = all[:]
-	}
-	var found []dp.Interface
-	for _, f := range families {
+// open opens the families in the options or, if there are none, those that the machine supports.
+func open(ctx context.Context, o *Options) (opened []dp.Interface, err error) {
+	_, err = frontend.ChooseFamilies(ctx, o.Families, func(f model.Family) (absent bool, err error) {
 		d, err := dp.New(ctx, dp.Options{Family: f, Variant: o.Variant})
 		if err == nil {
-			found = append(found, d)
-			continue
+			opened = append(opened, d)
 		}
-		if o.Families == nil && f == model.IPv6 && dp.IsAbsent(err) {
-			klog.FromContext(ctx).Info("Serving IPv4 only, this machine does not support IPv6", "reason", err)
-			continue
-		}
-		return nil, errors.Join(err, closeAll(found))
-	}
-	return found, nil
+		return dp.IsAbsent(err), err
+	})
+	return opened, err
 }
 
 func closeAll(dataplanes []dp.Interface) error {
@@ -137,7 +120,7 @@ func (b *Backend) CleanUp(ctx context.Context) error {
 // Close does nothing.
 func (b *Backend) Close() error {
 	b.stop()
-	<-b.done
+	b.wg.Wait()
 	return b.close()
 }
 
@@ -148,17 +131,17 @@ func CleanUp(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("iptables: %w", err)
 	}
-	found, opened := o.Dataplanes, []dp.Interface(nil)
 	var errs []error
-	if found == nil {
-		var err error
-		opened, err = dp.OpenInUse(ctx, o.Families, o.Variant)
-		found, errs = opened, append(errs, err)
-	}
-	for _, d := range found {
+	for _, d := range o.Dataplanes {
 		errs = append(errs, cleanUp(ctx, d))
 	}
-	errs = append(errs, closeAll(opened))
+	if len(o.Dataplanes) == 0 {
+		opened, err := dp.OpenInUse(ctx, o.Families, o.Variant)
+		errs = append(errs, err)
+		for _, d := range opened {
+			errs = append(errs, cleanUp(ctx, d), d.Close())
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("iptables: cleaning up: %w", err)
 	}

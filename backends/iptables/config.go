@@ -1,8 +1,6 @@
 package iptables
 
 import (
-	"net/netip"
-
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -39,9 +37,6 @@ type config struct {
 }
 
 func newConfig(f dp.Features, b *Backend, node *model.Node) *config {
-	if node == nil {
-		node = &model.Node{}
-	}
 	return &config{family: f.Family, mark: b.options.MasqueradeMark, dropInvalid: b.kernel.dropInvalid,
 		localPods: node.LocalPods.Of(f.Family), localhostNodePorts: b.kernel.localnet && f.Family == model.IPv4,
 		nodePorts: nodePortMatches(f.Family, b.options.NodePortAddresses, node)}
@@ -51,15 +46,14 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 	if choice.All(f) {
 		return []string{""}
 	}
-	prefixes := model.PrefixesOf(f, choice.CIDRs)
-	if choice.Primary {
-		prefixes = nil
-		for _, ip := range choice.Of(nil, node).Of(f) {
-			prefixes = append(prefixes, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
 	var matches []string
-	for _, p := range prefixes {
+	if choice.Primary {
+		for _, ip := range choice.Of(nil, node).Of(f) {
+			matches = append(matches, "-d "+hostText(ip)+" ")
+		}
+		return matches
+	}
+	for _, p := range model.PrefixesOf(f, choice.CIDRs) {
 		matches = append(matches, "-d "+prefixText(p)+" ")
 	}
 	return matches

@@ -48,7 +48,7 @@ func (f *family) listPort(c *frontend.PortChange, l [2]*listing) {
 		return // it is left out
 	}
 	for fr := range c.Frontends() {
-		t := p.traffic[classOf(fr)]
+		t := p.traffic[fr.Kind]
 		e := &entry{key: fr.Key, owner: p.name}
 		for i, to := range t.to {
 			if !to.isZero() {
@@ -59,22 +59,19 @@ func (f *family) listPort(c *frontend.PortChange, l [2]*listing) {
 	for _, own := range p.chains {
 		l[own.table].addWhole(own.name, own.rules)
 	}
+	whole := func(chain string) { l[inNAT].addWhole(chain, f.nat.wanted[chain].rules()) }
 	for i, s := range p.sets {
-		if s.size == 0 {
-			continue
+		if s.size > 0 {
+			whole(setChain(p.name, i))
 		}
-		chains := []string{setChain(p.name, i)}
 		for part := range s.parts {
-			chains = append(chains, partChain(p.name, i, part))
-		}
-		for _, chain := range chains {
-			l[inNAT].addWhole(chain, f.nat.wanted[chain].rules())
+			whole(partChain(p.name, i, part))
 		}
 	}
 	if !f.noBPF {
 		return
 	}
-	for _, set := range backendSets() {
+	for _, set := range frontend.RouteSets() {
 		for _, ep := range c.Endpoints(set) {
 			f.hairpins.listEntry(&entry{key: hairpinKey(ep.Target.Addr())}, l[inNAT])
 		}
@@ -100,7 +97,7 @@ func (t *tree) listEntry(wanted *entry, l *listing) {
 		l.add(n.name, e.rules(nil, n.first < n.last)...)
 		return
 	}
-	l.add(n.name, g.jump())
+	l.add(n.name, "-j "+g.name())
 	l.addWhole(g.name(), g.rules())
 	for i := range size {
 		l.add(g.slotName(i), slot{g, i}.rule(e))

@@ -57,8 +57,8 @@ type treeKey struct {
 func newFamily(b *Backend, d dp.Interface) *family {
 	f := &family{backend: b, dataplane: d, features: d.Features(), nat: newChains(dp.NAT), filter: newChains(dp.Filter),
 		trees: map[treeKey]*tree{}, ports: map[model.PortName]*port{}, leftOut: map[model.PortName]leftOut{}}
-	f.healthChecks = newTree(f.filter, healthCheckChain, model.TCP)
-	f.hairpins = newTree(f.nat, chainPrefix+"HAIRPIN", noProtocol)
+	f.healthChecks = &tree{chains: f.filter, name: healthCheckChain, protocol: model.TCP}
+	f.hairpins = &tree{chains: f.nat, name: chainPrefix + "HAIRPIN", protocol: noProtocol}
 	return f
 }
 
@@ -111,13 +111,7 @@ func (f *family) plan(ctx context.Context, c *frontend.Changes) {
 	}
 	f.planHealthChecks(changes)
 	if f.noBPF {
-		hairpins := changes.Hairpins()
-		for _, a := range hairpins.Added {
-			f.addHairpin(a)
-		}
-		for _, a := range hairpins.Removed {
-			f.hairpins.remove(hairpinKey(a), model.PortName{})
-		}
+		f.planHairpins(changes.Hairpins())
 	}
 	f.planBase()
 }
@@ -179,7 +173,7 @@ func (f *family) tree(k treeKey) *tree {
 		case model.MasqueradeAlways:
 			name += "M-"
 		}
-		t = newTree(f.tables()[k.table], name+k.protocol.String(), k.protocol)
+		t = &tree{chains: f.tables()[k.table], name: name + k.protocol.String(), protocol: k.protocol}
 		f.trees[k] = t
 	}
 	return t

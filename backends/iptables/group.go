@@ -25,9 +25,6 @@ const minGroup = 8
 
 func (g *group) name() string { return g.leaf.name + "/" + strconv.Itoa(g.size) }
 
-// jump returns the rule of the leaf that leads to the draw.
-func (g *group) jump() string { return "-j " + g.name() }
-
 func (g *group) slotName(i int) string { return g.name() + "/" + strconv.Itoa(i) }
 
 // rules implements content: the draw.

@@ -27,7 +27,7 @@ func withEndpoints(e *entry, n int) *entry {
 
 func TestFrontendsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
 	c := newChains(dp.NAT)
-	tr := newTree(c, "T", model.TCP)
+	tr := &tree{chains: c, name: "T", protocol: model.TCP}
 	var entries []*entry
 	for i := range minGroup {
 		entries = append(entries, withEndpoints(testEntry(fmt.Sprint("10.0.0.", i), 80), 2))
@@ -55,7 +55,7 @@ func TestFrontendsWithTheSameNumberOfEndpointsShareTheDraw(t *testing.T) {
 func TestTouchedChainsAreAllThatChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 0))
 	c := newChains(dp.NAT)
-	tr := newTree(c, "T", model.TCP)
+	tr := &tree{chains: c, name: "T", protocol: model.TCP}
 	table := map[string][]string{}
 	have := map[frontend.Key]*entry{}
 	for step := range 3000 {

@@ -47,15 +47,19 @@ func sameSource(f model.Family) string {
 
 func hairpinKey(a netip.Addr) frontend.Key { return frontend.Key{Addr: a, Protocol: noProtocol} }
 
-func (f *family) addHairpin(a netip.Addr) {
-	f.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
+// planHairpins updates the tree of addresses.
+func (f *family) planHairpins(d frontend.Diff[netip.Addr]) {
+	for _, a := range d.Added {
+		f.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
+	}
+	for _, a := range d.Removed {
+		f.hairpins.remove(hairpinKey(a), model.PortName{})
+	}
 }
 
 // withoutBPF plans for a kernel that has no match bpf.
 func (f *family) withoutBPF(c *frontend.Changes) {
 	f.noBPF = true
-	for _, a := range c.All().Hairpins().Added {
-		f.addHairpin(a)
-	}
+	f.planHairpins(c.All().Hairpins())
 	f.planBase()
 }

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,37 +13,14 @@ import (
 
 // port is a service port in one family, as it is planned.
 type port struct {
-	name model.PortName
-	// frontends are the numbers of frontends of each class, and traffic what happens to their traffic.
-	frontends [numClasses]int
-	traffic   [numClasses]traffic
-	chains    []ownChain
-	// sets are the backend sets that have their own chains: that of [model.ClusterSet], that of [model.LocalSet].
-	sets [2]ownSet
+	name    model.PortName
+	traffic [numKinds]traffic // of the frontends of each kind
+	chains  []ownChain
+	sets    [2]ownSet // that of each of frontend.RouteSets
 }
 
-// class is the frontends of a service port whose traffic is treated alike.
-type class uint8
-
-const (
-	clusterIPs class = iota
-	externalAddresses
-	restricted // external addresses that source ranges restrict (S26)
-	nodePorts
-	numClasses
-)
-
-func classOf(fr frontend.Frontend) class {
-	switch {
-	case fr.IsNodePort():
-		return nodePorts
-	case fr.Kind == frontend.ClusterIP:
-		return clusterIPs
-	case fr.Restricted:
-		return restricted
-	}
-	return externalAddresses
-}
+// numKinds is how many kinds of frontends there are.
+const numKinds = frontend.NodePort + 1
 
 // traffic is what happens to the traffic of a frontend. The zero value leaves it alone.
 type traffic struct {
@@ -64,39 +42,16 @@ type ownChain struct {
 // planPort updates the chains and trees for a service port. Unchanged parts cost nothing.
 func (f *family) planPort(c *frontend.PortChange) {
 	name := c.Name()
-	old, next := f.ports[name], &port{name: name}
-	isNew := old == nil || c.Before == nil
-	if old == nil {
-		old = &port{name: name}
-	}
+	none := &port{name: name}
+	old, next := cmp.Or(f.ports[name], none), none
 	if _, leftOut := f.leftOut[name]; c.After != nil && !leftOut {
-		n := old.frontends
-		if isNew {
-			n = countFrontends(c)
-		} else {
-			for ch := range c.FrontendChanges() {
-				if ch.Before != nil {
-					n[classOf(*ch.Before)]--
-				}
-				if ch.After != nil {
-					n[classOf(*ch.After)]++
-				}
-			}
-		}
-		next = f.config.render(c, n)
+		next = f.config.render(c)
 		f.ports[name] = next
 	} else {
 		delete(f.ports, name)
 	}
 	f.planOwnChains(c, old, next)
 	f.planFrontends(c, old, next)
-}
-
-func countFrontends(c *frontend.PortChange) (n [numClasses]int) {
-	for fr := range c.Frontends() {
-		n[classOf(fr)]++
-	}
-	return n
 }
 
 // planOwnChains updates the chains that only this service port uses.
@@ -126,24 +81,24 @@ func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 		for ch := range c.FrontendChanges() {
 			var before, after traffic
 			if ch.Before != nil {
-				before = old.traffic[classOf(*ch.Before)]
+				before = old.traffic[ch.Before.Kind]
 			}
 			if ch.After != nil {
-				after = next.traffic[classOf(*ch.After)]
+				after = next.traffic[ch.After.Kind]
 			}
 			f.setFrontend(ch.Key(), next.name, before, after)
 		}
 	}
-	var changed [numClasses]bool
+	var changed [numKinds]bool
 	for i := range changed {
 		changed[i] = !old.traffic[i].equal(next.traffic[i])
 	}
-	if changed == [numClasses]bool{} {
+	if changed == [numKinds]bool{} {
 		return
 	}
 	for fr := range c.Frontends() {
-		if i := classOf(fr); changed[i] {
-			f.setFrontend(fr.Key, next.name, old.traffic[i], next.traffic[i])
+		if changed[fr.Kind] {
+			f.setFrontend(fr.Key, next.name, old.traffic[fr.Kind], next.traffic[fr.Kind])
 		}
 	}
 }

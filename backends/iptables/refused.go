@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 // probeChain is the chain in which rules are tried out. Nothing jumps to it.
@@ -30,14 +29,15 @@ const maxProbes = 40
 // leftOut is a service port whose rules are refused, or in doubt: the rules of several ports together are refused, and
 // it is not known yet which.
 type leftOut struct {
-	*sink.PortError
+	err     error
 	inDoubt bool
 }
 
 // search finds the rules for which a table was refused. iptables-legacy does not say which rule the kernel rejects.
 type search struct {
 	*family
-	left int
+	left    int
+	refused map[model.PortName]leftOut // what was found
 	// failed is why the search has to end: a try failed for a reason unrelated to its rules.
 	failed error
 }
@@ -63,7 +63,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		return err
 	}
 	suspects := candidates(c, f.suspects())
-	s := search{family: f, left: maxProbes}
+	s := search{family: f, left: maxProbes, refused: map[model.PortName]leftOut{}}
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
 		return err // no service port's rules are at fault
@@ -78,13 +78,11 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		f.withoutBPF(c)
 		lost = true
 	}
-	bad := s.refused(ctx, suspects)
-	if len(bad) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
+	s.find(ctx, suspects)
+	if len(s.refused) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
 		return err
 	}
-	for _, e := range bad {
-		f.leftOut[e.Port] = e
-	}
+	maps.Copy(f.leftOut, s.refused)
 	for _, p := range suspects {
 		f.planPort(p)
 	}
@@ -110,8 +108,9 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 		}
 	}
 	before, err := f.dataplane.Generation(ctx)
-	s, candidates := search{family: f, left: maxProbes, failed: err}, candidates(c, again)
-	bad := s.refused(ctx, candidates)
+	s := search{family: f, left: maxProbes, refused: map[model.PortName]leftOut{}, failed: err}
+	candidates := candidates(c, again)
+	s.find(ctx, candidates)
 	after, err := f.dataplane.Generation(ctx)
 	if s.failed != nil || err != nil {
 		return nil // nothing was learned
@@ -120,22 +119,20 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 	for _, p := range candidates {
 		delete(f.leftOut, p.Name())
 	}
-	for _, e := range bad {
-		f.leftOut[e.Port] = e
-	}
+	maps.Copy(f.leftOut, s.refused)
 	return slices.DeleteFunc(candidates, func(p *frontend.PortChange) bool {
-		_, out := f.leftOut[p.Name()]
+		_, out := s.refused[p.Name()]
 		return out
 	})
 }
 
 // joinLeftOut adds the errors of the ports that are left out.
 func (f *family) joinLeftOut(err error) error {
-	errs := []error{err}
-	for _, name := range slices.SortedFunc(maps.Keys(f.leftOut), model.PortName.Compare) {
-		errs = append(errs, f.leftOut[name].PortError)
+	refused := make(map[model.PortName][]error, len(f.leftOut))
+	for name, l := range f.leftOut {
+		refused[name] = []error{l.err}
 	}
-	return errors.Join(errs...)
+	return errors.Join(err, frontend.PortErrors(f.features.Family, refused))
 }
 
 // suspects returns the service ports that have rules in chains that were to change.
@@ -168,9 +165,9 @@ func candidates(c *frontend.Changes, names map[model.PortName]bool) (list []*fro
 
 // rulesOf returns the rules of a service port in each table, from all chains.
 func (c *config) rulesOf(change *frontend.PortChange) (rules [2][]string) {
-	p := c.render(change, countFrontends(change))
+	p := c.render(change)
 	for fr := range change.Frontends() {
-		for i, to := range p.traffic[classOf(fr)].to {
+		for i, to := range p.traffic[fr.Kind].to {
 			if !to.isZero() {
 				e := entry{fr.Key, p.name, to}
 				rules[i] = e.rules(e.rules(rules[i], true), false)
@@ -182,16 +179,16 @@ func (c *config) rulesOf(change *frontend.PortChange) (rules [2][]string) {
 	}
 	for i, s := range p.sets {
 		if s.size > 0 {
-			rules[inNAT] = append(rules[inNAT], c.setRules(change.After, change.Endpoints(backendSets()[i]))...)
+			rules[inNAT] = append(rules[inNAT], c.setRules(change.After, change.Endpoints(frontend.RouteSets()[i]))...)
 		}
 	}
 	return rules
 }
 
-// refused returns those of the service ports whose rules are refused.
-func (s *search) refused(ctx context.Context, ports []*frontend.PortChange) (list []leftOut) {
+// find finds those of the service ports whose rules are refused.
+func (s *search) find(ctx context.Context, ports []*frontend.PortChange) {
 	if len(ports) == 0 || s.failed != nil || ctx.Err() != nil {
-		return nil
+		return
 	}
 	var rules [2][]string
 	for _, p := range ports {
@@ -201,15 +198,14 @@ func (s *search) refused(ctx context.Context, ports []*frontend.PortChange) (lis
 	}
 	err := s.try(ctx, rules)
 	if err == nil || s.failed != nil {
-		return nil
+		return
 	}
 	if len(ports) == 1 || s.left <= 0 {
 		err = fmt.Errorf("left out, its rules are refused: %w", err)
 		for _, p := range ports {
-			e := &sink.PortError{Port: p.Name(), Family: s.features.Family, Err: err}
-			list = append(list, leftOut{e, len(ports) > 1})
+			s.refused[p.Name()] = leftOut{err, len(ports) > 1}
 		}
-		return list
+		return
 	}
 	// A protocol that the kernel lacks is found at once.
 	first := ports[0].Name().Protocol
@@ -217,7 +213,8 @@ func (s *search) refused(ctx context.Context, ports []*frontend.PortChange) (lis
 	if half < 0 {
 		half = len(ports) / 2
 	}
-	return append(s.refused(ctx, ports[:half]), s.refused(ctx, ports[half:])...)
+	s.find(ctx, ports[:half])
+	s.find(ctx, ports[half:])
 }
 
 // try tries out rules in a chain that no packet reaches. The next write removes them.

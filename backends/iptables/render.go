@@ -16,20 +16,17 @@ type renderer struct {
 	users [2]int
 }
 
-func (r *renderer) isEmpty(rt model.Route) bool {
-	return r.from.Size(rt.Endpoints) == 0
-}
-
-// same reports whether two routes treat their traffic in the same way.
-func (r *renderer) same(a, b model.Route) bool {
-	if r.isEmpty(a) || r.isEmpty(b) {
-		return r.isEmpty(a) == r.isEmpty(b) && a.Empty == b.Empty
+// routesOf returns the routes of a kind of frontends, with nothing in them but what happens to their traffic now: it
+// goes to an endpoint and may be masqueraded or, if there is none, it is refused.
+func (r *renderer) routesOf(kind frontend.Kind) frontend.SourceRoutes {
+	now := func(rt model.Route) model.Route {
+		if r.from.Size(rt.Endpoints) == 0 {
+			return model.Route{Empty: rt.Empty}
+		}
+		return model.Route{Endpoints: rt.Endpoints, Masquerade: rt.Masquerade}
 	}
-	return a.Endpoints == b.Endpoints && a.Masquerade == b.Masquerade
-}
-
-func (r *renderer) simple(k frontend.SourceRoutes) bool {
-	return r.same(k.FromPod, k.Other) && r.same(k.FromNode, k.Other)
+	k := r.from.RoutesOf(kind)
+	return frontend.SourceRoutes{FromPod: now(k.FromPod), FromNode: now(k.FromNode), Other: now(k.Other)}
 }
 
 // The purposes of a service port's chains, apart from those of its sets.
@@ -57,19 +54,15 @@ func (r *renderer) rule(rules []string, match, target string) []string {
 	return append(rules, match+target)
 }
 
-// render plans a service port with so many frontends of each class.
-func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) *port {
+// render plans a service port.
+func (c *config) render(change *frontend.PortChange) *port {
 	from := change.After
-	r := &renderer{config: c, from: from, port: &port{name: from.Name, frontends: frontends}}
+	r := &renderer{config: c, from: from, port: &port{name: from.Name}}
 	p := r.port
-	for i, n := range frontends {
-		if n > 0 {
-			kind := frontend.ExternalIP // the others have the same routes
-			if class(i) == clusterIPs {
-				kind = frontend.ClusterIP
-			}
-			r.renderNAT(class(i), from.RoutesOf(kind), n)
-			r.renderRefusal(class(i), from.RoutesOf(kind))
+	for kind := range numKinds {
+		if from.Count(kind) > 0 {
+			r.renderNAT(kind, r.routesOf(kind))
+			r.renderRefusal(kind, r.routesOf(kind))
 		}
 	}
 	// A set that only one frontend uses, and directly, needs no own chain. Node ports have one anyway: with a group
@@ -78,10 +71,10 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 		if users == 0 {
 			continue
 		}
-		set := backendSets()[i]
+		set := frontend.RouteSets()[i]
 		if users == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
 			rule := "-g " + setChain(p.name, i)
-			at := slices.IndexFunc(p.traffic[:nodePorts], func(t traffic) bool { return t.to[inNAT].rule == rule })
+			at := slices.IndexFunc(p.traffic[:frontend.NodePort], func(t traffic) bool { return t.to[inNAT].rule == rule })
 			if at >= 0 {
 				p.traffic[at].to[inNAT] = target{endpoints: targetsOf(change.Endpoints(set))}
 				continue
@@ -94,25 +87,25 @@ func (c *config) render(change *frontend.PortChange, frontends [numClasses]int) 
 
 // toSet returns a jump to the endpoints of a route, and counts its users.
 func (r *renderer) toSet(rt model.Route, users int) string {
-	i := slices.Index(backendSets(), rt.Endpoints)
+	i := slices.Index(frontend.RouteSets(), rt.Endpoints)
 	r.users[i] += users
 	return "-g " + setChain(r.port.name, i)
 }
 
-// renderNAT says what table nat does for the frontends of a class.
-func (r *renderer) renderNAT(c class, k frontend.SourceRoutes, frontends int) {
-	if r.isEmpty(k.FromPod) && r.isEmpty(k.FromNode) && r.isEmpty(k.Other) {
+// renderNAT says what table nat does for the frontends of a kind.
+func (r *renderer) renderNAT(kind frontend.Kind, k frontend.SourceRoutes) {
+	if k.Sets() == 0 {
 		return
 	}
-	t := &r.port.traffic[c]
+	t := &r.port.traffic[kind]
 	rule := &t.to[inNAT].rule
-	if m := k.Other.Masquerade; r.simple(k) && (c != nodePorts || m != model.MasqueradeUnlessLocalPod) {
+	if m := k.Other.Masquerade; k.Same() && (kind != frontend.NodePort || m != model.MasqueradeUnlessLocalPod) {
 		t.masquerade = m
-		*rule = r.toSet(k.Other, frontends)
+		*rule = r.toSet(k.Other, r.from.Count(kind))
 	} else {
 		*rule = r.external(k)
 	}
-	if c == restricted {
+	if r.from.Restricts(kind) {
 		*rule = r.add(inNAT, chainRestricted, r.fromRanges(*rule))
 	}
 }
@@ -131,12 +124,12 @@ func (r *renderer) bySource(k frontend.SourceRoutes, add func(match string, rt m
 	if fromPod.Masquerade == model.MasqueradeUnlessLocalPod {
 		fromPod.Masquerade = model.MasqueradeNever
 	}
-	if !r.same(fromPod, k.Other) || !r.same(fromPod, k.FromNode) {
+	if fromPod != k.Other || fromPod != k.FromNode {
 		for _, isLocalPod := range r.isLocalPod() {
 			add(isLocalPod, fromPod)
 		}
 	}
-	if !r.same(k.FromNode, k.Other) {
+	if k.FromNode != k.Other {
 		add("-m addrtype --src-type LOCAL ", k.FromNode)
 	}
 	add("", k.Other)
@@ -149,7 +142,7 @@ func (r *renderer) external(k frontend.SourceRoutes) string {
 	}
 	var rules []string
 	r.bySource(k, func(match string, rt model.Route) {
-		if r.isEmpty(rt) {
+		if rt.Endpoints == 0 {
 			rules = r.rule(rules, match, "-j RETURN")
 			return
 		}
@@ -161,43 +154,35 @@ func (r *renderer) external(k frontend.SourceRoutes) string {
 	return r.add(inNAT, chainExternal, rules)
 }
 
-// renderRefusal says what table filter does for the frontends of a class: to packets that table nat has sent to no
+// renderRefusal says what table filter does for the frontends of a kind: to packets that table nat has sent to no
 // endpoint.
-func (r *renderer) renderRefusal(c class, k frontend.SourceRoutes) {
-	rule := &r.port.traffic[c].to[inFilter].rule
+func (r *renderer) renderRefusal(kind frontend.Kind, k frontend.SourceRoutes) {
+	rule := &r.port.traffic[kind].to[inFilter].rule
 	switch {
-	case !r.isEmpty(k.FromPod) && !r.isEmpty(k.FromNode) && !r.isEmpty(k.Other):
-		if c == restricted {
+	case k.FromPod.Endpoints != 0 && k.FromNode.Endpoints != 0 && k.Other.Endpoints != 0:
+		if r.from.Restricts(kind) {
 			*rule = dropText
 		}
 		return
-	case r.isEmpty(k.Other) && r.simple(k):
+	case k.Same():
 		*rule = r.verdict(k.Other)
-	default:
-		*rule = r.refusal(k)
+	default: // it depends on the source
+		var rules []string
+		r.bySource(k, func(match string, rt model.Route) { rules = r.rule(rules, match, r.verdict(rt)) })
+		*rule = r.add(inFilter, chainRefuse, rules)
 	}
-	if c == restricted {
+	if r.from.Restricts(kind) {
 		*rule = r.add(inFilter, chainDeny, r.rule(r.fromRanges(*rule), "", dropText))
 	}
 }
 
-// refusal returns a jump to the chain that refuses traffic depending on its source.
-func (r *renderer) refusal(k frontend.SourceRoutes) string {
-	var rules []string
-	r.bySource(k, func(match string, rt model.Route) {
-		verdict := "-j RETURN"
-		if r.isEmpty(rt) {
-			verdict = r.verdict(rt)
-		}
-		rules = r.rule(rules, match, verdict)
-	})
-	return r.add(inFilter, chainRefuse, rules)
-}
-
 const dropText = "-j DROP"
 
+// verdict refuses the traffic of a route without endpoints.
 func (r *renderer) verdict(rt model.Route) string {
 	switch {
+	case rt.Endpoints != 0:
+		return "-j RETURN"
 	case rt.Empty == model.Drop:
 		return dropText
 	case r.family == model.IPv6:

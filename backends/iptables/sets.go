@@ -27,11 +27,6 @@ type ownSet struct {
 	parts int // 0: all in one chain
 }
 
-// backendSets are the sets that routes use, in the order of port.sets.
-func backendSets() []model.EndpointSets {
-	return []model.EndpointSets{model.ClusterSet, model.LocalSet}
-}
-
 func setChain(p model.PortName, i int) string { return chainName([2]string{"CLUSTER", "LOCAL"}[i], p) }
 
 func partChain(p model.PortName, i, part int) string {
@@ -75,7 +70,8 @@ func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old
 		}
 		return
 	}
-	changes, endpoints := c.EndpointChanges(backendSets()[i]), c.Endpoints(backendSets()[i])
+	set := frontend.RouteSets()[i]
+	changes, endpoints := c.EndpointChanges(set), c.Endpoints(set)
 	if c.Before != nil && old == next && c.Before.AffinityTimeout == c.After.AffinityTimeout && len(changes) == 0 {
 		return
 	}

@@ -50,10 +50,6 @@ type node struct {
 	shift       int                   // if the children are by address: which bits
 }
 
-func newTree(c *chains, name string, p model.Protocol) *tree {
-	return &tree{chains: c, name: name, protocol: p}
-}
-
 // noProtocol is that of a tree of addresses alone, for packets from an address to itself.
 const noProtocol model.Protocol = 0
 
@@ -287,7 +283,7 @@ func (n *node) rules() []string {
 	}
 	for _, g := range n.groups {
 		if g != nil {
-			rules = append(rules, g.jump())
+			rules = append(rules, "-j "+g.name())
 		}
 	}
 	for _, c := range n.children {

@@ -38,7 +38,7 @@ func chainsOn(t *tree, k frontend.Key) (names []string, rules int) {
 
 func TestATreeOfOneChainIsAList(t *testing.T) {
 	c := newChains(dp.NAT)
-	tr := newTree(c, "T", model.TCP)
+	tr := &tree{chains: c, name: "T", protocol: model.TCP}
 	for i := range maxPassed {
 		tr.set(testEntry(fmt.Sprint("10.0.0.", i), 80))
 	}
@@ -48,7 +48,7 @@ func TestATreeOfOneChainIsAList(t *testing.T) {
 
 func TestATreeIsDividedByPortsAndThenByTheBitsThatDiffer(t *testing.T) {
 	c := newChains(dp.NAT)
-	tr := newTree(c, "T", model.TCP)
+	tr := &tree{chains: c, name: "T", protocol: model.TCP}
 	for i := range 120 {
 		tr.set(testEntry(fmt.Sprintf("10.0.%d.1", i), 80)) // the last byte is the same
 	}
@@ -67,7 +67,7 @@ func TestATreeIsDividedByPortsAndThenByTheBitsThatDiffer(t *testing.T) {
 
 func TestChainsThatHaveBecomeSmallAreTakenTogether(t *testing.T) {
 	c := newChains(dp.NAT)
-	tr := newTree(c, "T", model.TCP)
+	tr := &tree{chains: c, name: "T", protocol: model.TCP}
 	var entries []*entry
 	for i := range 200 {
 		entries = append(entries, testEntry(fmt.Sprint("10.0.0.", i), 80))
@@ -89,7 +89,7 @@ func TestChainsThatHaveBecomeSmallAreTakenTogether(t *testing.T) {
 
 func TestAChangeTouchesFewChains(t *testing.T) {
 	c := newChains(dp.NAT)
-	tr := newTree(c, "T", model.TCP)
+	tr := &tree{chains: c, name: "T", protocol: model.TCP}
 	r := rand.New(rand.NewPCG(1, 0))
 	random := func() *entry {
 		return testEntry(fmt.Sprintf("10.%d.%d.%d", 96+r.IntN(16), r.IntN(256), r.IntN(256)), 80)
@@ -150,7 +150,7 @@ func TestNoPacketPassesManyRules(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := newTree(newChains(dp.NAT), "T", model.TCP)
+			tr := &tree{chains: newChains(dp.NAT), name: "T", protocol: model.TCP}
 			var entries []*entry
 			for i := range 5000 {
 				a, port := address(i)
@@ -171,7 +171,7 @@ func TestNoPacketPassesManyRules(t *testing.T) {
 }
 
 func TestTheDeepestTreeHasRoomForWhatIsBeforeAndAfterIt(t *testing.T) {
-	tr := newTree(newChains(dp.NAT), "KPL-M-SCTP", model.SCTP)
+	tr := &tree{chains: newChains(dp.NAT), name: "KPL-M-SCTP", protocol: model.SCTP}
 	var deepest []string
 	for i := range 1 << 16 {
 		e := testEntry(fmt.Sprintf("10.0.%d.%d", i/256, i%256), 65535)
@@ -192,7 +192,7 @@ func TestTheDeepestTreeHasRoomForWhatIsBeforeAndAfterIt(t *testing.T) {
 func TestNoTwoChainsHaveOneName(t *testing.T) {
 	for _, port := range []uint16{16, 96, 208, 288, 768, 2048, 3088, 10208, 30208} {
 		c := newChains(dp.NAT)
-		tr := newTree(c, "T", model.TCP)
+		tr := &tree{chains: c, name: "T", protocol: model.TCP}
 		for i := range 2000 {
 			tr.set(testEntry(fmt.Sprintf("10.0.%d.%d", i/256, i%256), port))
 		}

@@ -107,20 +107,12 @@ func (b *Backend) open(ctx context.Context) error {
 				"and the node itself", "reason", err)
 		sticky = o.Scheduler
 	}
-	families := o.Families
-	if families == nil {
-		all := model.Families()
-		families = all[:]
-	}
-	for _, f := range families {
-		if err := probeFilter(ctx, o, f); err != nil {
-			if o.Families == nil && f == model.IPv6 && ctx.Err() == nil {
-				klog.FromContext(ctx).Info("Serving IPv4 only, the kernel does not support IPv6", "reason", err)
-				continue
-			}
-			return err
-		}
-		b.order = append(b.order, f)
+	var err error
+	b.order, err = frontend.ChooseFamilies(ctx, o.Families, func(f model.Family) (absent bool, err error) {
+		return true, probeFilter(ctx, o, f)
+	})
+	if err != nil {
+		return err
 	}
 	metrics := newMetrics(b.order)
 	b.makeFamilies(metrics)
@@ -185,7 +177,7 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 	probe := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName + "-probe"})
 	probe.known = true
-	for _, c := range newConfig(f, o, nil, nil).baseChains() {
+	for _, c := range newConfig(f, o, &model.Node{}, nil).baseChains() {
 		probe.addChain(c)
 	}
 	if err := o.NFTables.Check(ctx, probe.transaction(false, false, false)); err != nil {
@@ -333,8 +325,7 @@ func CleanUp(ctx context.Context, o Options) (err error) {
 		b.owned = append(b.owned, n.Close)
 	}
 	if b.order = o.Families; b.order == nil {
-		all := model.Families()
-		b.order = all[:]
+		b.order = model.Families()
 	}
 	b.makeFamilies(newMetrics(b.order))
 	return b.cleanUp(ctx)

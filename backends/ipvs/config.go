@@ -18,9 +18,6 @@ type config struct {
 }
 
 func newConfig(f model.Family, o *Options, node *model.Node, nodePortIPs []netip.Addr) *config {
-	if node == nil {
-		node = &model.Node{}
-	}
 	c := &config{family: f, mark: o.MasqueradeMark, localPods: node.LocalPods.Of(f),
 		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs)}
 	for _, a := range nodePortIPs {

@@ -32,8 +32,8 @@ func (a actions) simple() bool { return a.fromPod == a.other && a.fromNode == a.
 
 func (a actions) each() [3]action { return [3]action{a.fromPod, a.fromNode, a.other} }
 
-// actionsOf returns what happens to traffic through a frontend of the service port.
-func (p portPlan) actionsOf(kind frontend.Kind, restricted bool) actions {
+// actionsOf returns what happens to traffic through the frontends of a kind of the service port.
+func (p portPlan) actionsOf(kind frontend.Kind) actions {
 	follow := func(r model.Route) action {
 		n := p.Size(r.Endpoints)
 		switch {
@@ -46,7 +46,7 @@ func (p portPlan) actionsOf(kind frontend.Kind, restricted bool) actions {
 	}
 	r := p.RoutesOf(kind)
 	return actions{fromPod: follow(r.FromPod), fromNode: follow(r.FromNode), other: follow(r.Other),
-		restricted: restricted, onNode: kind == frontend.NodePort}
+		restricted: p.Restricts(kind), onNode: kind == frontend.NodePort}
 }
 
 func setName(s model.EndpointSets) string {

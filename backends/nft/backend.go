@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"k8s.io/klog/v2"
-
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -56,7 +54,9 @@ func New(ctx context.Context, o Options) (_ *Backend, err error) {
 		}
 		o.Dataplane, closeDataplane = n, n.Close
 	}
-	families, err := chooseFamilies(ctx, &o)
+	families, err := frontend.ChooseFamilies(ctx, o.Families, func(f model.Family) (absent bool, err error) {
+		return true, probe(ctx, o.Dataplane, f, &o)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -88,27 +88,6 @@ func New(ctx context.Context, o Options) (_ *Backend, err error) {
 			}})
 	}()
 	return b, nil
-}
-
-// chooseFamilies returns the requested families or, if none is given, those that the kernel supports.
-func chooseFamilies(ctx context.Context, o *Options) (chosen []model.Family, err error) {
-	families := o.Families
-	if families == nil {
-		all := model.Families()
-		families = all[:]
-	}
-	for _, f := range families {
-		err := probe(ctx, o.Dataplane, f, o)
-		switch {
-		case err == nil:
-			chosen = append(chosen, f)
-		case o.Families == nil && f == model.IPv6 && ctx.Err() == nil:
-			klog.FromContext(ctx).Info("Serving IPv4 only, the kernel does not support IPv6", "reason", err)
-		default:
-			return nil, err
-		}
-	}
-	return chosen, nil
 }
 
 func (b *Backend) family(of model.Family) *family {

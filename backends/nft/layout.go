@@ -120,11 +120,8 @@ type config struct {
 }
 
 func newConfig(f model.Family, o *Options, node *model.Node) *config {
-	c := &config{family: f, mark: o.MasqueradeMark, node: node}
-	if node == nil {
-		node = &model.Node{}
-	}
-	c.serviceCIDRs, c.localPods = model.PrefixesOf(f, node.ServiceCIDRs), node.LocalPods.Of(f)
+	c := &config{family: f, mark: o.MasqueradeMark, node: node,
+		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs), localPods: node.LocalPods.Of(f)}
 	switch choice := o.NodePortAddresses; {
 	case choice.Primary:
 		c.nodePortIPs = choice.Of(nil, node).Of(f)

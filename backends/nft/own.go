@@ -28,27 +28,21 @@ const maxSharedSlots = 1024
 
 // ownPort is a service port that has its own chains. It is immutable once its plan is made.
 type ownPort struct {
-	name     string // the prefix of the names of its chains
-	clients  string // the name of the set of its clients, "" without session affinity
-	numbered bool   // it has slots by number
-	random   string // the prefix of the names of the chains that pick one of these at random
-	ids      [2]uint32
-	kinds    [frontend.NodePort + 1][2]int // frontends, unrestricted and restricted
+	name     string    // the prefix of the names of its chains
+	clients  string    // the name of the set of its clients, "" without session affinity
+	numbered bool      // it has slots by number
+	random   string    // the prefix of the names of the chains that pick one of these at random
+	ids      [2]uint32 // of its backend sets, in the order of frontend.RouteSets
 	chains   []string
 }
 
 // hasNumbers reports whether a service port has slots by number. o is nil if the port has nothing of its own.
 func (o *ownPort) hasNumbers() bool { return o != nil && o.numbered }
 
-// backendSets lists the backend sets in the order of ownPort.ids.
-func backendSets() [2]model.EndpointSets {
-	return [2]model.EndpointSets{model.ClusterSet, model.LocalSet}
-}
-
 // wantsNumbers reports whether a service port should have slots by number.
 func wantsNumbers(p *frontend.Port) bool {
 	endpoints, used := 0, p.Routes.Sets()
-	for _, set := range backendSets() {
+	for _, set := range frontend.RouteSets() {
 		if used.Has(set) {
 			endpoints += p.Size(set)
 		}
@@ -65,50 +59,29 @@ func (p *plan) ownOf(c *frontend.PortChange, before *ownPort) *ownPort {
 	if !numbered && c.After.AffinityTimeout == 0 {
 		return nil
 	}
-	o := &ownPort{}
-	if before != nil {
-		*o = *before
-		o.chains = nil
-		for fc := range c.FrontendChanges() {
-			if fc.Before != nil {
-				*o.kind(fc.Before)--
-			}
-			if fc.After != nil {
-				*o.kind(fc.After)++
-			}
-		}
-	} else {
-		for fr := range c.Frontends() {
-			*o.kind(&fr)++
+	o := &ownPort{numbered: numbered}
+	switch {
+	case before.hasNumbers():
+		o.ids = before.ids
+	case numbered:
+		for i, set := range frontend.RouteSets() {
+			o.ids[i] = p.newID(c.After.Name, set)
 		}
 	}
-	if numbered && !o.numbered {
-		for i := range o.ids {
-			o.ids[i] = p.newID(c.After.Name, backendSets()[i])
-		}
-	}
-	o.numbered = numbered
 	hash := shortHash(c.After.Name)
 	suffix := hash + "-" + readable(c.After.Name)
-	o.random, o.clients = "port-"+suffix, ""
+	o.random = "port-" + suffix
 	if o.name = o.random; c.After.AffinityTimeout > 0 {
 		o.name, o.clients = clientsPrefix+suffix, clientsPrefix+hash
 	}
 	return o
 }
 
-func (o *ownPort) kind(fr *frontend.Frontend) *int {
-	if fr.Restricted {
-		return &o.kinds[fr.Kind][1]
-	}
-	return &o.kinds[fr.Kind][0]
-}
-
 // kindsFor lists the kinds of the service port's frontends that send traffic to a backend set.
-func (o *ownPort) kindsFor(port *frontend.Port, set model.EndpointSets) []frontend.Kind {
+func kindsFor(port *frontend.Port, set model.EndpointSets) []frontend.Kind {
 	var kinds []frontend.Kind
-	for i, n := range o.kinds {
-		if kind := frontend.Kind(i); n != [2]int{} && port.RoutesOf(kind).Sets().Has(set) {
+	for kind := range frontend.NodePort + 1 {
+		if port.Count(kind) > 0 && port.RoutesOf(kind).Sets().Has(set) {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -159,8 +132,8 @@ func readable(n model.PortName) string {
 func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []chain {
 	var chains []chain
 	o := after.own
-	for i, set := range backendSets() {
-		if c.After.Size(set) == 0 || len(o.kindsFor(c.After, set)) == 0 {
+	for i, set := range frontend.RouteSets() {
+		if c.After.Size(set) == 0 || len(kindsFor(c.After, set)) == 0 {
 			continue
 		}
 		if o.numbered {
@@ -170,15 +143,9 @@ func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []chain {
 			chains = append(chains, p.clientsChain(c, o, set))
 		}
 	}
-	for kind := range o.kinds {
-		for restricted, n := range o.kinds[kind] {
-			if n == 0 {
-				continue
-			}
-			a := after.actionsOf(frontend.Kind(kind), restricted == 1)
-			if a.own() != "" {
-				chains = append(chains, p.config.chains(p.base.sets, a)...)
-			}
+	for kind := range frontend.NodePort + 1 {
+		if a := after.actionsOf(kind); c.After.Count(kind) > 0 && a.own() != "" {
+			chains = append(chains, p.config.chains(p.base.sets, a)...)
 		}
 	}
 	return chains
@@ -186,7 +153,7 @@ func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []chain {
 
 // randomChain sends to an endpoint of the i-th set at random.
 func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
-	set := backendSets()[i]
+	set := frontend.RouteSets()[i]
 	ch := chain{Chain: dp.Chain{Name: action{set: set, n: 1, own: o.random}.chainName(), Comment: comment(port)}}
 	ch.add(dp.IsProtocol{Protocol: port.Name.Protocol},
 		dp.DNATMap{ID: o.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]})
@@ -236,7 +203,7 @@ func (p *plan) randomChains(port *frontend.Port, o *ownPort, set model.EndpointS
 		return []string{action{set: set, n: 1, own: o.random}.chainName()}
 	}
 	var names []string
-	for _, kind := range o.kindsFor(port, set) {
+	for _, kind := range kindsFor(port, set) {
 		a := action{set: set, n: port.Size(set), nodePort: kind == frontend.NodePort}
 		if name := p.chainFor(actions{fromPod: a, fromNode: a, other: a}); !slices.Contains(names, name) {
 			names = append(names, name)

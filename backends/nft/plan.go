@@ -121,7 +121,7 @@ func (p *plan) changePort(c *frontend.PortChange) {
 // concernsAll reports whether a change of a service port concerns frontends that do not change themselves.
 func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 	for _, kind := range []frontend.Kind{frontend.ClusterIP, frontend.ExternalIP, frontend.NodePort} {
-		if before.actionsOf(kind, false) != after.actionsOf(kind, false) {
+		if before.actionsOf(kind) != after.actionsOf(kind) {
 			return true
 		}
 	}
@@ -146,10 +146,10 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 	}
 	var was, is dp.Element
 	if o != nil {
-		was = dp.Element{Key: key, Value: p.nameOf(before.actionsOf(o.Kind, o.Restricted)), Comment: comment(before.Port)}
+		was = dp.Element{Key: key, Value: p.nameOf(before.actionsOf(o.Kind)), Comment: comment(before.Port)}
 	}
 	if n != nil {
-		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n.Kind, n.Restricted)), Comment: comment(after.Port)}
+		is = dp.Element{Key: key, Value: p.chainFor(after.actionsOf(n.Kind)), Comment: comment(after.Port)}
 	}
 	if o != nil && was != is {
 		verdicts.gone = append(verdicts.gone, was)
@@ -158,7 +158,7 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 		verdicts.add = append(verdicts.add, is)
 	}
 	wasSets, isSets := before.sharedSets(o), after.sharedSets(n)
-	for _, set := range backendSets() {
+	for _, set := range frontend.RouteSets() {
 		p.changeSlots(slotsOf(set, nodePort), key, c, set, wasSets.Has(set), isSets.Has(set))
 	}
 	if o != nil && o.Restricted {
@@ -202,7 +202,7 @@ func (p *plan) changeOwn(c *frontend.PortChange, before, after portPlan) {
 	if own == nil {
 		return
 	}
-	for i, set := range backendSets() {
+	for i, set := range frontend.RouteSets() {
 		was := before.own.hasNumbers() && before.Routes.Sets().Has(set)
 		is := after.own.hasNumbers() && after.Routes.Sets().Has(set)
 		p.changeSlots(portEndpoints, string(dp.AppendNumber(nil, own.ids[i])), c, set, was, is)

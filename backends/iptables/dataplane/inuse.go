@@ -16,8 +16,7 @@ import (
 // It returns those that it could open even if others fail; the error joins the failures. Close the result in any case.
 func OpenInUse(ctx context.Context, families []model.Family, only Variant) ([]Interface, error) {
 	if families == nil {
-		all := model.Families()
-		families = all[:]
+		families = model.Families()
 	}
 	var found []Interface
 	var errs []error
