@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -35,7 +34,8 @@ type Backend struct {
 	listeners   *places
 	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
-	lastLogged  atomic.Int64 // when it was last logged that connections cannot be accepted, in Unix nanoseconds
+	// What is logged now and then: that connections cannot be accepted, that they wait, and that flows are replaced.
+	unaccepted, waiting, replaced seldom
 
 	flowsMu    sync.Mutex
 	flows      map[*flow]bool // UDP

@@ -51,18 +51,22 @@ func (f *family) describe(text *strings.Builder, p *port) {
 			}
 		}
 	}
-	p.mu.Lock()
+	p.mu.Lock() // for a moment: new connections wait for it
+	sets, timeout, contacts := p.sets, p.spec.AffinityTimeout, len(p.contacts)
+	for i := range sets {
+		sets[i] = slices.Clone(sets[i])
+	}
+	p.mu.Unlock()
 	for i, set := range []string{"cluster set", "local set", "draining"} {
-		if endpoints := slices.Clone(p.sets[i]); len(endpoints) > 0 {
+		if endpoints := sets[i]; len(endpoints) > 0 {
 			slices.SortFunc(endpoints, netip.AddrPort.Compare)
 			list := fmt.Sprint(endpoints)
 			line("%s: %s", set, list[1:len(list)-1])
 		}
 	}
-	if p.spec.AffinityTimeout > 0 {
-		line("clients stay with their endpoints for %v: %d are remembered", p.spec.AffinityTimeout, len(p.contacts))
+	if timeout > 0 {
+		line("clients stay with their endpoints for %v: %d are remembered", timeout, contacts)
 	}
-	p.mu.Unlock()
 	if n := p.connections.Load(); n > 0 {
 		line("connections: %d", n)
 	}
@@ -75,10 +79,11 @@ func (f *family) describe(text *strings.Builder, p *port) {
 
 // describeFlows returns a text for each flow, sorted.
 func (l *udpListener) describeFlows() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.mu.Lock() // for a moment: datagrams wait for it
+	flows := slices.Collect(maps.Values(l.flows))
+	l.mu.Unlock()
 	var list []string
-	for _, fl := range l.flows {
+	for _, fl := range flows {
 		list = append(list, fmt.Sprintf("%v -> %v -> %v", fl.client, l.addr(), fl.endpoint))
 	}
 	slices.Sort(list)

@@ -27,6 +27,12 @@ type laptop struct {
 
 func newLaptop(t testing.TB, o userspace.Options) *laptop {
 	t.Helper()
+	return newLaptopIn(context.Background(), t, o)
+}
+
+// newLaptopIn is newLaptop with the context that the backend is made with.
+func newLaptopIn(ctx context.Context, t testing.TB, o userspace.Options) *laptop {
+	t.Helper()
 	if o.Addresses == nil {
 		o.Addresses = userspace.Localhost{}
 	}
@@ -34,7 +40,7 @@ func newLaptop(t testing.TB, o userspace.Options) *laptop {
 		o.Families = []model.Family{model.IPv4}
 	}
 	o.Host = &nodeaddr.Fake{}
-	b, err := userspace.New(context.Background(), o)
+	b, err := userspace.New(ctx, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return &laptop{fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return b }}), b}

@@ -2,14 +2,11 @@ package userspace
 
 import (
 	"encoding/binary"
-	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
-	"k8s.io/klog/v2"
 )
 
 // New clients of a port that has as many as it remembers: to look at all of them for each of these would take a minute.
@@ -33,17 +30,17 @@ func TestAPortRemembersSoManyClientsAndNoMore(t *testing.T) {
 	require.Len(t, p.contacts, maxContacts)
 }
 
-func TestThatNothingCanBeAcceptedIsLoggedNowAndThen(t *testing.T) {
+func TestWhatAllListenersFindOutIsLoggedNowAndThen(t *testing.T) {
+	var s seldom
 	lines := 0
-	logger := funcr.New(func(string, string) { lines++ }, funcr.Options{})
-	b := &Backend{ctx: klog.NewContext(t.Context(), logger)}
 	now := time.Now()
 	for range 3 {
-		for i := range 1000 { // listeners
-			at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(1+i))
-			b.logAcceptError(errors.New("too many open files"), at, now)
+		for range 1000 { // listeners
+			if s.due(now) {
+				lines++
+			}
 		}
-		now = now.Add(acceptLogPause)
+		now = now.Add(logPause)
 	}
 	require.Equal(t, 3, lines)
 }

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
@@ -93,7 +95,10 @@ func TestAPlaceMovesToThePortThatTakesOverAFrontend(t *testing.T) {
 
 // A namespace that sends from ever new ports gets no flow at the expense of one that has fewer.
 func TestFlowsOfOneNamespaceDoNotReplaceThoseOfOthers(t *testing.T) {
-	b := &Backend{options: Options{MaxFlows: 8}, flows: map[*flow]bool{}, flowShares: newShares()}
+	var lines []string
+	logger := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+	b := &Backend{ctx: klog.NewContext(t.Context(), logger), options: Options{MaxFlows: 8}, flows: map[*flow]bool{},
+		flowShares: newShares()}
 	add := func(namespace string, i int) *flow {
 		_, server := net.Pipe()
 		fl := &flow{client: netip.AddrPortFrom(netip.IPv6Loopback(), uint16(i)), server: server}
@@ -109,6 +114,8 @@ func TestFlowsOfOneNamespaceDoNotReplaceThoseOfOthers(t *testing.T) {
 		assert.True(t, b.flows[fl])
 	}
 	assert.Len(t, b.flows, 8)
+	require.Len(t, lines, 1, "for 95 flows")
+	assert.Contains(t, lines[0], "New flows replace others")
 	assert.Equal(t, 5, b.flowShares.ports[portOf("flood", "dns")].taken)
 	for fl := range b.flows {
 		b.removeFlow(fl)

@@ -41,14 +41,15 @@ func (l *tcpListener) forsake()             { l.cancel() }
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
 
-// acceptLogPause is the time between log lines about that: all listeners find out that file descriptors have run out.
-const acceptLogPause = 10 * time.Second
+// logPause is the time between log lines about what all listeners find out at the same time.
+const logPause = 10 * time.Second
 
-func (b *Backend) logAcceptError(err error, at netip.AddrPort, now time.Time) {
-	last := b.lastLogged.Load()
-	if now.Sub(time.Unix(0, last)) >= acceptLogPause && b.lastLogged.CompareAndSwap(last, now.UnixNano()) {
-		klog.FromContext(b.ctx).Error(err, "Cannot accept connections", "address", at)
-	}
+// seldom tells when something may be logged again.
+type seldom struct{ last atomic.Int64 } // Unix nanoseconds
+
+func (s *seldom) due(now time.Time) bool {
+	last := s.last.Load()
+	return now.Sub(time.Unix(0, last)) >= logPause && s.last.CompareAndSwap(last, now.UnixNano())
 }
 
 func (l *tcpListener) accept() {
@@ -60,14 +61,24 @@ func (l *tcpListener) accept() {
 			return
 		}
 		if err != nil {
-			b.logAcceptError(err, l.addr(), time.Now())
+			if b.unaccepted.due(time.Now()) {
+				klog.FromContext(b.ctx).Error(err, "Cannot accept connections", "address", l.addr())
+			}
 			select {
 			case <-time.After(acceptPause):
 			case <-b.ctx.Done():
 			}
 			continue
 		}
-		place := b.connections.take(l.ctx, l.target().port.name())
+		port := l.target().port.name()
+		place := b.connections.tryTake(port)
+		if place == nil {
+			if b.waiting.due(time.Now()) {
+				klog.FromContext(b.ctx).Info("New connections wait until others end: the limit is reached", "port", port,
+					"limit", b.options.MaxConnections)
+			}
+			place = b.connections.take(l.ctx, port)
+		}
 		if place == nil {
 			reset(conn)
 			continue

@@ -15,8 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -393,4 +395,20 @@ func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 		slices.Reverse(endpoints)
 	})
 	assert.Less(t, allocations, float64(many))
+}
+
+func TestThatConnectionsWaitIsLogged(t *testing.T) {
+	lines := make(chan string, 10)
+	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
+	l := newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{MaxConnections: 2})
+	l.Set(web().Build(), tcpEndpoint(mirror(t)))
+	l.Sync()
+	require.Equal(t, "hello", exchange(t, l.dial(t, "http"), "hello"))
+	for range 10 {
+		l.dial(t, "http")
+	}
+	line := <-lines
+	assert.Contains(t, line, `"New connections wait until others end: the limit is reached"`)
+	assert.Contains(t, line, `"port"="default/web:http/TCP" "limit"=2`)
+	assert.Empty(t, lines)
 }

@@ -155,6 +155,10 @@ func (b *Backend) addFlow(fl *flow, port model.PortName) {
 	defer b.flowsMu.Unlock()
 	for len(b.flows) >= b.options.MaxFlows {
 		victim := b.victim()
+		if b.replaced.due(time.Now()) {
+			klog.FromContext(b.ctx).Info("New flows replace others: the limit is reached", "port", port,
+				"replaced", victim.share.port, "limit", b.options.MaxFlows)
+		}
 		_ = victim.server.Close() // its answer goroutine then ends it
 		b.dropFlow(victim)
 	}
