@@ -27,9 +27,6 @@ func (t *Table) update(ctx context.Context) {
 		name := d.name()
 		if s == nil || s.name != name {
 			if s = t.services[name]; s == nil {
-				if d.gone {
-					continue
-				}
 				s = &service{name: name}
 				t.services[name] = s
 			}

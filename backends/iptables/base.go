@@ -151,9 +151,8 @@ func (f *family) planJumps() {
 		jump("FORWARD", "", "services", forwardChain),
 	}
 	if f.config.localhostNodePorts {
-		for _, chain := range []string{"INPUT", "OUTPUT"} {
-			filter = append(filter, jump(chain, "", "node ports on loopback addresses", localnetChain))
-		}
+		const loopback = "node ports on loopback addresses"
+		filter = append(filter, jump("INPUT", "", loopback, localnetChain), jump("OUTPUT", "", loopback, localnetChain))
 	}
 	if !f.healthChecks.isEmpty() {
 		for _, m := range f.config.nodePorts { // packets in INPUT are for an address of the node

@@ -20,9 +20,6 @@ import (
 // DefaultMasqueradeMark is bit 14 of the packet mark (S31).
 const DefaultMasqueradeMark = 1 << 14
 
-// defaultDriftInterval is how often the backend checks for rules that another program has changed.
-const defaultDriftInterval = time.Second
-
 // Options configure a [Backend]. The zero value is usable.
 type Options struct {
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
@@ -83,6 +80,6 @@ func (o *Options) Validate() error {
 // withDefaults returns the options with their defaults, except for the dataplanes and what they are made from.
 func (o Options) withDefaults() Options {
 	o.MasqueradeMark = cmp.Or(o.MasqueradeMark, DefaultMasqueradeMark)
-	o.DriftInterval = cmp.Or(o.DriftInterval, defaultDriftInterval)
+	o.DriftInterval = cmp.Or(o.DriftInterval, time.Second)
 	return o
 }
