@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
-// Check validates a configuration that has its defaults. If configHardFail is true, Check returns an error with
-// everything that is wrong. If it is false, Check changes the configuration: it replaces each wrong value by the
-// default, removes wrong elements of lists, and returns a warning for each. The result is valid.
+// Check validates a configuration that has its defaults. If configHardFail is true, Check returns an error that joins
+// all problems. If it is false, Check changes the configuration: it replaces each invalid value by the default, removes
+// invalid elements of lists, and returns a warning for each. The result is valid.
 func Check(c *v1alpha2.KubeProxyConfiguration) ([]Warning, error) {
 	return check(c, func(field string) string { return field })
 }
@@ -30,7 +30,7 @@ func check(c *v1alpha2.KubeProxyConfiguration, name func(string) string) ([]Warn
 		return nil, asError(errs, name)
 	}
 	var warnings []Warning
-	// A default can make another rule apply, such as that for clusterCIDRs after a wrong detectLocalMode.
+	// A default can make another rule apply, such as that for clusterCIDRs after an invalid detectLocalMode.
 	for range 3 {
 		for _, err := range errs {
 			instead := "the default is used in its place"

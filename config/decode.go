@@ -25,8 +25,8 @@ type document struct {
 	Kind       string `json:"kind"`
 }
 
-// parse reads YAML, or JSON, which is YAML. Only a first document counts, as with kube-proxy; there is a warning if
-// there are more.
+// parse reads YAML, or JSON, which is YAML. Only the first document counts, as with kube-proxy; further ones cause a
+// warning.
 func parse(data []byte) (*document, []Warning, error) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {
@@ -45,7 +45,7 @@ func parse(data []byte) (*document, []Warning, error) {
 	return doc, nil, nil
 }
 
-// countDocuments counts the documents that have more in them than comments.
+// countDocuments counts the documents that have more than comments.
 func countDocuments(data []byte) int {
 	n := 0
 	for r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
@@ -138,7 +138,7 @@ func wrongTypes[T any](object []byte, err error) []error {
 	return errs
 }
 
-// typeName names a type in the words of somebody who writes YAML.
+// typeName returns the name of a type in YAML's terms.
 func typeName(kind reflect.Kind) string {
 	switch kind {
 	case reflect.Struct, reflect.Map:

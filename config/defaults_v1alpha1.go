@@ -18,14 +18,14 @@ const v1alpha1APIVersion = v1alpha2.GroupName + "/v1alpha1"
 func SetDefaultsV1alpha1(c *v1alpha1.KubeProxyConfiguration) {
 	c.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1APIVersion, Kind: v1alpha2.Kind}
 
-	// What is different from v1alpha2.
+	// Defaults that differ from v1alpha2's.
 	c.BindAddress = cmp.Or(c.BindAddress, "0.0.0.0")
 	c.HealthzBindAddress, c.MetricsBindAddress = v1alpha2.BindAddresses(c.BindAddress, c.HealthzBindAddress,
 		c.MetricsBindAddress)
 	c.IPTables.LocalhostNodePorts = cmp.Or(c.IPTables.LocalhostNodePorts, ptr.To(true))
-	// bindAddressHardFail is false, and so is the least period of mode ipvs 0. The other two modes cannot have 0.
+	// bindAddressHardFail is false, and the minimum period of mode ipvs is 0. The other two modes cannot have 0.
 
-	// What is the same.
+	// Defaults that are the same.
 	d := v1alpha2.Default()
 	c.IPTables.MasqueradeBit = cmp.Or(c.IPTables.MasqueradeBit, d.IPTables.MasqueradeBit)
 	c.NFTables.MasqueradeBit = cmp.Or(c.NFTables.MasqueradeBit, d.NFTables.MasqueradeBit)

@@ -5,7 +5,7 @@
 //
 // Files are of version kubeproxy.config.k8s.io/v1alpha1, with the types of module k8s.io/kube-proxy, or of v1alpha2,
 // the version that KEP-784 designed, with the types of package [sigs.k8s.io/kube-proxy-lib/config/v1alpha2]. A program
-// sees the newest version only: [Load] reads every version, and [Write] writes the newest. [FromV1alpha1] and
+// sees only the newest version: [Load] reads every version, and [Write] writes the newest. [FromV1alpha1] and
 // [ToV1alpha1] convert; they keep the meaning, defaults included, and return warnings about what the other version
 // cannot express. The table of old and new names is in docs/configuration.md.
 //
@@ -14,8 +14,8 @@
 //   - A file that is malformed, of an unknown version, or with a value of a wrong type is an error. All wrong values
 //     are named at once.
 //   - Unknown and duplicate fields are warnings.
-//   - Values that [Validate] finds wrong are an error that names all of them, or, if configHardFail is false, warnings;
-//     then the defaults are used in their place.
+//   - Values that [Validate] finds invalid are an error that names all of them, or, if configHardFail is false,
+//     warnings; then the defaults are used in their place.
 //
 // Messages use the names that fields have in the file's version.
 //

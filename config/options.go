@@ -32,8 +32,8 @@ func NodeName(c *v1alpha2.KubeProxyConfiguration, hostname string) (string, erro
 	return name, nil
 }
 
-// RunOptions returns the options of kubeproxy.Run that a valid configuration decides: State and the intervals. The
-// source, the sink, metrics and health are the caller's to add.
+// RunOptions returns the options of kubeproxy.Run that follow from a valid configuration: State and the intervals. The
+// caller adds the source, the sink, metrics and health.
 func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	node NodeIPs) (kubeproxy.Options, []Warning, error) {
 	state, warnings, err := StateOptions(c, nodeName, node)
@@ -54,7 +54,7 @@ func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	return o, warnings, nil
 }
 
-// StateOptions returns the options of the node-local state that a valid configuration decides.
+// StateOptions returns the options of the node-local state that follow from a valid configuration.
 func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	node NodeIPs) (localstate.Options, []Warning, error) {
 	detect, warnings, err := detectLocal(c, node)
@@ -79,7 +79,7 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	}, warnings, nil
 }
 
-// detectLocal says how to tell local traffic (S30). A family without a CIDR has no detector. That is worth a warning
+// detectLocal says how to detect local traffic (S30). A family without a CIDR has no detector. That is worth a warning
 // for the primary one; where it is the only one, CIDRs of the other family are a mistake in the configuration.
 func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.DetectLocal, []Warning, error) {
 	var d localstate.DetectLocal
@@ -139,8 +139,7 @@ func parseCIDRs(path string, list []string) ([]netip.Prefix, error) {
 	return cidrs, errors.Join(errs...)
 }
 
-// MasqueradeMark returns the packet mark that says that a packet is to be masqueraded, in the mode of the configuration
-// (S31).
+// MasqueradeMark returns the packet mark of packets to masquerade, in the mode of the configuration (S31).
 func MasqueradeMark(c *v1alpha2.KubeProxyConfiguration) uint32 {
 	bit := c.IPTables.MasqueradeBit
 	switch c.Mode {

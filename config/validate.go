@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Validate returns everything that is wrong with a configuration that has its defaults. As in kube-proxy, fields of one
-// mode are checked in that mode only, and the valid modes are those of the operating system that the program runs on.
-// Names of feature gates are not checked: only the program knows them.
+// Validate returns all problems of a configuration that has its defaults. As in kube-proxy, fields of one mode are
+// checked only in that mode, and the valid modes are those of the operating system that the program runs on. Names of
+// feature gates are not checked: only the program knows them.
 //
 // Logging format "json" is valid in a program that imports k8s.io/component-base/logs/json/register.
 func Validate(c *v1alpha2.KubeProxyConfiguration) field.ErrorList {
@@ -63,7 +63,7 @@ func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
 	return v.errs
 }
 
-// validator collects what is wrong.
+// validator collects problems.
 type validator struct{ errs field.ErrorList }
 
 func (v *validator) invalid(path string, value any, format string, args ...any) {
@@ -109,8 +109,7 @@ func (v *validator) notNegative(path string, d time.Duration) bool {
 	return d >= 0
 }
 
-// periods looks at the periods between syncs. When they do not fit together both are named, as either can be the wrong
-// one.
+// periods checks the periods between syncs. If two do not fit together, both are named, because either can be wrong.
 func (v *validator) periods(c *v1alpha2.KubeProxyConfiguration) {
 	valid := v.moreThanZero("syncPeriod", c.SyncPeriod.Duration)
 	if c.MinSyncPeriod == nil {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/remote"
 )
 
-// brainOptions returns the options for the brain that --server names. It is an error if the configuration has something
-// that only the brain can do.
+// brainOptions returns the options for the brain that --server names. It returns an error if the configuration asks for
+// something that only the brain can do.
 func (s *settings) brainOptions() (remote.Options, error) {
 	if allowed, set := s.FeatureGates["AllowServiceExternalIPs"]; set && !allowed {
 		return remote.Options{}, errors.New("featureGates: with --server," +

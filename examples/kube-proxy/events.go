@@ -39,8 +39,8 @@ var _ healthcheck.EventRecorder = (*events)(nil)
 
 // newEvents returns an events that writes until ctx ends. Close it after that.
 func newEvents(ctx context.Context, client kubernetes.Interface, nodeName string) (*events, error) {
-	// "kubectl describe node" finds events by UID: by that of the Node, and by its name in place of a UID. It finds
-	// none that has neither: https://issues.k8s.io/138524.
+	// "kubectl describe node" finds events by UID: by that of the Node, and by its name in place of a UID. It finds no
+	// event without either: https://issues.k8s.io/138524.
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)}
 	if client == nil {
 		return &events{recorder: logRecorder{klog.FromContext(ctx)}, node: node}, nil

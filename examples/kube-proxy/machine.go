@@ -136,7 +136,7 @@ func (m *machine) setConntrack(ctx context.Context, c *v1alpha2.KubeProxyConfigu
 	return limits.Apply(ctx, m.root)
 }
 
-// setOOMScore sets that of this process.
+// setOOMScore sets the OOM score adjustment of this process.
 func (m *machine) setOOMScore(ctx context.Context, score int32) {
 	if runtime.GOOS == "windows" {
 		return

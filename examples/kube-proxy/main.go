@@ -1,15 +1,15 @@
-// Command kube-proxy is a drop-in for Kubernetes' own kube-proxy, with its flags, its configuration file, its ports and
-// its metrics. It is also the example of a whole main on this library:
+// Command kube-proxy is a drop-in replacement for Kubernetes' own kube-proxy, with its flags, its configuration file,
+// its ports and its metrics. It is also an example of a complete program on this library:
 //
 //   - flags.go, flagvalues.go and settings.go: from flags and a file to one checked configuration
 //   - modes.go: the backends
 //   - run.go: everything wired up; read this one first
-//   - node.go: what has to be known of the node at the start
+//   - node.go: what has to be known about the node at startup
 //   - brain.go: the state from a brain, package remote, instead of an API server
 //   - serve.go, events.go, client.go: HTTP servers, Events, the API server
 //   - machine.go: what tests replace
 //
-// README.md says how to run it, and what is missing.
+// README.md says how to run it, and which features are missing.
 package main
 
 import (

@@ -36,7 +36,7 @@ func startIPTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 }
 
 // usableIPTables reports whether iptables works for a family: without ip6tables, or its kernel modules, IPv4 is served
-// all the same, and the other way round.
+// anyway, and vice versa.
 func usableIPTables(ctx context.Context, f model.Family, m *machine) error {
 	if m.iptables != nil {
 		if slices.ContainsFunc(m.iptables, func(d dataplane.Interface) bool { return d.Features().Family == f }) {
@@ -63,8 +63,8 @@ func servesLocalhost(c *v1alpha2.KubeProxyConfiguration) bool {
 }
 
 // iptablesInUse returns the dataplanes, in both variants, that may have something to clean up: the node may have
-// switched from one variant to the other. The error joins those that cannot be read; the others are returned all the
-// same. Call done in any case.
+// switched from one variant to the other. The error joins those that cannot be read; the others are returned anyway.
+// Call done in any case.
 func (m *machine) iptablesInUse(ctx context.Context) (found []dataplane.Interface, done func(), err error) {
 	if m.iptables != nil {
 		return m.iptables, func() {}, nil

@@ -58,7 +58,7 @@ func cleanUpIPVS(ctx context.Context, m *machine) error {
 }
 
 // cleanUpUpstreamIPVS removes the virtual servers, the dummy interface and the ipsets of Kubernetes' own kube-proxy.
-// Its chains have gone with those of mode iptables.
+// Its chains were removed with those of mode iptables.
 func cleanUpUpstreamIPVS(ctx context.Context, m *machine) error {
 	if m.ipvs != nil {
 		return nil // a test's, which has one dummy interface only

@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 	return err
 }
 
-// proxy has what does not depend on the node.
+// proxy has the parts that do not depend on the node.
 type proxy struct {
 	*settings
 	mode     *mode
@@ -86,7 +86,7 @@ type proxy struct {
 	events   *events
 	health   *health.Proxy
 	registry *prometheus.Registry
-	page     *page.Page // nil: none is asked for
+	page     *page.Page // nil: not requested
 }
 
 // runProxy runs a proxy until asked ends or something fails permanently. Everything that it started has ended when it
@@ -160,7 +160,7 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	return err
 }
 
-// options finds out what has to be known of the node, and returns the options that follow from it, without a sink.
+// options finds out what has to be known about the node, and returns the options that follow from it, without a sink.
 func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
 	if p.client == nil {
 		return p.fromBrain(ctx)
@@ -210,7 +210,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	defer end()
 
 	// These parameters concern the whole machine, so they are set only once the configuration and the node are known to
-	// be valid. In a container /proc/sys is often read-only, and something else has set what is needed.
+	// be valid. In a container /proc/sys is often read-only, and another program has set the parameters.
 	if err := p.machine.setConntrack(ctx, p.KubeProxyConfiguration); err != nil {
 		klog.FromContext(ctx).Error(err, "Some kernel parameters are not as they were configured")
 	}

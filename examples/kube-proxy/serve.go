@@ -80,7 +80,7 @@ func text(contentType, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = io.WriteString(w, body) // who asked has gone
+		_, _ = io.WriteString(w, body) // the client is gone
 	})
 }
 
@@ -89,7 +89,7 @@ type server struct {
 	name, address string
 	handler       http.Handler
 	listen        func(ctx context.Context, network, address string) (net.Listener, error)
-	// Exactly the health server is for everybody who can reach the node. Its answers are small, those of the metrics
+	// Only the health server is for everyone who can reach the node. Its answers are small, while those of the metrics
 	// server may take minutes: profiles, and the events of the page.
 	forEverybody bool
 	hardFail     bool   // give up if the address cannot be bound

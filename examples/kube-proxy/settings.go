@@ -72,7 +72,7 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 	return s, append(warnings, s.withoutEffectBesideServer()...), nil
 }
 
-// checkPage checks that the page is served only to this machine, because it shows all services to everybody who can
+// checkPage checks that the page is served only to this machine, because it shows all services to everyone who can
 // reach it.
 func (s *settings) checkPage() error {
 	address, err := netip.ParseAddrPort(s.MetricsBindAddress)

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
 
-// bystanderCases are about traffic that the backend has nothing to do with, and about processes of the node.
+// bystanderCases are about traffic that is not for a service, and about processes of the node.
 func bystanderCases() []testCase {
 	return []testCase{
 		{name: "traffic that is for no service is left alone, before, during and after changes", rules: "S46",
@@ -43,11 +43,11 @@ func wildcard(f model.Family, port uint16) netip.AddrPort {
 // bystander is traffic that no backend may touch, with the server that answers it.
 type bystander struct {
 	flow
-	// server is the server that answers. The zero value: nobody answers, the traffic leaves the node.
+	// server is the server that answers. The zero value: none answers, and the traffic leaves the node.
 	server netip.AddrPort
 }
 
-// wrong returns what is wrong with what was seen, "" for nothing.
+// wrong returns what is wrong with an outcome, or "".
 func (b bystander) wrong(s seen) string {
 	want := oracle.Observation{Verdict: oracle.NotOurs}
 	if b.server.IsValid() {
@@ -147,7 +147,7 @@ func (s *session) tryBystanders(ctx context.Context, list []bystander) error {
 	return failed.err()
 }
 
-// standAside opens connections that have nothing to do with services.
+// standAside opens connections that are not for a service.
 func (s *session) standAside() (*standing, error) {
 	st := &standing{}
 	for _, group := range s.bystanders() {

@@ -208,7 +208,7 @@ func (s *session) nftInventory(add func(string, ...any)) error {
 	return nil
 }
 
-// difference lists what is in one inventory only.
+// difference lists the lines that only one of two inventories has.
 func difference(before, after []string) string {
 	var b strings.Builder
 	count := map[string]int{}

@@ -20,11 +20,11 @@ import (
 // caseTimeout bounds each case. All cases take much less.
 const caseTimeout = 10 * time.Minute
 
-// Test runs the suite against a backend, each case as a subtest. Cases that need what the backend lacks are skipped,
-// and named once more at the end, before the result in numbers; "go test -v" shows both.
+// Test runs the suite against a backend, each case as a subtest. Cases that need a feature that the backend lacks are
+// skipped, and listed again at the end, before the numbers of results; "go test -v" shows both.
 //
 // It needs Linux, and the right to create network namespaces: root, or "unshare -rn go test ...". Without that the test
-// is skipped or, with KPL_REQUIRE=1 in the environment, fails. It touches nothing outside of the namespaces that it
+// is skipped or, with KPL_REQUIRE=1 in the environment, fails. It touches nothing outside the namespaces that it
 // creates. Backends that keep to their node's namespace can be tested in parallel.
 func Test(t *testing.T, f Factory) {
 	t.Helper()

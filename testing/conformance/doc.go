@@ -1,4 +1,4 @@
-// Package conformance proves a service-proxy backend on a real Linux kernel, without a cluster: the author of a backend
+// Package conformance tests a service-proxy backend on a real Linux kernel, without a cluster: the author of a backend
 // calls [Test] from a test of their own repository, and gets the whole suite.
 //
 //	func TestConformance(t *testing.T) {
@@ -16,25 +16,25 @@
 //
 // It builds a small cluster of network namespaces: the node that the backend serves, pods on it, other nodes with pods,
 // a client outside; dual-stack, with servers for TCP, UDP and SCTP that answer with their address and the client's as
-// they see it. It tells the backend's sink node-local states, sends real traffic from every kind of source to every
+// they see it. It feeds the backend's sink node-local states, sends real traffic from every kind of source to every
 // kind of address, and compares what happens with package oracle: who answers, which source is seen, what is refused,
 // dropped, or left alone. It restarts the backend, makes it fail, and breaks its rules. [Random] does the same with
 // random states, and reduces a failure to the smallest one that it finds.
 //
-// It looks beyond first packets: at megabytes in both directions with ends and resets, fragmented datagrams, errors on
-// the path to an endpoint, and idle connections; at traffic for no service while services change; at processes of the
-// node that listen on all addresses; at addresses that several services list, and at those that are added to the node
+// It tests more than first packets: megabytes in both directions with ends and resets, fragmented datagrams, errors on
+// the path to an endpoint, and idle connections; traffic that is not for a service while services change; processes of
+// the node that listen on all addresses; addresses that several services list; and addresses that are added to the node
 // later.
 //
 // Clients have random source ports. A failure prints them, and the seed that produces the same ones again, as the
 // environment variable KPL_CONFORMANCE_SEED.
 //
-// A failing case prints the flows, what was seen, what was expected and by which rule, what the backend had been told,
-// and its ruleset.
+// A failing case prints the flows, what was seen, what was expected and by which rule, the state that the backend was
+// given, and its ruleset.
 //
 // # What it needs
 //
-// Linux, and the right to make network namespaces: root, or
+// It needs Linux, and the right to make network namespaces: root, or
 //
 //	unshare -rn go test ./...
 //
@@ -44,16 +44,16 @@
 // # What it guarantees
 //
 // All traffic stays within namespaces that the suite has made. They have no name in the file system and end with the
-// process, even if it is killed, so there is never anything to clean up. Interfaces in them begin with "kpl-".
+// process, even if it is killed, so nothing has to be cleaned up. The names of interfaces in them begin with "kpl-".
 //
-// Nothing is passed silently: a case that needs what Factory.Lacks names, or a function that the factory does not have,
-// is reported as skipped, and listed at the end.
+// Nothing is skipped silently: a case that needs a feature in Factory.Lacks, or a function that the factory does not
+// have, is reported as skipped, and listed at the end.
 //
-// # Dataplanes that are not available
+// # Simulated dataplanes
 //
-// [Simulate] and [SimulateRandom] judge a backend whose dataplane is a simulation: the cases, the random states and the
-// oracle are the same, but a function says what happens to a packet. That shows what the backend makes of a state; it
-// cannot show that the real dataplane does what the simulation says.
+// [Simulate] and [SimulateRandom] test a backend whose real dataplane is not available: the cases, the random states
+// and the oracle are the same, but a function simulates what happens to a packet. That tests what the backend programs;
+// it cannot show that the real dataplane behaves like the simulation.
 //
 // # What it does not do
 //

@@ -27,9 +27,9 @@ type Factory struct {
 	// then.
 	Cleanup func(ctx context.Context, env Env) error
 	// Stop ends what the backend leaves running on purpose when its sink is closed, for example a forwarder in a
-	// process of its own. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
+	// separate process. It is called before Cleanup, and once more at the end of the test; no sink is alive then.
 	Stop func(ctx context.Context, env Env) error
-	// Dump returns what the backend has in the dataplane, for messages. If there is a Cleanup, Dump must return the
+	// Dump returns the backend's objects in the dataplane, for messages. If there is a Cleanup, Dump must return the
 	// same before the first New and after the Cleanup. So leave out counters, and tables and chains that are empty.
 	Dump func(ctx context.Context, env Env) (string, error)
 	// Break removes rules behind the backend's back, so that traffic to some cluster IP no longer gets through.
@@ -39,11 +39,12 @@ type Factory struct {
 	RepairsItself bool
 	// Fail makes Sync fail, midway if that is possible, until repair is called.
 	Fail func(ctx context.Context, env Env) (repair func() error, err error)
-	// Lacks lists what the backend does not claim to do. The cases that need it are reported as skipped.
+	// Lacks lists the features that the backend does not claim to have. The cases that need them are reported as
+	// skipped.
 	Lacks []Feature
 }
 
-// Env is the node that a backend is to serve.
+// Env is the node that a backend serves.
 type Env struct {
 	// ID differs between tests and is the same in all calls of one test: a key for what outlives a sink.
 	ID string
@@ -64,14 +65,14 @@ type Env struct {
 	LocalhostNodePorts bool
 }
 
-// Feature is something that not every backend does. Its value is the name of the constant, which results print.
+// Feature is something that not every backend supports. Its value is the name of the constant, which results print.
 type Feature string
 
 const (
 	// IPv4 and IPv6 are the families. A backend may lack one of them.
 	IPv4 Feature = "IPv4"
 	IPv6 Feature = "IPv6"
-	// SCTP is ports of that protocol, beside those of TCP and UDP, which every backend has to serve.
+	// SCTP is ports of that protocol. Every backend has to serve TCP and UDP.
 	SCTP Feature = "SCTP"
 	// SessionAffinity is S32, and AffinityTimeout is that affinity ends after its timeout.
 	SessionAffinity Feature = "SessionAffinity"
@@ -112,11 +113,11 @@ const (
 	// gets it, then a VIP before an external IP, then the first by name. Without it any of them may have it, at any
 	// time.
 	LastingOwners Feature = "LastingOwners"
-	// StaleFlows is that UDP flows do not continue to deleted endpoints (S40, S41). In this project package conntrack
-	// sees to that, as a sink around another one.
+	// StaleFlows is that UDP flows do not continue to deleted endpoints (S40, S41). Package conntrack provides that, as
+	// a sink around another one.
 	StaleFlows Feature = "StaleFlows"
-	// PathErrors is that ICMP errors from behind a service reach the sender: the MTU is too small, or nobody listens. A
-	// proxy that terminates connections and opens others cannot pass them on.
+	// PathErrors is that ICMP errors from behind a service reach the sender: the MTU is too small, or no process
+	// listens. A proxy that terminates connections and opens others cannot pass them on.
 	PathErrors Feature = "PathErrors"
 	// NodeDatagrams is that processes of the node itself can send datagrams to services that are larger than the MTU.
 	NodeDatagrams Feature = "NodeDatagrams"

@@ -96,7 +96,7 @@ func scaleVerdict(costs []scaleCost) string {
 		growth, last.services, first.services, verdict)
 }
 
-// scaleRun is a backend on a node of its own, with many services.
+// scaleRun is a backend on its own node, with many services.
 type scaleRun struct {
 	*session
 	state state
@@ -219,7 +219,7 @@ func scaleEndpoint(svc *model.Service, f model.Family, n int) *model.Endpoint {
 		Target: netip.AddrPortFrom(nth(planOf(f).allPods, 1024+n), serverPort), Sets: model.ClusterSet}
 }
 
-// newScaleSession makes a node with nothing but its addresses.
+// newScaleSession makes a node that has only its addresses.
 func newScaleSession(f Factory) (*session, error) {
 	machine, err := machineFamilies()
 	if err != nil {

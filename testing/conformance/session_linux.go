@@ -154,7 +154,7 @@ func (s *session) sync(ctx context.Context) error {
 	return s.host.do(func() error { return s.sink.Sync(ctx) })
 }
 
-// resync asks the sink to trust nothing that it remembers, if it is a [sink.Resyncer].
+// resync asks the sink not to trust its memory, if it is a [sink.Resyncer].
 func (s *session) resync() error {
 	r, ok := s.sink.(sink.Resyncer)
 	if !ok {
@@ -166,8 +166,8 @@ func (s *session) resync() error {
 	})
 }
 
-// resyncFailed asks the sink, as a runner does before it tries a failed Sync again, to trust nothing that it remembers
-// of what failed: by [sink.FailureResyncer] if the sink has that.
+// resyncFailed asks the sink, as a runner does before it retries a failed Sync, not to trust its memory of what failed:
+// by [sink.FailureResyncer] if the sink has that.
 func (s *session) resyncFailed() error {
 	r, ok := s.sink.(sink.FailureResyncer)
 	if !ok {

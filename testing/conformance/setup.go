@@ -11,7 +11,7 @@ type setup struct {
 	nodePorts nodePorts
 }
 
-// detector is how local pods are told from other sources (S30).
+// detector is how local pods are distinguished from other sources (S30).
 type detector int
 
 const (
@@ -41,7 +41,7 @@ func (n nodePorts) String() string {
 		"on another address of the node (IPv4), on all (IPv6)"}[n]
 }
 
-// node returns the node as the backend is told it.
+// node returns the node as the backend receives it.
 func (s setup) node(families []model.Family) *model.Node {
 	n := &model.Node{Name: theNode}
 	for _, f := range families {

@@ -13,7 +13,7 @@ import (
 )
 
 // Forward is a simulated dataplane. It says what happens to the first packet of a connection from a source port,
-// according to what the backend has put into the simulation. NotOurs stands for a packet that nobody touches.
+// according to what the backend has put into the simulation. NotOurs stands for a packet that is left alone.
 type Forward func(f oracle.Flow, sourcePort uint16) oracle.Observation
 
 // Simulate runs those cases of [Test] that need no packets against a backend whose dataplane is simulated, because the
@@ -65,7 +65,7 @@ func (n *network) simulate(f attempt) seen {
 	return seen{Observation: n.forward(f.Flow, port), detail: "in the simulation"}
 }
 
-// claimed returns what must happen to a flow according to what the backend claims to do.
+// claimed returns what must happen to a flow, given the features that the backend claims.
 func (s *session) claimed(o *oracle.Oracle, out oracle.Outcome, inForce state) (oracle.Outcome, error) {
 	if s.factory.lacks(SourceRoutes) && goesBySource(inForce, out) {
 		outside := out.Flow
