@@ -75,7 +75,7 @@ func (s *System) Watch(ctx context.Context, changed func()) error {
 	if err := netlink.AddrSubscribeWithOptions(updates, done, options); err != nil {
 		return fmt.Errorf("subscribing to changes of addresses: %w", err)
 	}
-	// The sender ends once it notices that done is closed; until then somebody has to receive what it still sends.
+	// The sender ends once it notices that done is closed; until then something has to receive what it still sends.
 	defer func() {
 		close(done)
 		for range updates {

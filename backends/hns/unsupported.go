@@ -49,7 +49,8 @@ func (u *unsupported) tell(ctx context.Context, f model.Family, p model.PortName
 		u.told[p.Service] = map[capability]bool{}
 	}
 	u.told[p.Service][c] = true
-	klog.FromContext(ctx).Info("HNS does not support everything that a service asks for", "service", p.Service, "what", string(c))
+	klog.FromContext(ctx).Info("HNS does not support everything that a service asks for", "service", p.Service,
+		"what", string(c))
 	if u.onProblem != nil {
 		u.onProblem(ctx, frontend.Problem{Family: f, Port: p, Reason: Unsupported, Message: string(c)})
 	}

@@ -338,7 +338,7 @@ func (k *Kernel) AddAddress(ctx context.Context, a netip.Addr) error {
 		}
 		err = k.routes.AddrAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: index}}, address(a))
 		if errors.Is(err, unix.ENODEV) && known {
-			k.dummy = 0 // somebody has deleted it
+			k.dummy = 0 // another program has deleted it
 			continue
 		}
 		if err != nil && !errors.Is(err, unix.EEXIST) {

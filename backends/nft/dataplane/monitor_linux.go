@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// monitor listens to what the kernel says about changes of nftables, and notes which of the watched tables somebody
-// else changed.
+// monitor listens to the kernel's notifications of nftables changes, and notes which of the watched tables another
+// program changed.
 type monitor struct {
 	conn  *nfnetlink.Conn
 	own   uint32 // the port of our own socket, whose changes are ours

@@ -1,5 +1,5 @@
 // Package mynft is the backend that docs/write-a-backend.md builds: the routing table of examples/mock, in nftables. It
-// shows the way and is no more than that: it writes all rules anew in each Sync, and lacks what its test lists.
+// is only an example: it rewrites all rules in each Sync, and lacks the features that its test lists.
 package mynft
 
 import (
