@@ -33,8 +33,8 @@ func sweepWaves(t testing.TB) []func(*Backend) {
 	}
 }
 
-// Each call of HNS, those that read too, fails once. Then the next Sync of the same process and its next check, or those
-// of a new process, lead to what no failure leads to.
+// Each call of HNS, those that read too, fails once. Then the next Sync of the same process and its next check, or
+// those of a new process, lead to what no failure leads to.
 func TestAFailureOfAnyCallLosesNothing(t *testing.T) {
 	for name, newMachine := range map[string]func(testing.TB) *machine{"L2Bridge": newMachine, "overlay": newOverlay} {
 		t.Run(name, func(t *testing.T) {

@@ -167,8 +167,8 @@ func (b *Backend) addFlow(fl *flow, port model.PortName) {
 	b.flows[fl] = true
 }
 
-// victim returns a flow of the namespace with most flows, of its port with most flows, the one idle for longest: among a
-// few, because to look at all of them would make every new flow slow.
+// victim returns a flow of the namespace with most flows, of its port with most flows, the one idle for longest: among
+// a few, because to look at all of them would make every new flow slow.
 func (b *Backend) victim() *flow {
 	var victim *flow
 	seen := 0
