@@ -51,11 +51,11 @@ type port struct {
 	spec      *model.ServicePort // as described, nil like current
 	asked     []Frontend         // all frontends that it asks for, sorted by key
 	owned     counts             // those of asked that it has
-	omitted   int                // frontends beyond the limit
 	// frontends has those that were gained, lost or changed since they were last accepted: zero for those that the port
 	// did not have.
 	frontends noted[Key, Frontend]
 
+	omitted   int32 // frontends beyond the limit; int would make each port 32 bytes bigger
 	isDirty   bool
 	described uint64 // the round in which it was last described
 }

@@ -62,7 +62,7 @@ func sameFrontends(a, b *model.Service) bool {
 // frontends returns the frontends of a service port in a family, sorted by key, and how many more it has beyond a
 // limit. An address that is a VIP as well as an external IP is a VIP: otherwise its source ranges would have no effect.
 func frontends(f model.Family, s *model.Service, sp *model.ServicePort, p *Port, limit int) (
-	list []Frontend, omitted int) {
+	list []Frontend, omitted int32) {
 	external := p.Routes.External.Endpoints != 0
 	size := 2
 	if external {
