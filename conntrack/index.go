@@ -67,9 +67,10 @@ func udpPorts(service *model.Service, family model.Family) []*udpPort {
 // services.
 type index struct {
 	services  map[model.ServiceName][]*udpPort
-	ports     map[model.PortName]*udpPort   // the same by name
-	addresses map[netip.AddrPort][]*udpPort // more than one if services claim the same
-	nodePorts map[uint16][]*udpPort
+	ports     map[model.PortName]*udpPort // the same by name
+	addresses map[netip.AddrPort]portSet  // more than one if services claim the same
+	nodePorts map[uint16]portSet
+	servedBy  map[netip.AddrPort]portSet // by serving endpoint
 	// Addresses and node ports that services had, to which flows may still be rewritten, with the revision at which
 	// they were removed. They do not count where another service has the address now.
 	goneAddresses map[netip.AddrPort]uint64
@@ -85,8 +86,9 @@ func newIndex() *index {
 	return &index{
 		services:      map[model.ServiceName][]*udpPort{},
 		ports:         map[model.PortName]*udpPort{},
-		addresses:     map[netip.AddrPort][]*udpPort{},
-		nodePorts:     map[uint16][]*udpPort{},
+		addresses:     map[netip.AddrPort]portSet{},
+		nodePorts:     map[uint16]portSet{},
+		servedBy:      map[netip.AddrPort]portSet{},
 		goneAddresses: map[netip.AddrPort]uint64{},
 		goneNodePorts: map[uint16]uint64{},
 	}
@@ -108,7 +110,9 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model
 		}
 	}
 	selectStale(old, ports, changes)
+	removed := make(map[model.PortName]*udpPort, len(old))
 	for _, p := range old {
+		removed[p.name] = p
 		delete(x.ports, p.name)
 		for _, a := range p.addresses {
 			release(x.addresses, x.goneAddresses, a, p, x.revision)
@@ -117,16 +121,35 @@ func (x *index) set(name model.ServiceName, ports []*udpPort, serving func(model
 			release(x.nodePorts, x.goneNodePorts, p.nodePort, p, x.revision)
 		}
 	}
+	var current []*udpPort
 	for _, p := range ports {
+		if x.ports[p.name] != nil {
+			continue // the service is invalid: it has a port twice
+		}
+		if known := removed[p.name]; known != nil { // it stays, with its serving endpoints
+			delete(removed, p.name)
+			known.addresses, known.nodePort = p.addresses, p.nodePort
+			p = known
+		} else {
+			for target := range p.serving {
+				join(x.servedBy, target, p)
+			}
+		}
+		current = append(current, p)
 		x.ports[p.name] = p
 		for _, a := range p.addresses {
-			x.addresses[a] = append(x.addresses[a], p)
+			join(x.addresses, a, p)
 		}
 		if p.nodePort != 0 {
-			x.nodePorts[p.nodePort] = append(x.nodePorts[p.nodePort], p)
+			join(x.nodePorts, p.nodePort, p)
 		}
 	}
-	if x.services[name] = ports; len(ports) == 0 {
+	for _, p := range removed {
+		for target := range p.serving {
+			leave(x.servedBy, target, p)
+		}
+	}
+	if x.services[name] = current; len(current) == 0 {
 		delete(x.services, name)
 	}
 }
@@ -148,12 +171,15 @@ func (x *index) setServing(key model.EndpointKey, changes *pending) {
 		p.destinations(func(d netip.AddrPort) { changes.add(Selection{Destination: d}) })
 	}
 	p.serving[key.Target] = struct{}{}
+	join(x.servedBy, key.Target, p)
 }
 
 // deleteServing removes an endpoint that no longer serves, which may make the flows to it stale.
 func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 	if x.serves(key) {
-		delete(x.ports[key.Port].serving, key.Target)
+		p := x.ports[key.Port]
+		delete(p.serving, key.Target)
+		leave(x.servedBy, key.Target, p)
 		changes.add(Selection{ReplySource: key.Target})
 	}
 }
@@ -163,6 +189,9 @@ func (x *index) deleteServing(key model.EndpointKey, changes *pending) {
 func selectStale(old, ports []*udpPort, changes *pending) {
 	before, after := byDestination(old), byDestination(ports)
 	for d, p := range before {
+		if changes.all {
+			return
+		}
 		if q := after[d]; q == nil {
 			changes.add(Selection{Destination: d})
 		} else {
@@ -202,20 +231,17 @@ func selectStaleOf(old, port *udpPort, changes *pending) {
 	}
 }
 
-func release[K comparable](ports map[K][]*udpPort, gone map[K]uint64, key K, p *udpPort, revision uint64) {
-	rest := slices.DeleteFunc(slices.Clone(ports[key]), func(o *udpPort) bool { return o == p })
-	if len(rest) > 0 {
-		ports[key] = rest
-		return
+// release removes a port from those that claim an address or node port, and remembers what nobody claims any longer.
+func release[K comparable](ports map[K]portSet, gone map[K]uint64, key K, p *udpPort, revision uint64) {
+	if leave(ports, key, p); ports[key].len() == 0 {
+		gone[key] = revision
 	}
-	delete(ports, key)
-	gone[key] = revision
 }
 
 // stale reports whether a flow is stale (S40, S41).
 func (x *index) stale(f Flow) bool {
 	if ports, ok := x.addresses[f.Destination]; ok {
-		return !anyServes(ports, f.ReplySource)
+		return !x.anyServes(ports, f.ReplySource)
 	}
 	if _, gone := x.goneAddresses[f.Destination]; gone && f.rewritten() {
 		return true
@@ -223,7 +249,7 @@ func (x *index) stale(f Flow) bool {
 	if ports, ok := x.nodePorts[f.Destination.Port()]; ok {
 		// A flow to the same port number of another host, which is not rewritten, only passes through.
 		ours := f.rewritten() || slices.Contains(x.nodeAddresses, f.Destination.Addr())
-		return ours && !anyServes(ports, f.ReplySource)
+		return ours && !x.anyServes(ports, f.ReplySource)
 	}
 	if _, gone := x.goneNodePorts[f.Destination.Port()]; gone && f.rewritten() {
 		return true
@@ -232,8 +258,19 @@ func (x *index) stale(f Flow) bool {
 		slices.ContainsFunc(x.owned, func(p netip.Prefix) bool { return p.Contains(f.Destination.Addr()) })
 }
 
-func anyServes(ports []*udpPort, target netip.AddrPort) bool {
-	return slices.ContainsFunc(ports, func(p *udpPort) bool { return p.serving.has(target) })
+// anyServes reports whether any of the ports has a serving endpoint. Thousands of services may claim one address, or
+// have one endpoint, so it goes through the smaller set of the two.
+func (x *index) anyServes(claimants portSet, target netip.AddrPort) bool {
+	serving := x.servedBy[target]
+	if claimants.len() < serving.len() {
+		claimants, serving = serving, claimants
+	}
+	for p := range serving.all() {
+		if claimants.has(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // cleaned forgets the addresses that had been removed by a revision, after a complete pass that began then.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,15 @@ func TestTheIndexHasWhatASyncApplied(t *testing.T) {
 					require.Len(t, got.serving, len(p.serving), "step %d: %v", step, name)
 					for target := range p.serving {
 						require.Contains(t, got.serving, target, "step %d: %v", step, name)
+					}
+				}
+				got := r.families[0].index
+				for _, sets := range [][2]map[netip.AddrPort]portSet{
+					{want.servedBy, got.servedBy}, {want.addresses, got.addresses},
+				} {
+					require.Len(t, sets[1], len(sets[0]), "step %d", step)
+					for key, ports := range sets[0] {
+						require.Equal(t, ports.len(), sets[1][key].len(), "step %d: %v", step, key)
 					}
 				}
 				require.Empty(t, r.families[0].services)

@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -239,16 +240,17 @@ func randomFlow(random *rand.Rand, f model.Family, services []*sink.ServiceEntry
 		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
 	}
 	ports := x.addresses[to]
-	if local := to.Addr() == host(f, nodeIP); ports == nil && local {
+	if local := to.Addr() == host(f, nodeIP); ports.len() == 0 && local {
 		ports = x.nodePorts[to.Port()]
 	}
-	for _, p := range ports {
+	byName := func(p, q *udpPort) int { return strings.Compare(p.name.String(), q.name.String()) }
+	for _, p := range slices.SortedFunc(ports.all(), byName) {
 		if len(p.serving) > 0 {
 			serving := slices.SortedFunc(maps.Keys(p.serving), model.CompareTargets)
 			return flowTo(f, client, to, serving[random.Intn(len(serving))])
 		}
 	}
-	if ports != nil { // it would be rejected
+	if ports.len() > 0 { // it would be rejected
 		to = netip.AddrPortFrom(host(f, 99), 53)
 	}
 	return flowTo(f, client, to, netip.AddrPort{})
