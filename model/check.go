@@ -9,7 +9,12 @@ import (
 // returns nil if all hold. Otherwise the error joins all violations, each with the name of the service port or
 // endpoint. An endpoint of another service is an error as well.
 func Check(s *Service, endpoints iter.Seq[*Endpoint]) error {
-	c := checker{service: s, usable: map[portFamily]EndpointSets{}}
+	c := checker{service: s, ports: map[portKey]*ServicePort{}, usable: map[portFamily]EndpointSets{}}
+	for i := range s.Ports {
+		if p := &s.Ports[i]; c.ports[portKey{p.Name, p.Protocol}] == nil { // the first one, as in Service.Port
+			c.ports[portKey{p.Name, p.Protocol}] = p
+		}
+	}
 	for e := range endpoints {
 		c.endpoint(e)
 	}
@@ -22,6 +27,12 @@ func Check(s *Service, endpoints iter.Seq[*Endpoint]) error {
 	return err
 }
 
+// portKey identifies a port of a service.
+type portKey struct {
+	name     string
+	protocol Protocol
+}
+
 // portFamily is a port of a service in one family.
 type portFamily struct {
 	port   PortName
@@ -31,12 +42,13 @@ type portFamily struct {
 type checker struct {
 	problems
 	service *Service
+	ports   map[portKey]*ServicePort
 	usable  map[portFamily]EndpointSets // the sets that are not empty
 }
 
 func (c *checker) endpoint(e *Endpoint) {
 	c.object = "endpoint " + e.Key().String()
-	port := c.service.Port(e.Port.Port, e.Port.Protocol)
+	port := c.ports[portKey{e.Port.Port, e.Port.Protocol}]
 	if e.Port.Service != c.service.Name || port == nil {
 		c.add("port", "service %v has no such port", c.service.Name)
 		return

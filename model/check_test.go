@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -84,6 +85,27 @@ func TestCheckNamesInvariantsThatDoNotHold(t *testing.T) {
 			}
 			require.Error(t, err)
 			assert.Equal(t, c.want, err.Error())
+		})
+	}
+}
+
+// BenchmarkCheck checks services with one endpoint for each of their ports.
+func BenchmarkCheck(b *testing.B) {
+	for _, ports := range []int{80, 8000} {
+		b.Run(fmt.Sprintf("ports=%d", ports), func(b *testing.B) {
+			s := &model.Service{Name: model.ServiceName{Namespace: "default", Name: "web"}}
+			var endpoints []*model.Endpoint
+			for i := range ports {
+				p := model.ServicePort{Name: fmt.Sprint("p", i), Protocol: model.TCP, Port: uint16(i + 1)}
+				s.Ports = append(s.Ports, p)
+				endpoints = append(endpoints, &model.Endpoint{Port: s.PortName(p),
+					Target: netip.MustParseAddrPort("10.0.0.1:80")})
+			}
+			for b.Loop() {
+				if err := model.Check(s, slices.Values(endpoints)); err != nil {
+					b.Fatal(err)
+				}
+			}
 		})
 	}
 }
