@@ -142,6 +142,7 @@ type again struct {
 	mu       sync.Mutex
 	services map[model.ServiceName]struct{}
 	timer    *time.Timer // calls requestSync; nil before it is needed
+	due      bool        // the timer runs
 	stopped  bool
 }
 
@@ -158,17 +159,31 @@ func (a *again) add(name model.ServiceName) {
 	a.services[name] = struct{}{}
 }
 
-// later adds a service, and requests the Sync: once, however many services there are.
+// later adds a service, and requests the Sync: once, however many services there are. Further failures do not put off
+// the request, or an endless stream of them would put it off forever.
 func (a *again) later(name model.ServiceName) {
 	a.add(name)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.requestSync == nil || a.stopped:
+	case a.requestSync == nil || a.stopped || a.due:
 	case a.timer == nil:
-		a.timer = time.AfterFunc(retryPause, a.requestSync)
+		a.due = true
+		a.timer = time.AfterFunc(retryPause, a.request)
 	default:
+		a.due = true
 		a.timer.Reset(retryPause)
+	}
+}
+
+// request requests the Sync that is due.
+func (a *again) request() {
+	a.mu.Lock()
+	due := a.due && !a.stopped
+	a.due = false
+	a.mu.Unlock()
+	if due {
+		a.requestSync()
 	}
 }
 
@@ -181,9 +196,14 @@ func (a *again) stop() {
 	}
 }
 
+// take returns the services, and calls off the request: the Sync that takes them is under way.
 func (a *again) take() map[model.ServiceName]struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.due {
+		a.due = false
+		a.timer.Stop()
+	}
 	services := a.services
 	a.services = nil
 	return services
@@ -327,10 +347,14 @@ func (s *Services) closeUnwanted(ctx context.Context, name model.ServiceName, fa
 		return
 	}
 	service := s.wanted[name]
-	keys := s.keys(service, families)
+	keys := map[listenKey]struct{}{}
+	for _, key := range s.keys(service, families) {
+		keys[key] = struct{}{}
+	}
 	for key, l := range i.listeners {
+		_, wanted := keys[key]
 		depends := cmp.Or(counted(service, key.family), i.counted[key.family])
-		if slices.Contains(families, depends) && !slices.Contains(keys, key) || l.ended() {
+		if slices.Contains(families, depends) && !wanted || l.ended() {
 			klog.FromContext(ctx).V(2).Info("Closing a health check", "service", name, "address", l.address)
 			l.close()
 			delete(i.listeners, key)

@@ -435,6 +435,64 @@ func TestASyncIsRequestedForAListenerThatFails(t *testing.T) {
 	})
 }
 
+// Listeners that fail one after the other, more often than once in half a minute, do not put off the request.
+func TestFurtherFailuresDoNotPutOffTheRequestForASync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const services = 5
+		opened := map[string]*idleListener{}
+		requests := make(chan struct{}, 8)
+		s := NewServices(nil, ServicesOptions{
+			Addresses: func() nodeaddr.Addresses { return nodeaddr.Addresses{AllIPv4: true} },
+			Listen: func(_ context.Context, _, address string) (net.Listener, error) {
+				opened[address] = newIdleListener()
+				return opened[address], nil
+			},
+			RequestSync: func() { requests <- struct{}{} },
+		})
+		defer s.Close()
+		for i := range services {
+			s.SetService(service(fmt.Sprint("web-", i), uint16(32000+i), 1, -1))
+		}
+		require.NoError(t, s.Sync(t.Context()))
+		first := time.Now()
+		for i := range services {
+			opened[fmt.Sprint("0.0.0.0:", 32000+i)].failure <- errors.New("the network is down")
+			synctest.Wait()
+			time.Sleep(retryPause * 2 / 5)
+		}
+		require.Equal(t, 2*retryPause, time.Since(first))
+		require.Len(t, requests, 1, "half a minute after the first failure")
+
+		// A Sync for another reason tries them all: there is nothing left to request one for.
+		require.NoError(t, s.Sync(t.Context()))
+		time.Sleep(time.Hour)
+		require.Len(t, requests, 1)
+	})
+}
+
+// BenchmarkServicesOnManyAddresses changes one service on a node with many node-port addresses.
+func BenchmarkServicesOnManyAddresses(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		b.Run(fmt.Sprintf("addresses=%d", n), func(b *testing.B) {
+			var addrs nodeaddr.Addresses
+			for i := range n {
+				addrs.IPs = append(addrs.IPs, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}))
+			}
+			s := NewServices(nil, ServicesOptions{
+				Addresses: func() nodeaddr.Addresses { return addrs },
+				Listen: func(context.Context, string, string) (net.Listener, error) {
+					return newIdleListener(), nil
+				},
+			})
+			defer s.Close()
+			for i := 0; b.Loop(); i++ {
+				s.SetService(service("web", 32000, i, -1))
+				require.NoError(b, s.Sync(b.Context()))
+			}
+		})
+	}
+}
+
 // An IPv6 address that has just come cannot be used for a second or two, while the kernel looks for duplicates. No
 // other change of the addresses follows.
 func TestAnAddressThatIsNotUsableYetIsTriedAgain(t *testing.T) {
