@@ -79,6 +79,11 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	}, warnings, nil
 }
 
+// ExcludeCIDRs returns the addresses whose IPVS virtual servers are not this program's (ipvs.excludeCIDRs).
+func ExcludeCIDRs(c *v1alpha2.KubeProxyConfiguration) ([]netip.Prefix, error) {
+	return parseCIDRs("ipvs.excludeCIDRs", c.IPVS.ExcludeCIDRs)
+}
+
 // detectLocal says how to detect local traffic (S30). A family without a CIDR has no detector. That is worth a warning
 // for the primary one; where it is the only one, CIDRs of the other family are a mistake in the configuration.
 func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.DetectLocal, []Warning, error) {

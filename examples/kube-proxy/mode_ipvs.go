@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
@@ -27,13 +26,9 @@ func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machin
 	if err != nil {
 		return ipvs.Options{}, err
 	}
-	var exclude []netip.Prefix
-	for i, text := range c.IPVS.ExcludeCIDRs {
-		cidr, err := netip.ParsePrefix(text)
-		if err != nil {
-			return ipvs.Options{}, fmt.Errorf("ipvs.excludeCIDRs[%d]: %q is not a CIDR", i, text)
-		}
-		exclude = append(exclude, cidr.Masked())
+	exclude, err := config.ExcludeCIDRs(c)
+	if err != nil {
+		return ipvs.Options{}, err
 	}
 	return ipvs.Options{
 		Scheduler:    c.IPVS.Scheduler,

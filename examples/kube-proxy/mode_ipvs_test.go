@@ -38,13 +38,13 @@ func TestModeIPVSServesAndSetsParameters(t *testing.T) {
 func TestTheSectionIPVSCounts(t *testing.T) {
 	c := &v1alpha2.KubeProxyConfiguration{Mode: v1alpha2.ProxyModeIPVS}
 	c.IPVS.Scheduler, c.IPVS.StrictARP = "mh", true
-	c.IPVS.ExcludeCIDRs = []string{"203.0.113.7/24"}
+	c.IPVS.ExcludeCIDRs = []string{"203.0.113.7/24", "010.001.0.0/16", "::ffff:192.0.2.0/120"}
 	c.IPVS.TCPTimeout = metav1.Duration{Duration: time.Hour}
 	o, err := ipvsOptions(c, backendOptions{}, &machine{})
 	require.NoError(t, err)
 	assert.Equal(t, "mh", o.Scheduler)
 	assert.True(t, o.StrictARP)
-	assert.Equal(t, "[203.0.113.0/24]", fmt.Sprint(o.ExcludeCIDRs))
+	assert.Equal(t, "[203.0.113.0/24 10.1.0.0/16 192.0.2.0/24]", fmt.Sprint(o.ExcludeCIDRs))
 	assert.Equal(t, time.Hour, o.Timeouts.TCP)
 	assert.EqualValues(t, 1<<14, o.MasqueradeMark)
 
