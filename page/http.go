@@ -52,9 +52,9 @@ func (p *Page) routes() http.Handler {
 		v := p.view()
 		writeJSON(w, p.state(&v, 0))
 	})
-	mux.HandleFunc("GET /api/services", p.serveServices)
-	mux.HandleFunc("GET /api/service", p.serveService)
-	mux.HandleFunc("GET /api/flow", p.serveFlow)
+	mux.HandleFunc("GET /api/services", p.question(p.serveServices))
+	mux.HandleFunc("GET /api/service", p.question(p.serveService))
+	mux.HandleFunc("GET /api/flow", p.question(p.serveFlow))
 	mux.HandleFunc("GET /api/events", p.serveEvents)
 	return p.guard(mux)
 }
@@ -149,33 +149,58 @@ func (p *Page) serveServices(w http.ResponseWriter, r *http.Request) {
 	}
 	q := newQuery(r.FormValue("q"), r.FormValue("problems") == "true", number("offset"), number("limit"))
 	var found *serviceList
-	if p.inTurn(r.Context(), func() { v := p.view(); found = v.services(q) }) {
+	if inTurn(r.Context(), p.turn, func() { v := p.view(); found = v.services(q) }) {
 		writeJSON(w, found)
 	}
 }
 
-// inTurn runs work whose cost follows the size of the cluster, one call at a time, so that all requests together take
-// at most one processor. It returns false if ctx ends before it is the call's turn.
-func (p *Page) inTurn(ctx context.Context, work func()) bool {
+// maxQuestions bounds how many questions the page answers at a time. It is far above what people ask, and bounds the
+// memory of answers that wait for their turn or for a slow browser.
+const maxQuestions = 64
+
+// question refuses questions while there are too many.
+func (p *Page) question(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case p.questions <- struct{}{}:
+		default:
+			http.Error(w, fmt.Sprintf("%d questions are being answered already", maxQuestions),
+				http.StatusServiceUnavailable)
+			return
+		}
+		defer func() { <-p.questions }()
+		answer(w, r)
+	}
+}
+
+// inTurn runs work whose cost follows the size of the cluster or of a service, one call at a time, so that all requests
+// together take at most one processor. It returns false if ctx ends before it is the call's turn.
+func inTurn(ctx context.Context, turn chan struct{}, work func()) bool {
 	select {
-	case p.turn <- struct{}{}:
+	case turn <- struct{}{}:
 	case <-ctx.Done():
 		return false
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-turn }()
 	work()
 	return true
 }
 
 func (p *Page) serveService(w http.ResponseWriter, r *http.Request) {
 	name := model.ServiceName{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
-	v := p.view()
-	s := v.service(r.Context(), name)
+	var v view
+	var s *serviceDetails
+	if !inTurn(r.Context(), p.turn, func() { v = p.view(); s = v.service(name) }) {
+		return
+	}
 	if s == nil {
 		http.Error(w, "service "+strconv.Quote(name.String())+" is not known", http.StatusNotFound)
 		return
 	}
-	writeJSON(w, s)
+	// The backend may have to finish a Sync first. That must not hold up questions that do not need it.
+	if inTurn(r.Context(), p.describing, func() { v.describe(r.Context(), s) }) {
+		writeJSON(w, s)
+	}
 }
 
 func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +208,7 @@ func (p *Page) serveFlow(w http.ResponseWriter, r *http.Request) {
 	var status int
 	var err error
 	switch {
-	case !p.inTurn(r.Context(), func() { answer, status, err = p.flow(r.FormValue("q")) }):
+	case !inTurn(r.Context(), p.turn, func() { answer, status, err = p.flow(r.FormValue("q")) }):
 	case err != nil:
 		http.Error(w, err.Error(), status)
 	default:

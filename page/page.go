@@ -35,9 +35,11 @@ type Explainer interface {
 
 // Page is an http.Handler that shows what a proxy does. Its methods may be called from any goroutine.
 type Page struct {
-	opts    Options
-	handler http.Handler
-	turn    chan struct{} // see inTurn
+	opts      Options
+	handler   http.Handler
+	questions chan struct{} // those being answered
+	// One question at a time has each of these, see inTurn: for its work, and for what it asks the backend.
+	turn, describing chan struct{}
 
 	mu        sync.Mutex // guards the rest, and is never held while something waits
 	explainer Explainer
@@ -74,7 +76,9 @@ func New(opts Options) *Page {
 	if opts.Config == nil {
 		opts.Config = func() oracle.Config { return oracle.Config{} }
 	}
-	p := &Page{opts: opts, turn: make(chan struct{}, 1), snapshot: &sink.Snapshot{}, updated: make(chan struct{})}
+	p := &Page{opts: opts, snapshot: &sink.Snapshot{}, updated: make(chan struct{}),
+		questions: make(chan struct{}, maxQuestions),
+		turn:      make(chan struct{}, 1), describing: make(chan struct{}, 1)}
 	p.handler = p.routes()
 	return p
 }

@@ -86,8 +86,8 @@ const (
 	maxRulesBytes     = 256 << 10
 )
 
-// service returns what is known about a service, or nil if it is unknown.
-func (v *view) service(ctx context.Context, name model.ServiceName) *serviceDetails {
+// service returns what is known about a service, except its rules, or nil if it is unknown.
+func (v *view) service(name model.ServiceName) *serviceDetails {
 	out := &serviceDetails{Revision: v.snapshot.Revision(), Name: name, Pictures: []picture{}}
 	var explanation *localstate.Explanation
 	if v.explainer != nil {
@@ -117,17 +117,23 @@ func (v *view) service(ctx context.Context, name model.ServiceName) *serviceDeta
 			}
 		}
 	}
-	if d, ok := v.backend.(sink.Describer); ok {
-		rules, err := d.DescribeService(ctx, name)
-		if err != nil {
-			out.RulesError = shorten(err.Error())
-		}
-		if len(rules) > maxRulesBytes {
-			rules = rules[:maxRulesBytes] + "\n... and more\n"
-		}
-		out.Rules = rules
-	}
 	return out
+}
+
+// describe adds the backend's rules, if it has the service.
+func (v *view) describe(ctx context.Context, out *serviceDetails) {
+	d, ok := v.backend.(sink.Describer)
+	if !ok || out.Service == nil {
+		return
+	}
+	rules, err := d.DescribeService(ctx, out.Name)
+	if err != nil {
+		out.RulesError = shorten(err.Error())
+	}
+	if len(rules) > maxRulesBytes {
+		rules = rules[:maxRulesBytes] + "\n... and more\n"
+	}
+	out.Rules = rules
 }
 
 func notesOf(e *localstate.Explanation) (notes []string) {
