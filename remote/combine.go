@@ -21,13 +21,13 @@ func (v *view) combine(ctx context.Context, old *sink.Snapshot, touched map[mode
 			touched[c.Name] = true
 			continue
 		}
-		part, takes := v.own[c.Name], v.taker(v.service(c.Name))
+		part, t := v.own[c.Name], v.taker(v.service(c.Name))
 		for before, now := range c.Endpoints() {
 			key := before
 			if key == nil {
 				key = now
 			}
-			v.setEndpoint(takes, key.Key(), part.Endpoint(v.class, key.Key(), now))
+			v.setEndpoint(&t, key.Key(), part.Endpoint(v.class, key.Key(), now))
 		}
 	}
 	for name := range touched {
@@ -54,11 +54,11 @@ func (v *view) begin(touched map[model.ServiceName]bool) {
 
 // takesAll reports whether this node has all endpoints of a service.
 func (v *view) takesAll(e *sink.ServiceEntry) bool {
-	takes := v.taker(e.Service)
+	t := v.taker(e.Service)
 	var last *model.Endpoint // a port's are next to each other
 	for _, ep := range e.Endpoints {
 		if last == nil || ep.Port != last.Port || ep.Family() != last.Family() {
-			if !takes(ep) {
+			if !t.takes(ep) {
 				return false
 			}
 		}
@@ -67,21 +67,32 @@ func (v *view) takesAll(e *sink.ServiceEntry) bool {
 	return true
 }
 
-// taker returns a function that reports whether this node has an endpoint of a service, which may be nil: one with a
-// port that the service has, of an enabled family.
-func (v *view) taker(service *model.Service) func(*model.Endpoint) bool {
-	if service == nil {
-		return func(*model.Endpoint) bool { return false }
-	}
-	hasPort := func(p model.PortName) bool { return service.Port(p.Port, p.Protocol) != nil }
-	if len(service.Ports) > 8 { // to ask for each of thousands of ports would cost the square of their number
-		ports := make(map[model.PortName]bool, len(service.Ports))
+// taker says which endpoints of a service this node has: those with a port that the service has, of an enabled family.
+type taker struct {
+	families []model.Family
+	service  *model.Service          // nil: there is none
+	ports    map[model.PortName]bool // of a service with many ports
+}
+
+func (v *view) taker(service *model.Service) taker {
+	t := taker{families: v.families, service: service}
+	if service != nil && len(service.Ports) > 8 { // to look for thousands of ports would cost the square of their number
+		t.ports = make(map[model.PortName]bool, len(service.Ports))
 		for _, p := range service.Ports {
-			ports[service.PortName(p)] = true
+			t.ports[service.PortName(p)] = true
 		}
-		hasPort = func(p model.PortName) bool { return ports[p] }
 	}
-	return func(e *model.Endpoint) bool { return slices.Contains(v.families, e.Family()) && hasPort(e.Port) }
+	return t
+}
+
+func (t *taker) takes(e *model.Endpoint) bool {
+	if t.service == nil || !slices.Contains(t.families, e.Family()) {
+		return false
+	}
+	if t.ports != nil {
+		return t.ports[e.Port]
+	}
+	return t.service.Port(e.Port.Port, e.Port.Protocol) != nil
 }
 
 // service returns a service as it is for this node, or nil.
@@ -98,8 +109,8 @@ func (v *view) serviceOf(e *sink.ServiceEntry) *model.Service {
 	return narrow(v.own[e.Service.Name].Service(e.Service, v.node), v.families)
 }
 
-func (v *view) setEndpoint(takes func(*model.Endpoint) bool, key model.EndpointKey, e *model.Endpoint) {
-	if e == nil || !takes(e) {
+func (v *view) setEndpoint(t *taker, key model.EndpointKey, e *model.Endpoint) {
+	if e == nil || !t.takes(e) {
 		v.effective.full.DeleteEndpoint(key)
 		return
 	}
@@ -121,12 +132,12 @@ func (v *view) combineService(name model.ServiceName) {
 		return
 	}
 	v.effective.full.SetService(service)
-	part, takes := v.own[name], v.taker(service)
+	part, t := v.own[name], v.taker(service)
 	done := map[model.EndpointKey]bool{}
 	set := func(key model.EndpointKey, shared *model.Endpoint) {
 		if !done[key] {
 			done[key] = true
-			v.setEndpoint(takes, key, part.Endpoint(v.class, key, shared))
+			v.setEndpoint(&t, key, part.Endpoint(v.class, key, shared))
 		}
 	}
 	for _, ep := range v.shared.snapshot.Service(name).Endpoints {

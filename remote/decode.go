@@ -14,18 +14,24 @@ import (
 // decoder turns messages into the model's values. It collects what is malformed: a message with anything malformed is
 // not used at all.
 type decoder struct {
-	object  string // the one at hand
-	errs    []error
-	strings map[string]string // that many have, by their value
-	routes  map[string]routes // by their encoding: most ports have the same ones
-	room    []model.Endpoint  // allocated, and not in use yet
-	lists   [2][][]byte       // used again for each change
+	inService   bool              // the object at hand is serviceName; else it is nodeName, if that is not empty
+	serviceName model.ServiceName // its text is made when it is needed
+	nodeName    string
+	errs        []error
+	strings     map[string]string // that many have, by their value
+	routes      map[string]routes // by their encoding: most ports have the same ones
+	room        []model.Endpoint  // allocated, and not in use yet
+	lists       [2][][]byte       // used again for each change
+	lastPort    string            // of the last endpoint
 }
 
 func (d *decoder) bad(field, format string, args ...any) {
 	text := field + ": " + fmt.Sprintf(format, args...)
-	if d.object != "" {
-		text = d.object + ": " + text
+	switch {
+	case d.inService:
+		text = "service " + d.serviceName.String() + ": " + text
+	case d.nodeName != "":
+		text = "node " + d.nodeName + ": " + text
 	}
 	if len(d.errs) < 10 { // enough to see what is the matter
 		d.errs = append(d.errs, errors.New(text))
@@ -83,7 +89,7 @@ func (d *decoder) port(field string, n uint32) uint16 {
 
 func (d *decoder) name(namespace, name string) model.ServiceName {
 	n := model.ServiceName{Namespace: namespace, Name: name}
-	d.object = "service " + n.String()
+	d.serviceName, d.inService = n, true
 	if namespace == "" || name == "" {
 		d.bad("name", "is empty")
 	}
@@ -91,7 +97,7 @@ func (d *decoder) name(namespace, name string) model.ServiceName {
 }
 
 func (d *decoder) node(n *remotev1.Node) *model.Node {
-	d.object = "node " + n.GetName()
+	d.nodeName, d.inService = n.GetName(), false
 	l := n.GetLocalPods()
 	return &model.Node{
 		Name: n.GetName(), Zone: n.GetZone(), IPs: d.addresses("ips", n.GetIps()),

@@ -58,50 +58,51 @@ func (d *decoder) service(name model.ServiceName, b []byte) *model.Service {
 	out := &model.Service{Name: name}
 	var ranges []*remotev1.Prefix
 	var check []byte
-	err := eachField(b, func(t tag, n uint64, bytes []byte) (err error) {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case serviceUID:
-			out.UID, err = ownString("uid", bytes)
+			out.UID, r.err = ownString("uid", r.bytes)
 		case serviceCreated:
 			out.Created = time.Time{}
-			if n != 0 {
-				out.Created = time.Unix(int64(n), 0).UTC()
+			if r.n != 0 {
+				out.Created = time.Unix(int64(r.n), 0).UTC()
 			}
 		case serviceType:
-			out.Type = decodeType(remotev1.ServiceType(n))
+			out.Type = decodeType(remotev1.ServiceType(r.n))
 		case serviceHeadless:
-			out.Headless = n != 0
+			out.Headless = r.n != 0
 		case serviceLBClass:
-			out.LoadBalancerClass, err = d.string("loadBalancerClass", bytes)
+			out.LoadBalancerClass, r.err = d.string("loadBalancerClass", r.bytes)
 		case serviceExternalName:
-			out.ExternalName, err = ownString("externalName", bytes)
+			out.ExternalName, r.err = ownString("externalName", r.bytes)
 		case serviceLabels:
-			err = d.mapEntry(&out.Labels, "labels", bytes)
+			r.err = d.mapEntry(&out.Labels, "labels", r.bytes)
 		case serviceAnnotations:
-			err = d.mapEntry(&out.Annotations, "annotations", bytes)
+			r.err = d.mapEntry(&out.Annotations, "annotations", r.bytes)
 		case serviceClusterIPs:
-			out.ClusterIPs = append(out.ClusterIPs, d.address("clusterIPs", bytes))
+			out.ClusterIPs = append(out.ClusterIPs, d.address("clusterIPs", r.bytes))
 		case serviceExternalIPs:
-			out.ExternalIPs = append(out.ExternalIPs, d.address("externalIPs", bytes))
+			out.ExternalIPs = append(out.ExternalIPs, d.address("externalIPs", r.bytes))
 		case serviceLBIPs:
-			out.LoadBalancerIPs = append(out.LoadBalancerIPs, d.address("loadBalancerIPs", bytes))
+			out.LoadBalancerIPs = append(out.LoadBalancerIPs, d.address("loadBalancerIPs", r.bytes))
 		case serviceSourceRanges:
 			p := &remotev1.Prefix{}
-			err = proto.Unmarshal(bytes, p)
+			r.err = proto.Unmarshal(r.bytes, p)
 			ranges = append(ranges, p)
 		case serviceInternal:
-			out.InternalTrafficPolicy = decodePolicy(remotev1.TrafficPolicy(n))
+			out.InternalTrafficPolicy = decodePolicy(remotev1.TrafficPolicy(r.n))
 		case serviceExternal:
-			out.ExternalTrafficPolicy = decodePolicy(remotev1.TrafficPolicy(n))
+			out.ExternalTrafficPolicy = decodePolicy(remotev1.TrafficPolicy(r.n))
 		case serviceAffinity:
-			out.SessionAffinityTimeout = time.Duration(min(n, 1<<31)) * time.Second
+			out.SessionAffinityTimeout = time.Duration(min(r.n, 1<<31)) * time.Second
 		case serviceHealthCheck:
-			join(&check, bytes)
+			join(&check, r.bytes)
 		case servicePorts:
-			err = d.servicePort(out, bytes)
+			r.err = d.servicePort(out, r.bytes)
 		}
-		return err
-	})
+	}
+	err := r.err
 	if err == nil && check != nil {
 		err = d.healthCheck(out, check)
 	}
@@ -129,30 +130,31 @@ func decodePolicy(p remotev1.TrafficPolicy) model.TrafficPolicy {
 // mapEntry decodes an entry of a map, and adds it to m.
 func (d *decoder) mapEntry(m *map[string]string, field string, b []byte) error {
 	var key, value string
-	err := eachField(b, func(t tag, _ uint64, bytes []byte) (err error) {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case mapKey:
-			key, err = d.string(field, bytes)
+			key, r.err = d.string(field, r.bytes)
 		case mapValue:
-			value, err = d.string(field, bytes)
+			value, r.err = d.string(field, r.bytes)
 		}
-		return err
-	})
+	}
 	if *m == nil {
 		*m = map[string]string{}
 	}
 	(*m)[key] = value
-	return err
+	return r.err
 }
 
 func (d *decoder) healthCheck(s *model.Service, b []byte) error {
 	s.HealthCheck = &model.HealthCheck{}
-	return eachField(b, func(t tag, n uint64, _ []byte) error {
-		if t == healthCheckNodePort {
-			s.HealthCheck.NodePort = d.port("healthCheck.nodePort", uint32(n))
+	r := fieldReader{rest: b}
+	for r.next() {
+		if r.tag == healthCheckNodePort {
+			s.HealthCheck.NodePort = d.port("healthCheck.nodePort", uint32(r.n))
 		}
-		return nil
-	})
+	}
+	return r.err
 }
 
 // servicePort decodes a port, and adds it to the service unless it has values that are not known.
@@ -161,29 +163,29 @@ func (d *decoder) servicePort(s *model.Service, b []byte) error {
 	var protocol remotev1.Protocol
 	var port, nodePort uint32
 	var v4, v6 []byte
-	err := eachField(b, func(t tag, n uint64, bytes []byte) (err error) {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case portName:
-			out.Name, err = d.string("ports.name", bytes)
+			out.Name, r.err = d.string("ports.name", r.bytes)
 		case portProtocol:
-			protocol = remotev1.Protocol(n)
+			protocol = remotev1.Protocol(r.n)
 		case portPort:
-			port = uint32(n)
+			port = uint32(r.n)
 		case portNodePort:
-			nodePort = uint32(n)
+			nodePort = uint32(r.n)
 		case portAppProtocol:
-			out.AppProtocol, err = d.string("ports.appProtocol", bytes)
+			out.AppProtocol, r.err = d.string("ports.appProtocol", r.bytes)
 		case portTargetPort:
-			out.TargetPort, err = d.string("ports.targetPort", bytes)
+			out.TargetPort, r.err = d.string("ports.targetPort", r.bytes)
 		case portRoutesIPv4:
-			join(&v4, bytes)
+			join(&v4, r.bytes)
 		case portRoutesIPv6:
-			join(&v6, bytes)
+			join(&v6, r.bytes)
 		}
-		return err
-	})
-	if err != nil {
-		return err
+	}
+	if r.err != nil {
+		return r.err
 	}
 	routesIPv4, err := d.routesOf(v4)
 	if err != nil {
@@ -216,21 +218,21 @@ func (d *decoder) routesOf(b []byte) (routes, error) {
 	}
 	var parts [4][]byte
 	out := routes{known: true}
-	err := eachField(b, func(t tag, _ uint64, bytes []byte) error {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case routesClusterIP:
-			join(&parts[0], bytes)
+			join(&parts[0], r.bytes)
 		case routesExternal:
-			join(&parts[1], bytes)
+			join(&parts[1], r.bytes)
 		case routesExternalFromPod:
-			join(&parts[2], bytes)
+			join(&parts[2], r.bytes)
 		case routesExternalFromNode:
-			join(&parts[3], bytes)
+			join(&parts[3], r.bytes)
 		}
-		return nil
-	})
-	if err != nil {
-		return out, err
+	}
+	if r.err != nil {
+		return out, r.err
 	}
 	for i, to := range []*model.Route{&out.ClusterIP, &out.External, &out.ExternalFromPod, &out.ExternalFromNode} {
 		route, known, err := decodeRoute(parts[i])
@@ -251,19 +253,19 @@ func decodeRoute(b []byte) (route model.Route, known bool, err error) {
 	var sets uint32
 	var masquerade remotev1.Masquerade
 	var empty remotev1.Verdict
-	err = eachField(b, func(t tag, n uint64, _ []byte) error {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case routeEndpoints:
-			sets = uint32(n)
+			sets = uint32(r.n)
 		case routeMasquerade:
-			masquerade = remotev1.Masquerade(n)
+			masquerade = remotev1.Masquerade(r.n)
 		case routeEmpty:
-			empty = remotev1.Verdict(n)
+			empty = remotev1.Verdict(r.n)
 		}
-		return nil
-	})
+	}
 	known = masquerade >= 0 && masquerade <= remotev1.Masquerade_MASQUERADE_UNLESS_LOCAL_POD &&
 		empty >= 0 && empty <= remotev1.Verdict_VERDICT_DROP && sets <= uint32(model.LocalSet)
 	return model.Route{Endpoints: model.EndpointSets(sets), Masquerade: model.Masquerade(masquerade),
-		Empty: model.Verdict(empty)}, known, err
+		Empty: model.Verdict(empty)}, known, r.err
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/fnv"
-	"maps"
 	"math/bits"
 	"net/netip"
 	"slices"
@@ -200,7 +199,13 @@ func (f fields) texts(list []string) fields {
 
 func (f fields) mapping(m map[string]string) fields {
 	f = f.uint(uint64(len(m)))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
+	var room [16]string // most have fewer
+	keys := room[:0]
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
 		f = f.text(k).text(validText(m[k]))
 	}
 	return f
@@ -272,6 +277,9 @@ func (f fields) endpoint(e *model.Endpoint) fields {
 	f = f.uint(uint64(e.Sets))
 	for _, on := range []bool{e.Local, e.Ready, e.Serving, e.Terminating} {
 		f = f.bool(on)
+	}
+	if e.Details.IsZero() {
+		return append(f, make([]byte, 8)...) // the lengths of what follows
 	}
 	d := e.Details.Get()
 	for _, s := range []string{d.TargetRef.Kind, d.TargetRef.Namespace, d.TargetRef.Name, d.TargetRef.UID, d.Hostname,

@@ -50,7 +50,7 @@ func (v *view) flush(r localstate.Receiver) localstate.Changes {
 		}
 		v.nodeGiven = v.node
 	}
-	var stay []sink.Change
+	stay := make([]sink.Change, 0, max(0, v.effective.snapshot.NumServices()-v.handed.NumServices()))
 	for c := range v.effective.snapshot.ChangesSince(v.handed) {
 		if c.New != nil {
 			stay = append(stay, c)

@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"slices"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -11,8 +10,8 @@ import (
 
 // receivedBatch is what the messages of a batch say, in the model's values.
 type receivedBatch struct {
-	node     *model.Node // nil: as it was
-	services []receivedChange
+	node     *model.Node        // nil: as it was
+	services [][]receivedChange // of each message
 	ownReset bool
 	own      []receivedPart
 	triggers [2][]time.Time // by family
@@ -59,10 +58,11 @@ func (d *decoder) add(u *remotev1.Update, services, own [][]byte, to *receivedBa
 	if u.Node != nil {
 		to.node = d.node(u.Node)
 	}
-	to.services = slices.Grow(to.services, len(services))
+	changes := make([]receivedChange, 0, len(services))
 	for _, c := range services {
-		to.services = append(to.services, d.change(c))
+		changes = append(changes, d.change(c))
 	}
+	to.services = append(to.services, changes)
 	to.ownReset = to.ownReset || u.OwnReset
 	for _, p := range own {
 		to.own = append(to.own, d.part(p))
@@ -89,29 +89,29 @@ func (d *decoder) change(b []byte) receivedChange {
 	var namespace, name string
 	var service []byte
 	endpoints, removed := d.lists[0][:0], d.lists[1][:0]
-	err := eachField(b, func(t tag, n uint64, bytes []byte) (err error) {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case changeNamespace:
-			namespace, err = d.string("namespace", bytes)
+			namespace, r.err = d.string("namespace", r.bytes)
 		case changeName:
-			name, err = ownString("name", bytes)
+			name, r.err = ownString("name", r.bytes)
 		case changeDeleted:
-			c.deleted = n != 0
+			c.deleted = r.n != 0
 		case changeService:
-			join(&service, bytes)
+			join(&service, r.bytes)
 		case changeWhole:
-			c.whole = n != 0
+			c.whole = r.n != 0
 		case changeEndpoints:
-			endpoints = append(endpoints, bytes)
+			endpoints = append(endpoints, r.bytes)
 		case changeRemoved:
-			removed = append(removed, bytes)
+			removed = append(removed, r.bytes)
 		}
-		return err
-	})
+	}
 	d.lists = [2][][]byte{endpoints, removed}
 	c.name = d.name(namespace, name)
-	if err != nil {
-		d.bad("services", "%v", err)
+	if r.err != nil {
+		d.bad("services", "%v", r.err)
 	}
 	if service != nil {
 		c.service = d.service(c.name, service)

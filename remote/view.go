@@ -84,8 +84,10 @@ func (v *view) take(ctx context.Context, kind remotev1.Kind, batch receivedBatch
 	if batch.node != nil {
 		v.node = batch.node
 	}
-	for i := range batch.services {
-		v.takeChange(&batch.services[i])
+	for _, changes := range batch.services {
+		for i := range changes {
+			v.takeChange(&changes[i])
+		}
 	}
 	for i, times := range batch.triggers {
 		v.triggers[i] = append(v.triggers[i], times...)
@@ -134,10 +136,11 @@ func (v *view) takeOwn(batch receivedBatch, touched map[model.ServiceName]bool) 
 
 func (v *view) takeChange(c *receivedChange) {
 	full := v.shared.full
-	known := v.shared.snapshot.Service(c.name)
-	if known != nil && (c.deleted || c.whole) {
-		for _, e := range known.Endpoints {
-			full.DeleteEndpoint(e.Key())
+	if (c.deleted || c.whole) && v.shared.snapshot.NumServices() > 0 { // there are none after a reset
+		if known := v.shared.snapshot.Service(c.name); known != nil {
+			for _, e := range known.Endpoints {
+				full.DeleteEndpoint(e.Key())
+			}
 		}
 	}
 	if c.deleted {

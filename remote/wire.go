@@ -104,39 +104,61 @@ func split(b []byte, m proto.Message, parts ...part) error {
 	return proto.Unmarshal(append(rest, all[from:]...), m)
 }
 
-// eachField calls take for the fields of a message that are numbers, whose value is n, or bytes. It passes over others,
-// and ends with the first error.
-func eachField(b []byte, take func(t tag, n uint64, bytes []byte) error) error {
-	for len(b) > 0 {
-		field, wire, size := protowire.ConsumeTag(b)
-		if size < 0 {
-			return protowire.ParseError(size)
+// fieldReader reads the fields of a message. It begins with rest, and ends with the first error, which may be a caller's.
+type fieldReader struct {
+	tag   tag
+	n     uint64 // the value of a field that is a number
+	bytes []byte // the value of any other one that is not passed over
+	rest  []byte
+	err   error
+}
+
+// next goes on to the next field, and returns false at the end. Nearly all tags, numbers and lengths are a single byte.
+func (r *fieldReader) next() bool {
+	if b := r.rest; len(b) >= 2 && b[0] >= 1<<3 && b[0]|b[1] < 0x80 && r.err == nil {
+		t, size := tag(b[0]), 2+int(b[1])
+		switch {
+		case t&7 == isNumber:
+			r.tag, r.n, r.rest = t, uint64(b[1]), b[2:]
+			return true
+		case t&7 == isBytes && size <= len(b):
+			r.tag, r.bytes, r.rest = t, b[2:size], b[size:]
+			return true
 		}
-		if field > protowire.MaxValidNumber { // ConsumeTag lets it pass
-			return fmt.Errorf("field number %d is too large", field)
-		}
-		b = b[size:]
-		var n uint64
-		var bytes []byte
-		switch wire {
-		case protowire.VarintType:
-			n, size = protowire.ConsumeVarint(b)
-		case protowire.Fixed64Type:
-			n, size = protowire.ConsumeFixed64(b)
-		case protowire.BytesType:
-			bytes, size = protowire.ConsumeBytes(b)
-		default:
-			size = protowire.ConsumeFieldValue(field, wire, b)
-		}
-		if size < 0 {
-			return protowire.ParseError(size)
-		}
-		if err := take(tag(field)<<3|tag(wire), n, bytes); err != nil {
-			return err
-		}
-		b = b[size:]
 	}
-	return nil
+	return r.nextOfAnySize()
+}
+
+func (r *fieldReader) nextOfAnySize() bool {
+	if len(r.rest) == 0 || r.err != nil {
+		return false
+	}
+	field, wire, size := protowire.ConsumeTag(r.rest)
+	if size < 0 {
+		r.err = protowire.ParseError(size)
+		return false
+	}
+	if field > protowire.MaxValidNumber { // ConsumeTag lets it pass
+		r.err = fmt.Errorf("field number %d is too large", field)
+		return false
+	}
+	b := r.rest[size:]
+	switch wire {
+	case protowire.VarintType:
+		r.n, size = protowire.ConsumeVarint(b)
+	case protowire.Fixed64Type:
+		r.n, size = protowire.ConsumeFixed64(b)
+	case protowire.BytesType:
+		r.bytes, size = protowire.ConsumeBytes(b)
+	default: // the caller passes over it
+		size = protowire.ConsumeFieldValue(field, wire, b)
+	}
+	if size < 0 {
+		r.err = protowire.ParseError(size)
+		return false
+	}
+	r.tag, r.rest = tag(field)<<3|tag(wire), b[size:]
+	return true
 }
 
 // join adds to a message within a message, which may come in pieces: it is their sum. One that is there is not nil.
@@ -160,30 +182,33 @@ type endpointFields struct {
 
 // endpointFields decodes an endpoint. It treats unknown and repeated fields as [proto.Unmarshal] does.
 func (d *decoder) endpointFields(b []byte) (e endpointFields, err error) {
-	err = eachField(b, func(t tag, n uint64, bytes []byte) (err error) {
-		switch t {
+	r := fieldReader{rest: b}
+	for r.next() {
+		switch r.tag {
 		case endpointPort:
-			e.port, err = d.string("port", bytes)
+			if e.port = d.lastPort; string(r.bytes) != e.port { // nearly all endpoints have the port of the one before
+				e.port, r.err = d.string("port", r.bytes)
+				d.lastPort = e.port
+			}
 		case endpointProtocol:
-			e.protocol = remotev1.Protocol(n)
+			e.protocol = remotev1.Protocol(r.n)
 		case endpointAddress:
-			e.address = bytes
+			e.address = r.bytes
 		case endpointTargetPort:
-			e.targetPort = uint32(n)
+			e.targetPort = uint32(r.n)
 		case endpointNode:
-			e.node, err = d.string("node", bytes)
+			e.node, r.err = d.string("node", r.bytes)
 		case endpointSets:
-			e.sets = uint32(n)
+			e.sets = uint32(r.n)
 		case endpointLocal:
-			e.local = n != 0
+			e.local = r.n != 0
 		case endpointConditions:
-			e.conditions = uint32(n)
+			e.conditions = uint32(r.n)
 		case endpointDetails:
-			join(&e.details, bytes)
+			join(&e.details, r.bytes)
 		}
-		return err
-	})
-	return e, err
+	}
+	return e, r.err
 }
 
 // string decodes a string that others have as well: they share it.
@@ -252,7 +277,7 @@ func (d *decoder) endpoints(service model.ServiceName, encoded [][]byte) []*mode
 
 // maxRoom is how many endpoints are allocated at a time. They are of one service and usually live equally long; as long
 // as one of them is used, none is freed.
-const maxRoom = 8
+const maxRoom = 16
 
 func (d *decoder) newEndpoint(needed int) *model.Endpoint {
 	if len(d.room) == 0 {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -181,12 +182,13 @@ func FuzzUpdate(f *testing.F) {
 		if len(whole.Compressed) > 0 {
 			return
 		}
-		require.Len(t, batch.services, len(services))
+		changes := slices.Concat(batch.services...)
+		require.Len(t, changes, len(services))
 		for i, s := range services {
-			assert.Equal(t, model.ServiceName{Namespace: s.Namespace, Name: s.Name}, batch.services[i].name)
-			assert.Equal(t, s.Deleted, batch.services[i].deleted)
-			assert.Equal(t, s.Service != nil, batch.services[i].service != nil)
-			assert.LessOrEqual(t, len(batch.services[i].endpoints), len(s.Endpoints))
+			assert.Equal(t, model.ServiceName{Namespace: s.Namespace, Name: s.Name}, changes[i].name)
+			assert.Equal(t, s.Deleted, changes[i].deleted)
+			assert.Equal(t, s.Service != nil, changes[i].service != nil)
+			assert.LessOrEqual(t, len(changes[i].endpoints), len(s.Endpoints))
 		}
 		require.Len(t, batch.own, len(own))
 	})
