@@ -104,7 +104,8 @@ func split(b []byte, m proto.Message, parts ...part) error {
 	return proto.Unmarshal(append(rest, all[from:]...), m)
 }
 
-// fieldReader reads the fields of a message. It begins with rest, and ends with the first error, which may be a caller's.
+// fieldReader reads the fields of a message. It begins with rest, and ends with the first error, which may be one that
+// its caller has set.
 type fieldReader struct {
 	tag   tag
 	n     uint64 // the value of a field that is a number
