@@ -18,10 +18,15 @@ import (
 // The tree is never handed out: only copies of it are, and those are only read. That makes reading them from other
 // goroutines safe while the tree changes, because the tree copies a node that it shares before it writes to it.
 type state struct {
-	pending map[model.ServiceName]*pendingService
-	order   []*pendingService // pending, in the order in which they came: by name as a rule, when there are many
-	last    *pendingService   // of pending: the one that the last call was about, as the next one is as a rule
-	node    *model.Node
+	pending   []*pendingService // in the order in which they came: by name as a rule, when there are many
+	unordered bool              // they did not come by name, so that byName has them
+	byName    map[model.ServiceName]*pendingService
+	last      *pendingService // the one that the last call was about, as the next one is as a rule
+	node      *model.Node
+	// What is pending is allocated in blocks, which grow with the wave. These are the unused rests; the endpoints of
+	// last begin where freeEndpoints does.
+	freeServices  []pendingService
+	freeEndpoints []pendingEndpoint
 
 	tree      *btree.BTreeG[*ServiceEntry]
 	endpoints int // in tree
@@ -50,6 +55,7 @@ type pendingService struct {
 	service        *model.Service // if serviceChanges: the service, or nil if it goes
 	serviceChanges bool
 	endpoints      []pendingEndpoint // in the order of the calls, later ones win
+	inBlock        bool              // endpoints begin where freeEndpoints do, unless they have outgrown them
 	unordered      bool              // endpoints may have to be sorted, or be there twice
 	compactAt      int               // length of endpoints at which those that lost are dropped
 }
@@ -62,7 +68,7 @@ type pendingEndpoint struct {
 
 func newState() state {
 	return state{
-		pending:        map[model.ServiceName]*pendingService{},
+		byName:         map[model.ServiceName]*pendingService{},
 		withoutService: map[model.ServiceName][]*model.Endpoint{},
 		tree: btree.NewBTreeGOptions(func(a, b *ServiceEntry) bool { return a.name.Compare(b.name) < 0 },
 			btree.Options{NoLocks: true}),
@@ -90,33 +96,75 @@ func (s *state) DeleteService(name model.ServiceName) {
 // SetEndpoint implements [Sink].
 func (s *state) SetEndpoint(endpoint *model.Endpoint) {
 	if endpoint != nil {
-		s.pendingFor(endpoint.Port.Service).add(pendingEndpoint{endpoint: endpoint})
+		s.addEndpoint(endpoint.Port.Service, pendingEndpoint{endpoint: endpoint})
 	}
 }
 
 // DeleteEndpoint implements [Sink].
 func (s *state) DeleteEndpoint(key model.EndpointKey) {
-	s.pendingFor(key.Port.Service).add(pendingEndpoint{&model.Endpoint{Port: key.Port, Target: key.Target}, true})
+	s.addEndpoint(key.Port.Service, pendingEndpoint{&model.Endpoint{Port: key.Port, Target: key.Target}, true})
 }
 
 func (s *state) pendingFor(name model.ServiceName) *pendingService {
 	if s.last != nil && s.last.name == name {
 		return s.last
 	}
-	p := s.pending[name]
-	if p == nil {
-		p = &pendingService{name: name}
-		s.pending[name] = p
-		s.order = append(s.order, p)
+	if p := s.last; p != nil && p.inBlock {
+		// It keeps what it uses of the block, unless its endpoints have outgrown that and were moved.
+		if n := len(p.endpoints); n <= cap(s.freeEndpoints) {
+			p.endpoints, s.freeEndpoints = p.endpoints[:n:n], s.freeEndpoints[n:n]
+		}
+		p.inBlock = false
 	}
-	s.last = p
-	return p
+	s.last = s.find(name)
+	if s.last == nil {
+		if len(s.freeServices) == 0 {
+			s.freeServices = make([]pendingService, min(max(len(s.pending), 1), 64))
+		}
+		s.last, s.freeServices = &s.freeServices[0], s.freeServices[1:]
+		s.last.name = name
+		s.pending = append(s.pending, s.last)
+		if s.unordered {
+			s.byName[name] = s.last
+		}
+	}
+	return s.last
+}
+
+// find returns what is pending for a service, or nil if nothing is: then the service may be appended.
+func (s *state) find(name model.ServiceName) *pendingService {
+	if s.unordered {
+		return s.byName[name]
+	}
+	n := len(s.pending)
+	if n == 0 || s.pending[n-1].name.Compare(name) < 0 {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(s.pending, name, func(p *pendingService, name model.ServiceName) int {
+		return p.name.Compare(name)
+	})
+	if found {
+		return s.pending[i]
+	}
+	s.unordered = true
+	for _, p := range s.pending {
+		s.byName[p.name] = p
+	}
+	return nil
+}
+
+func (s *state) addEndpoint(name model.ServiceName, e pendingEndpoint) {
+	p := s.pendingFor(name)
+	if p.endpoints == nil {
+		if cap(s.freeEndpoints) < 4 {
+			s.freeEndpoints = make([]pendingEndpoint, 0, min(4*len(s.pending), 1024))
+		}
+		p.endpoints, p.inBlock = s.freeEndpoints, true
+	}
+	p.add(e)
 }
 
 func (p *pendingService) add(e pendingEndpoint) {
-	if p.endpoints == nil {
-		p.endpoints = make([]pendingEndpoint, 0, 4)
-	}
 	// They come sorted as a rule, and now they are at hand: later, to look at all of them again takes much longer.
 	if n := len(p.endpoints); n > 0 && compareEndpoints(p.endpoints[n-1].endpoint, e.endpoint) >= 0 {
 		p.unordered = true
@@ -159,7 +207,7 @@ func compareEndpoints(a, b *model.Endpoint) int {
 // apply applies the pending changes to the tree and reports whether anything differs.
 func (s *state) apply(ctx context.Context) (changed bool) {
 	before, first := s.changes, s.tree.Len() == 0
-	for _, p := range s.order {
+	for _, p := range s.pending {
 		p.compact()
 		if s.applyService(ctx, p, first) {
 			s.changes++
@@ -169,15 +217,16 @@ func (s *state) apply(ctx context.Context) (changed bool) {
 	if tooMany := len(s.history) - s.tree.Len(); tooMany > 0 {
 		s.history = s.history[tooMany:]
 	}
-	s.last = nil
+	s.last, s.freeServices, s.freeEndpoints = nil, nil, nil
 	if len(s.pending) > 64 {
 		// Clearing costs as much as the map ever held.
-		s.pending, s.order = map[model.ServiceName]*pendingService{}, nil
+		s.pending, s.byName = nil, map[model.ServiceName]*pendingService{}
 	} else {
 		clear(s.pending)
-		clear(s.order)
-		s.order = s.order[:0]
+		s.pending = s.pending[:0]
+		clear(s.byName)
 	}
+	s.unordered = false
 	nodeChanged := !s.node.Equal(s.appliedNode)
 	s.appliedNode = s.node
 	return nodeChanged || s.changes != before
