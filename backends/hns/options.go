@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -64,12 +63,7 @@ func (o *Options) Validate() error {
 	if o.ForwardHealthChecks && o.RootEndpoint == "" {
 		errs = append(errs, errors.New("rootEndpoint: no name, but health checks are to be forwarded to it"))
 	}
-	for i, f := range o.Families {
-		if f != model.IPv4 && f != model.IPv6 || slices.Contains(o.Families[:i], f) {
-			errs = append(errs, fmt.Errorf("families: invalid or duplicate family %v", f))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, frontend.CheckFamilies(o.Families))...)
 }
 
 // hostMAC finds the hardware address of an address of this host, in the form that HNS has.

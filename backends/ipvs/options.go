@@ -92,15 +92,12 @@ func (o *Options) Validate() error {
 	if o.Scheduler != "" && !schedulerName.MatchString(o.Scheduler) || o.Scheduler == "none" {
 		errs = append(errs, fmt.Errorf("scheduler: %q is not the name of an IPVS scheduler", o.Scheduler))
 	}
-	checkPrefixes := func(field string, list []netip.Prefix) {
-		for _, p := range list {
-			if !p.IsValid() {
-				errs = append(errs, fmt.Errorf("%s: %v is not a prefix", field, p))
-			}
+	for i, p := range o.ExcludeCIDRs {
+		if !p.IsValid() {
+			errs = append(errs, fmt.Errorf("excludeCIDRs[%d]: %v is not a prefix", i, p))
 		}
 	}
-	checkPrefixes("excludeCIDRs", o.ExcludeCIDRs)
-	checkPrefixes("nodePortAddresses", o.NodePortAddresses.CIDRs)
+	errs = append(errs, o.NodePortAddresses.Validate())
 	for _, d := range []struct {
 		field string
 		value time.Duration

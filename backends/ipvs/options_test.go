@@ -29,8 +29,8 @@ func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, []string{
 		`ipvs: scheduler: "ip_vs_rr!" is not the name of an IPVS scheduler`,
-		`excludeCIDRs: invalid Prefix is not a prefix`,
-		`nodePortAddresses: invalid Prefix is not a prefix`,
+		`excludeCIDRs[0]: invalid Prefix is not a prefix`,
+		`nodePortAddresses[0]: invalid Prefix is not a prefix`,
 		`timeouts.TCP: -1s is negative`,
 		`timeouts.UDP: 1ms is less than a second`,
 		`drainTimeout: -1ns is negative`,

@@ -113,8 +113,8 @@
 //	└─────────┘ ◄───────────────── └───────┘ ◄───────────────────── └───────────┘
 //	     ▲     a transaction fails,  │   ▲      the next Sync can         │
 //	     │     ForceResync           │   │                              │
-//	     │                somebody   ▼   │ Sync or a repair             │ somebody else
-//	     │                else     ┌─────────┐ compares                 │ changes the table
+//	     │                 another   ▼   │ Sync or a repair             │ another program
+//	     │                 program ┌─────────┐ compares                 │ changes the table
 //	     └──────────────────────── │ suspect │ ◄────────────────────────┘
 //	                  a Sync fails └─────────┘ ─┐
 //	                                     ▲      │ a repair fails, and is tried again

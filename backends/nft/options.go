@@ -52,18 +52,13 @@ var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
 // Validate returns an error that joins everything invalid.
 func (o *Options) Validate() error {
-	errs := []error{frontend.CheckFamilies(o.Families)}
+	errs := []error{frontend.CheckFamilies(o.Families), o.NodePortAddresses.Validate()}
 	if o.TableName != "" && !tableName.MatchString(o.TableName) {
 		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'",
 			o.TableName))
 	}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
-	}
-	for _, p := range o.NodePortAddresses.CIDRs {
-		if !p.IsValid() {
-			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -53,7 +53,7 @@ udpTimeout: -1ns is negative
 maxConnections: -1 is negative
 maxFlows: -2 is negative
 maxListeners: -3 is negative
-nodePortAddresses: invalid Prefix is not a prefix`)
+nodePortAddresses[0]: invalid Prefix is not a prefix`)
 	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
 	require.ErrorContains(t, err, "invalid or duplicate family")
 }

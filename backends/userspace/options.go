@@ -99,12 +99,7 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %d is negative", n.field, n.value))
 		}
 	}
-	for _, p := range o.NodePortAddresses.CIDRs {
-		if !p.IsValid() {
-			errs = append(errs, fmt.Errorf("nodePortAddresses: %v is not a prefix", p))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.NodePortAddresses.Validate())...)
 }
 
 // withDefaults returns the options with every field set.
