@@ -149,15 +149,9 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 	// No packet should have this mark, and the virtual server exists for a moment only.
 	probe := dp.Server{ServerKey: dp.ServerKey{Family: model.IPv4, Mark: 0x7fffffff}, Scheduler: scheduler,
 		Flags: dp.Owned}
-	remove := func() error {
-		if err := d.DeleteServer(ctx, probe.ServerKey); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-		return nil // or another process has removed it, which does the same
-	}
 	err := d.AddServer(ctx, probe)
 	if errors.Is(err, syscall.EEXIST) { // an earlier process died here
-		if err = remove(); err == nil {
+		if err = deleteServer(ctx, d, probe.ServerKey); err == nil {
 			err = d.AddServer(ctx, probe)
 		}
 	}
@@ -167,7 +161,7 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 	if err != nil {
 		return fmt.Errorf("check the scheduler %s: %w", scheduler, err)
 	}
-	if err := remove(); err != nil {
+	if err := deleteServer(ctx, d, probe.ServerKey); err != nil {
 		return fmt.Errorf("check the scheduler %s: %w", scheduler, err)
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
@@ -280,9 +279,7 @@ func (f *family) cleanUp(ctx context.Context) error {
 		if s.Family != f.key || s.Flags&dp.Owned == 0 {
 			continue
 		}
-		if err := f.dataplane.DeleteServer(ctx, s.ServerKey); err != nil && !errors.Is(err, syscall.ESRCH) {
-			errs.Add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
-		}
+		errs.Add(deleteServer(ctx, f.dataplane, s.ServerKey))
 	}
 	errs.Add(f.filter.cleanUp(ctx))
 	if err := errs.Err(); err != nil {

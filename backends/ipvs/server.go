@@ -258,9 +258,17 @@ func (s *server) retire(ctx context.Context, d dp.Interface, now time.Time) (bus
 	return true, nil
 }
 
+// deleteServer deletes a virtual server. It succeeds if another process has deleted it already.
+func deleteServer(ctx context.Context, d dp.Interface, key dp.ServerKey) error {
+	if err := d.DeleteServer(ctx, key); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("delete virtual server %v: %w", key, err)
+	}
+	return nil
+}
+
 func (s *server) delete(ctx context.Context, d dp.Interface) error {
-	if err := d.DeleteServer(ctx, s.key); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("delete virtual server %v: %w", s.key, err)
+	if err := deleteServer(ctx, d, s.key); err != nil {
+		return err
 	}
 	s.exists = false
 	clear(s.destinations)

@@ -2,11 +2,9 @@ package ipvs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"syscall"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
@@ -46,9 +44,7 @@ func CleanUpUpstream(ctx context.Context, upstream dp.Interface, exclude []netip
 			slices.ContainsFunc(exclude, func(p netip.Prefix) bool { return p.Contains(s.Addr) }) {
 			continue
 		}
-		if err := upstream.DeleteServer(ctx, s.ServerKey); err != nil && !errors.Is(err, syscall.ESRCH) {
-			errs.Add(fmt.Errorf("delete virtual server %v: %w", s.ServerKey, err))
-		}
+		errs.Add(deleteServer(ctx, upstream, s.ServerKey))
 	}
 	errs.Add(upstream.DeleteLink(ctx))
 	return errs.Err()
