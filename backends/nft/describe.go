@@ -15,7 +15,7 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
 		f := b.family(c.Family())
-		if f.table == nil || f.table.config == nil {
+		if f.table == nil {
 			return // nothing has been applied yet
 		}
 		// An empty table whose sets have the names of those in the kernel, so that everything is added. The ports are

@@ -73,7 +73,7 @@ type remains struct {
 }
 
 func newTable() *table {
-	return &table{sets: newSets(), chains: map[string][]dp.RuleID{}, clients: map[string]bool{},
+	return &table{config: &config{}, sets: newSets(), chains: map[string][]dp.RuleID{}, clients: map[string]bool{},
 		names: map[actions]string{}, own: map[model.PortName]*ownPort{}, ids: map[uint32]bool{}}
 }
 
@@ -195,11 +195,8 @@ func (p *plan) changeBase(ips frontend.Diff[netip.Addr]) {
 	if p.config == p.base.config && (p.strays > 0) == (p.base.strays > 0) {
 		return
 	}
-	var before []netip.Addr
-	if p.base.config != nil {
-		before = p.base.config.nodePortIPs
-	}
-	p.changeAddrs(nodePortIPs, frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: before}, addrElement)
+	p.changeAddrs(nodePortIPs,
+		frontend.Diff[netip.Addr]{Added: p.config.nodePortIPs, Removed: p.base.config.nodePortIPs}, addrElement)
 	for _, ch := range p.config.baseChains(p.base.sets, p.strays > 0) {
 		p.ensure(ch)
 	}
