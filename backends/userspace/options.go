@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,8 +109,7 @@ func (o Options) withDefaults() Options {
 		o.Addresses = Given{}
 	}
 	if o.Families == nil {
-		both := model.Families()
-		o.Families = both[:]
+		o.Families = model.Families()
 	}
 	if o.Host == nil {
 		o.Host = &nodeaddr.System{}
@@ -122,26 +122,12 @@ func (o Options) withDefaults() Options {
 	if o.Listen == nil {
 		o.Listen = func(open func() error) error { return open() }
 	}
-	if o.DialTimeout == 0 {
-		o.DialTimeout = defaultDialTimeout
-	}
-	if o.MaxConnections == 0 {
-		o.MaxConnections = defaultMaxConnections
-	}
-	if o.MaxFlows == 0 {
-		o.MaxFlows = defaultMaxFlows
-	}
-	if o.MaxListeners == 0 {
-		o.MaxListeners = defaultMaxListeners
-	}
-	if o.TCPEstablishedTimeout == 0 {
-		o.TCPEstablishedTimeout = defaultTCPEstablishedTimeout
-	}
-	if o.TCPCloseWaitTimeout == 0 {
-		o.TCPCloseWaitTimeout = defaultTCPCloseWaitTimeout
-	}
-	if o.UDPTimeout == 0 {
-		o.UDPTimeout = defaultUDPTimeout
-	}
+	o.DialTimeout = cmp.Or(o.DialTimeout, defaultDialTimeout)
+	o.MaxConnections = cmp.Or(o.MaxConnections, defaultMaxConnections)
+	o.MaxFlows = cmp.Or(o.MaxFlows, defaultMaxFlows)
+	o.MaxListeners = cmp.Or(o.MaxListeners, defaultMaxListeners)
+	o.TCPEstablishedTimeout = cmp.Or(o.TCPEstablishedTimeout, defaultTCPEstablishedTimeout)
+	o.TCPCloseWaitTimeout = cmp.Or(o.TCPCloseWaitTimeout, defaultTCPCloseWaitTimeout)
+	o.UDPTimeout = cmp.Or(o.UDPTimeout, defaultUDPTimeout)
 	return o
 }
