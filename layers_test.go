@@ -78,11 +78,13 @@ var layers = []struct {
 	{"internal/backendtest", []string{""}}, // likewise
 	{"internal/osthread", []string{"golang.org/x/sys/"}},
 	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
+	{"internal/histogram", []string{"github.com/prometheus/client_golang/"}},
 	{"model", nil},
 	{"diffstore", nil},
 	{"sink", []string{module + "/model", "github.com/tidwall/btree", "k8s.io/klog/v2"}},
-	{"localstate", []string{module + "/model", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
-		"k8s.io/utils/"}},
+	{"internal/lenient", []string{"k8s.io/utils/"}},
+	{"localstate", []string{module + "/model", module + "/internal/lenient", "k8s.io/api/", "k8s.io/apimachinery/",
+		"k8s.io/klog/v2"}},
 	{"oracle", []string{module + "/model", module + "/sink"}},
 	{"page", []string{module + "/model", module + "/sink", module + "/localstate", module + "/health",
 		module + "/oracle"}},
@@ -96,23 +98,23 @@ var layers = []struct {
 		"golang.org/x/sys/", "github.com/moby/ipvs", "github.com/vishvananda/",
 		"github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/internal/",
-		module + "/backends/frontend", "k8s.io/klog/v2",
+		module + "/backends/frontend", "k8s.io/klog/v2", "github.com/prometheus/client_golang/",
 		"golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
 	{"backends/userspace", []string{module + "/model", module + "/sink", module + "/nodeaddr",
-		module + "/backends/internal/failures", module + "/backends/frontend",
-		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/"}},
+		module + "/backends/internal/", module + "/backends/frontend",
+		"k8s.io/klog/v2", "golang.org/x/sys/", "github.com/vishvananda/", "github.com/prometheus/client_golang/"}},
 	{"backends", []string{module + "/model", module + "/sink", module + "/backends/internal/",
 		module + "/backends/frontend",
 		module + "/nodeaddr", module + "/sysctl", module + "/internal/nfnetlink", module + "/internal/osthread",
 		"k8s.io/klog/v2", "github.com/google/nftables", "github.com/vishvananda/netns",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"conntrack", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/internal/nfnetlink",
-		"k8s.io/klog/v2",
+		module + "/internal/histogram", "k8s.io/klog/v2",
 		"golang.org/x/sys/", "github.com/prometheus/client_golang/"}},
 	{"config", []string{module, "k8s.io/kube-proxy/", "k8s.io/apimachinery/", "k8s.io/component-base/", "k8s.io/utils/",
 		"sigs.k8s.io/yaml", "sigs.k8s.io/json"}},
-	{"nodeaddr", []string{module + "/model", module + "/sink", "k8s.io/klog/v2", "github.com/vishvananda/",
-		"golang.org/x/sys/"}},
+	{"nodeaddr", []string{module + "/model", module + "/sink", module + "/internal/lenient", "k8s.io/klog/v2",
+		"github.com/vishvananda/", "golang.org/x/sys/"}},
 	{"remote", []string{module, "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/klog/v2",
 		"github.com/prometheus/client_golang/",
 		"google.golang.org/grpc", "google.golang.org/protobuf/"}},
@@ -216,6 +218,16 @@ func TestOnlyRemoteLinksGRPC(t *testing.T) {
 			"/backends/iptables"} {
 			assert.NotContains(t, packages[module+light].Deps, module+"/remote", light)
 		}
+	}
+}
+
+// TestOnlyTheInformersInUseAreLinked: all of client-go's are a quarter of what the mock compiles.
+func TestOnlyTheInformersInUseAreLinked(t *testing.T) {
+	packages := list(t, "linux")
+	require.Contains(t, packages[module+"/examples/mock"].Deps, "k8s.io/client-go/informers/core/v1")
+	for _, dep := range packages[module+"/examples/mock"].Deps {
+		assert.False(t, dep == "k8s.io/client-go/informers" || strings.HasPrefix(dep, "k8s.io/client-go/informers/apps"),
+			"the mock links %s", dep)
 	}
 }
 

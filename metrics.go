@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/histogram"
 	"sigs.k8s.io/kube-proxy-lib/internal/registration"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -32,10 +33,8 @@ const (
 )
 
 func newMetrics() *metrics {
-	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: metricPrefix + name, Help: help,
-			Buckets: buckets}, []string{labelFamily})
+	work := func(name, help string) *prometheus.HistogramVec {
+		return histogram.New(metricPrefix+name, help, histogram.Work())
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, labels)
@@ -51,13 +50,11 @@ func newMetrics() *metrics {
 		}
 	}
 	return &metrics{
-		sync: histogram("sync_proxy_rules_duration_seconds", "Duration of a Sync in seconds", syncBuckets),
-		syncFull: histogram("sync_full_proxy_rules_duration_seconds", "Duration of a full resync in seconds",
-			syncBuckets),
-		syncPartial: histogram("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds",
-			syncBuckets),
-		programming: histogram("network_programming_duration_seconds",
-			"Time from a change of pods to the end of the Sync that applies it in seconds", programmingBuckets()),
+		sync:        work("sync_proxy_rules_duration_seconds", "Duration of a Sync in seconds"),
+		syncFull:    work("sync_full_proxy_rules_duration_seconds", "Duration of a full resync in seconds"),
+		syncPartial: work("sync_partial_proxy_rules_duration_seconds", "Duration of a Sync of changes in seconds"),
+		programming: histogram.New(metricPrefix+"network_programming_duration_seconds",
+			"Time from a change of pods to the end of the Sync that applies it in seconds", histogram.Latency()),
 		lastSync: gauge("sync_proxy_rules_last_timestamp_seconds", "When the last successful Sync ended",
 			labelFamily),
 		lastQueued: gauge("sync_proxy_rules_last_queued_timestamp_seconds", "When the latest change came",
@@ -67,14 +64,6 @@ func newMetrics() *metrics {
 		services:  changes("service", "Service object"),
 		endpoints: changes("endpoint", "EndpointSlice object"),
 	}
-}
-
-// programmingBuckets are kube-proxy's: 0.25 s to 300 s, finest around the service level objective.
-func programmingBuckets() []float64 {
-	buckets := []float64{0.25, 0.5}
-	buckets = append(buckets, prometheus.LinearBuckets(1, 1, 59)...)
-	buckets = append(buckets, prometheus.LinearBuckets(60, 5, 12)...)
-	return append(buckets, prometheus.LinearBuckets(120, 30, 7)...)
 }
 
 // register registers all the metrics, and returns a function that unregisters them.

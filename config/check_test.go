@@ -64,13 +64,14 @@ func TestWithoutConfigHardFailTheDefaultsAreUsed(t *testing.T) {
 			[]string{"linux.conntrack.min: Invalid value: -1: must be 0 or more; the default is used in its place"},
 		},
 		"and elements of lists are left out": {
-			"nodePortAddresses: [x, 10.0.0.0/8, z, 192.0.2.0/24]\n",
+			"nodePortAddresses: [x, primary, z, 192.0.2.0/24, primary]\n",
 			func(c *v1alpha2.KubeProxyConfiguration) {
-				c.NodePortAddresses = []string{"10.0.0.0/8", "192.0.2.0/24"}
+				c.NodePortAddresses = []string{"primary", "192.0.2.0/24"}
 			},
 			[]string{
-				`nodePortAddresses[0]: Invalid value: "x": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; it is left out`,
-				`nodePortAddresses[2]: Invalid value: "z": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; it is left out`,
+				`nodePortAddresses[0]: Invalid value: "x": must be a CIDR, "primary", "localhost" or "all"; it is left out`,
+				`nodePortAddresses[2]: Invalid value: "z": must be a CIDR, "primary", "localhost" or "all"; it is left out`,
+				`nodePortAddresses[4]: Duplicate value: "primary"; it is left out`,
 			},
 		},
 		"for both of two that do not fit together": {

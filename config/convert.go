@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 )
 
 // FromV1alpha1 returns a configuration of version v1alpha1 in the newest version, with all defaults: those of v1alpha1
@@ -67,7 +68,7 @@ func FromV1alpha1(in *v1alpha1.KubeProxyConfiguration) (*v1alpha2.KubeProxyConfi
 	}
 	// The unspecified addresses mean no override. The other effect of "::", serving on IPv6 addresses, is already in
 	// the two addresses.
-	if ip, ok := parseIP(old.BindAddress); !ok || !ip.IsUnspecified() {
+	if ip, err := lenient.Addr(old.BindAddress); err != nil || !ip.IsUnspecified() {
 		c.NodeIPOverride = []string{old.BindAddress}
 	}
 	if old.PortRange != "" {
@@ -139,7 +140,7 @@ func ToV1alpha1(in *v1alpha2.KubeProxyConfiguration) (*v1alpha1.KubeProxyConfigu
 	}
 
 	for i, text := range c.NodeIPOverride {
-		ip, _ := parseIP(text)
+		ip, _ := lenient.Addr(text)
 		switch {
 		case i > 0:
 			w.add(elementOf("nodeIPOverride", i), "%q is not kept: version v1alpha1 has one address, bindAddress", text)

@@ -22,8 +22,8 @@
 // # From the configuration to the library
 //
 // [DetectNodeIPs] determines the IP families and node IPs; [RunOptions], [StateOptions], [NodePortAddresses] and
-// [MasqueradeMark] turn the configuration into options of the library and of a backend, and [LoggingGates] is for
-// setting up logging.
+// [MasqueradeMark] turn the configuration into options of the library and of a backend. [Gates] returns the feature
+// gates, also for setting up logging.
 //
 // # What it never does
 //

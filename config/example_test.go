@@ -36,6 +36,6 @@ func ExampleCheck() {
 	fmt.Println(*c.Linux.OOMScoreAdj, c.NodePortAddresses, err)
 	// Output:
 	// linux.oomScoreAdj: Invalid value: -9999: must be from -1000 to 1000; the default is used in its place
-	// nodePortAddresses[1]: Invalid value: "eth0": must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48; it is left out
+	// nodePortAddresses[1]: Invalid value: "eth0": must be a CIDR, "primary", "localhost" or "all"; it is left out
 	// -999 [192.0.2.0/24] <nil>
 }

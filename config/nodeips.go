@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -35,8 +36,8 @@ func DetectNodeIPs(c *v1alpha2.KubeProxyConfiguration, nodeIPs []netip.Addr,
 	supported []model.Family) (NodeIPs, []Warning, error) {
 	var overrides []netip.Addr
 	for i, text := range c.NodeIPOverride {
-		ip, ok := parseIP(text)
-		if !ok || ip.IsUnspecified() {
+		ip, err := lenient.Addr(text)
+		if err != nil || ip.IsUnspecified() {
 			return NodeIPs{}, nil, fmt.Errorf("%s: %q is not an IP address that the node can have",
 				elementOf("nodeIPOverride", i), text)
 		}

@@ -9,13 +9,11 @@ import (
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
-
-// allowExternalIPs is the feature gate that programs spec.externalIPs, on unless it is set to false (S6).
-const allowExternalIPs = "AllowServiceExternalIPs"
 
 // NodeName returns the name of this node's Node object: hostnameOverride, or else the name of the host; in lower case,
 // as the names of objects are.
@@ -61,11 +59,15 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	if err != nil {
 		return localstate.Options{}, nil, err
 	}
-	allowed, set := c.FeatureGates[allowExternalIPs]
+	gates, err := Gates(c)
+	if err != nil {
+		return localstate.Options{}, nil, err
+	}
+	warnings = append(warnings, nodePortWarnings(c, node.Families)...)
 	var override []netip.Addr // only these: others are the Node object's to change
 	for _, text := range c.NodeIPOverride {
 		// Loopback stands for "not known".
-		if ip, ok := parseIP(text); ok && !ip.IsLoopback() && slices.Contains(node.Families, model.FamilyOf(ip)) {
+		if ip, err := lenient.Addr(text); err == nil && !ip.IsLoopback() && slices.Contains(node.Families, model.FamilyOf(ip)) {
 			override = append(override, ip)
 		}
 	}
@@ -73,7 +75,7 @@ func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 		NodeIPs:       override,
 		NodeName:      nodeName,
 		Families:      node.Families,
-		NoExternalIPs: set && !allowed,
+		NoExternalIPs: !gates.Enabled(AllowServiceExternalIPs),
 		MasqueradeAll: c.Linux.MasqueradeAll,
 		DetectLocal:   detect,
 	}, warnings, nil
@@ -122,23 +124,38 @@ func detectLocal(c *v1alpha2.KubeProxyConfiguration, node NodeIPs) (localstate.D
 // NodePortAddresses returns which of the host's addresses serve node ports (S35). As in kube-proxy a list that is empty
 // means the node's own IPs in mode nftables and all addresses in the others.
 func NodePortAddresses(c *v1alpha2.KubeProxyConfiguration) (nodeaddr.Choice, error) {
-	list := c.NodePortAddresses
-	if len(list) == 1 && list[0] == v1alpha2.NodePortAddressesPrimary ||
-		len(list) == 0 && c.Mode == v1alpha2.ProxyModeNFTables {
+	if len(c.NodePortAddresses) == 0 && c.Mode == v1alpha2.ProxyModeNFTables {
 		return nodeaddr.Choice{Primary: true}, nil
 	}
-	cidrs, err := parseCIDRs("nodePortAddresses", list)
-	return nodeaddr.Choice{CIDRs: cidrs}, err
+	return nodeaddr.Parse(c.NodePortAddresses)
+}
+
+// nodePortWarnings names the families that nodePortAddresses says nothing about: a list such as 127.0.0.0/8 leaves node
+// ports open on all IPv6 addresses.
+func nodePortWarnings(c *v1alpha2.KubeProxyConfiguration, families []model.Family) []Warning {
+	choice, err := NodePortAddresses(c)
+	if err != nil || len(c.NodePortAddresses) == 0 {
+		return nil
+	}
+	var warnings []Warning
+	for _, f := range families {
+		everything := func(p netip.Prefix) bool { return p.Bits() == 0 && model.FamilyOf(p.Addr()) == f }
+		if choice.All(f) && !slices.ContainsFunc(choice.CIDRs, everything) {
+			warnings = append(warnings, Warning{Field: "nodePortAddresses",
+				Message: fmt.Sprintf("says nothing about %v: node ports are served on all %v addresses of the node", f, f)})
+		}
+	}
+	return warnings
 }
 
 func parseCIDRs(path string, list []string) ([]netip.Prefix, error) {
 	var cidrs []netip.Prefix
 	var errs []error
 	for i, text := range list {
-		if cidr, ok := parseCIDR(text); ok {
+		if cidr, err := lenient.Prefix(text); err == nil {
 			cidrs = append(cidrs, cidr)
 		} else {
-			errs = append(errs, fmt.Errorf("%s: %q is not a CIDR", elementOf(path, i), text))
+			errs = append(errs, fmt.Errorf("%s: %w", elementOf(path, i), err))
 		}
 	}
 	return cidrs, errors.Join(errs...)

@@ -212,7 +212,10 @@ func TestNodePortAddresses(t *testing.T) {
 		"primary are the node's IPs":                {"iptables", []string{"primary"}, primary},
 		"CIDRs": {"nftables", []string{"10.1.2.3/8", "fd00::/8"},
 			in("10.0.0.0/8", "fd00::/8")},
-		"IPv4 in IPv6 is IPv4": {"nftables", []string{"::ffff:10.0.0.0/104"}, in("10.0.0.0/8")},
+		"a mix": {"iptables", []string{"localhost", "010.0.0.0/8", "primary"},
+			nodeaddr.Choice{Primary: true, CIDRs: prefixes("127.0.0.0/8", "::1/128", "10.0.0.0/8")}},
+		"in mode nftables, all are not the node's IPs": {"nftables", []string{"all"}, in("0.0.0.0/0", "::/0")},
+		"IPv4 in IPv6 is IPv4":                         {"nftables", []string{"::ffff:10.0.0.0/104"}, in("10.0.0.0/8")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{Mode: tc.mode,
@@ -223,8 +226,7 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 	_, err := config.NodePortAddresses(&v1alpha2.KubeProxyConfiguration{
 		NodePortAddresses: []string{"x", "10.0.0.0/8", "primary"}})
-	require.EqualError(t, err, "nodePortAddresses[0]: \"x\" is not a CIDR\nnodePortAddresses[2]: \"primary\" is not "+
-		"a CIDR")
+	require.EqualError(t, err, `nodePortAddresses[0]: "x" is not a CIDR, "primary", "localhost" or "all"`)
 }
 
 func TestMasqueradeMark(t *testing.T) {
@@ -263,4 +265,32 @@ func TestAnOverriddenNodeIPReachesTheNodeLocalState(t *testing.T) {
 	got, _, err = config.StateOptions(&v1alpha2.KubeProxyConfiguration{}, "node-1", node)
 	require.NoError(t, err)
 	assert.Empty(t, got.NodeIPs, "the Node object says")
+}
+
+// A list such as 127.0.0.0/8 says nothing about the other family, where node ports are served everywhere then (S35).
+func TestNodePortAddressesThatLeaveAFamilyOpenAreAWarning(t *testing.T) {
+	dual := config.NodeIPs{Primary: model.IPv4, Families: model.Families()}
+	const ipv6 = "nodePortAddresses: says nothing about IPv6: node ports are served on all IPv6 addresses of the node"
+	for name, tc := range map[string]struct {
+		list []string
+		node config.NodeIPs
+		want []string
+	}{
+		"a range of one family":         {[]string{"127.0.0.0/8"}, dual, []string{ipv6}},
+		"on a node that has only that":  {[]string{"127.0.0.0/8"}, config.NodeIPs{Families: []model.Family{model.IPv4}}, nil},
+		"ranges of both":                {[]string{"127.0.0.0/8", "::1/128"}, dual, nil},
+		"a keyword is about both":       {[]string{"localhost"}, dual, nil},
+		"another keyword":               {[]string{"10.0.0.0/8", "primary"}, dual, nil},
+		"everything of one family":      {[]string{"10.0.0.0/8", "::/0"}, dual, nil},
+		"everything":                    {[]string{"all"}, dual, nil},
+		"nothing, which is the default": {nil, dual, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := v1alpha2.Default()
+			c.DetectLocalMode, c.NodePortAddresses = v1alpha2.LocalModeNodeCIDR, tc.list
+			_, warnings, err := config.StateOptions(c, "node-1", tc.node)
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, texts(warnings))
+		})
+	}
 }

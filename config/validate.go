@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,17 +12,18 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	netutils "k8s.io/utils/net"
 
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // Validate returns all problems of a configuration that has its defaults. As in kube-proxy, fields of one mode are
-// checked only in that mode, and the valid modes are those of the operating system that the program runs on. Names of
-// feature gates are not checked: only the program knows them.
+// checked only in that mode, and the valid modes are those of the operating system that the program runs on; ipvs is
+// one unless its feature gate is off. Unknown feature gates are not reported: only the program knows whether they are
+// its own.
 //
 // Logging format "json" is valid in a program that imports k8s.io/component-base/logs/json/register.
 func Validate(c *v1alpha2.KubeProxyConfiguration) field.ErrorList {
@@ -30,7 +32,11 @@ func Validate(c *v1alpha2.KubeProxyConfiguration) field.ErrorList {
 
 func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
 	v := &validator{}
-	v.mode(c.Mode, goos)
+	gates, err := v.featureGates(c)
+	if err != nil {
+		return append(v.errs, field.InternalError(field.NewPath("featureGates"), err))
+	}
+	v.mode(c.Mode, goos, gates.Enabled(KubeProxyIPVS))
 
 	v.atLeast("clientConnection.burst", c.ClientConnection.Burst, 0)
 	if c.HealthzBindAddress != "" {
@@ -55,10 +61,6 @@ func validate(c *v1alpha2.KubeProxyConfiguration, goos string) field.ErrorList {
 	v.nodePortAddresses("nodePortAddresses", c.NodePortAddresses)
 	v.detectLocal(c)
 
-	gates, err := LoggingGates(c)
-	if err != nil {
-		v.errs = append(v.errs, field.InternalError(field.NewPath("featureGates"), err))
-	}
 	v.errs = append(v.errs, logsapi.Validate(&c.Logging, gates, field.NewPath("logging"))...)
 	return v.errs
 }
@@ -71,8 +73,11 @@ func (v *validator) invalid(path string, value any, format string, args ...any) 
 		Detail: fmt.Sprintf(format, args...)})
 }
 
-func (v *validator) mode(mode v1alpha2.ProxyMode, goos string) {
+func (v *validator) mode(mode v1alpha2.ProxyMode, goos string, ipvs bool) {
 	modes := []v1alpha2.ProxyMode{v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS, v1alpha2.ProxyModeNFTables}
+	if !ipvs {
+		modes = slices.Delete(modes, 1, 2)
+	}
 	if goos == "windows" {
 		modes = []v1alpha2.ProxyMode{v1alpha2.ProxyModeKernelspace}
 	}
@@ -160,10 +165,10 @@ func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
 	seen := map[model.Family]bool{}
 	for i, text := range c.NodeIPOverride {
 		path := elementOf("nodeIPOverride", i)
-		ip, ok := parseIP(text)
+		ip, err := lenient.Addr(text)
 		family := model.FamilyOf(ip)
 		switch {
-		case !ok:
+		case err != nil:
 			v.invalid(path, text, "must be an IP address")
 			continue
 		case ip.IsUnspecified():
@@ -181,11 +186,16 @@ func (v *validator) nodeIPs(c *v1alpha2.KubeProxyConfiguration) {
 }
 
 func (v *validator) nodePortAddresses(path string, addresses []string) {
-	for i, address := range addresses {
-		if address != v1alpha2.NodePortAddressesPrimary {
-			v.cidr(elementOf(path, i), address)
-		} else if len(addresses) > 1 {
-			v.invalid(elementOf(path, i), address, "must be alone: primary and CIDRs do not go together")
+	var invalid nodeaddr.ParseError
+	if _, err := nodeaddr.Parse(addresses); !errors.As(err, &invalid) {
+		return
+	}
+	for _, e := range invalid {
+		if e.Duplicate {
+			v.errs = append(v.errs, field.Duplicate(field.NewPath(path).Index(e.Index), e.Text))
+		} else {
+			v.invalid(elementOf(path, e.Index), e.Text, "must be a CIDR, %q, %q or %q",
+				v1alpha2.NodePortAddressesPrimary, v1alpha2.NodePortAddressesLocalhost, v1alpha2.NodePortAddressesAll)
 		}
 	}
 }
@@ -226,11 +236,11 @@ func (v *validator) clusterCIDRs(path string, cidrs []string) {
 }
 
 func (v *validator) cidr(path, text string) (netip.Prefix, bool) {
-	cidr, ok := parseCIDR(text)
-	if !ok {
+	cidr, err := lenient.Prefix(text)
+	if err != nil {
 		v.invalid(path, text, "must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48")
 	}
-	return cidr, ok
+	return cidr, err == nil
 }
 
 func (v *validator) bindAddress(path, address string) {
@@ -239,7 +249,7 @@ func (v *validator) bindAddress(path, address string) {
 		v.invalid(path, address, "must be an IP address and a port, such as 0.0.0.0:10256 or [::]:10256")
 		return
 	}
-	if _, ok := parseIP(host); !ok {
+	if _, err := lenient.Addr(host); err != nil {
 		v.invalid(path, address, "%q must be an IP address", host)
 	}
 	if p, err := strconv.ParseUint(port, 10, 16); err != nil || p == 0 {
@@ -253,43 +263,7 @@ func (v *validator) version(path, version string) {
 	}
 }
 
-// LoggingGates returns the feature gates that section logging depends on, set as in the configuration. Programs give it
-// to ValidateAndApply of k8s.io/component-base/logs/api/v1.
-func LoggingGates(c *v1alpha2.KubeProxyConfiguration) (featuregate.MutableFeatureGate, error) {
-	gates := featuregate.NewFeatureGate()
-	if err := logsapi.AddFeatureGates(gates); err != nil {
-		return nil, err
-	}
-	known := map[string]bool{}
-	for gate := range gates.GetAll() {
-		if on, ok := c.FeatureGates[string(gate)]; ok {
-			known[string(gate)] = on
-		}
-	}
-	return gates, gates.SetFromMap(known)
-}
-
 func elementOf(list string, index int) string { return fmt.Sprintf("%s[%d]", list, index) }
-
-// parseIP reads an address as leniently as Kubernetes does (S5).
-func parseIP(text string) (netip.Addr, bool) {
-	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
-	return ip.Unmap(), ok
-}
-
-// parseCIDR reads a CIDR as leniently as Kubernetes does (S5), and masks it.
-func parseCIDR(text string) (netip.Prefix, bool) {
-	_, ipNet, err := netutils.ParseCIDRSloppy(text)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	ip, _ := netip.AddrFromSlice(ipNet.IP)
-	ones, _ := ipNet.Mask.Size()
-	if ip.Is4In6() && ones >= 96 {
-		ip, ones = ip.Unmap(), ones-96
-	}
-	return netip.PrefixFrom(ip, ones), true
-}
 
 func otherFamily(f model.Family) model.Family {
 	if f == model.IPv4 {

@@ -14,6 +14,8 @@ import (
 type kpc = v1alpha2.KubeProxyConfiguration
 
 func TestValidate(t *testing.T) {
+	const badNodePortAddress = `must be a CIDR, "primary", "localhost" or "all"`
+
 	const badCIDR = "must be a CIDR, such as 10.100.0.0/16 or fde4:8dba:82e1::/48"
 	minus := metav1.Duration{Duration: -time.Second}
 	for name, tc := range map[string]struct {
@@ -164,17 +166,20 @@ func TestValidate(t *testing.T) {
 		"node ports are served in many CIDRs": {change: func(c *kpc) {
 			c.NodePortAddresses = []string{"10.0.0.0/8", "192.0.2.0/24", "::/0"}
 		}},
-		"primary is alone": {func(c *kpc) { c.NodePortAddresses = []string{"primary", "10.0.0.0/8"} }, "",
-			[]string{
-				`nodePortAddresses[0]: Invalid value: "primary": must be alone: primary and CIDRs do not go together`}},
-		"primary is not last": {func(c *kpc) { c.NodePortAddresses = []string{"10.0.0.0/8", "primary"} }, "",
-			[]string{
-				`nodePortAddresses[1]: Invalid value: "primary": must be alone: primary and CIDRs do not go together`}},
-		"node port addresses are CIDRs": {func(c *kpc) {
-			c.NodePortAddresses = []string{"10.0.0.1", "10.0.0.0/8", "eth0"}
-		}, "",
-			[]string{`nodePortAddresses[0]: Invalid value: "10.0.0.1": ` + badCIDR,
-				`nodePortAddresses[2]: Invalid value: "eth0": ` + badCIDR}},
+		"keywords and CIDRs go together": {change: func(c *kpc) {
+			c.NodePortAddresses = []string{v1alpha2.NodePortAddressesPrimary, "10.0.0.0/8",
+				v1alpha2.NodePortAddressesLocalhost, v1alpha2.NodePortAddressesAll, "10.0.0.0/8", "010.0.0.0/8"}
+		}},
+		"a keyword is in the list once": {func(c *kpc) {
+			c.NodePortAddresses = []string{"primary", "all", "primary", "localhost", "primary", "all"}
+		}, "", []string{`nodePortAddresses[2]: Duplicate value: "primary"`,
+			`nodePortAddresses[4]: Duplicate value: "primary"`, `nodePortAddresses[5]: Duplicate value: "all"`}},
+		"node port addresses are CIDRs or keywords": {func(c *kpc) {
+			c.NodePortAddresses = []string{"10.0.0.1", "10.0.0.0/8", "eth0", "Localhost", " 10.0.0.0/8"}
+		}, "", []string{`nodePortAddresses[0]: Invalid value: "10.0.0.1": ` + badNodePortAddress,
+			`nodePortAddresses[2]: Invalid value: "eth0": ` + badNodePortAddress,
+			`nodePortAddresses[3]: Invalid value: "Localhost": ` + badNodePortAddress,
+			`nodePortAddresses[4]: Invalid value: " 10.0.0.0/8": ` + badNodePortAddress}},
 
 		"ClusterCIDR needs none": {change: func(c *kpc) { c.DetectLocalMode = "ClusterCIDR" }},
 		"ClusterCIDR takes one of each family": {change: func(c *kpc) {
@@ -225,6 +230,25 @@ func TestValidate(t *testing.T) {
 			c.Logging.Options.Text.SplitStream, c.FeatureGates = true,
 				map[string]bool{"LoggingAlphaOptions": true, "NotKnown": true}
 		}},
+
+		"mode ipvs needs its feature gate": {func(c *kpc) {
+			c.Mode, c.FeatureGates = "ipvs", map[string]bool{"KubeProxyIPVS": false}
+		}, "",
+			[]string{`mode: Unsupported value: "ipvs": supported values: "iptables", "nftables"`}},
+		"the gate of mode ipvs concerns no other mode": {change: func(c *kpc) {
+			c.Mode, c.FeatureGates = "nftables", map[string]bool{"KubeProxyIPVS": false}
+		}},
+		"mode ipvs is neither alpha nor beta": {change: func(c *kpc) {
+			c.Mode, c.FeatureGates = "ipvs", map[string]bool{"AllAlpha": false, "AllBeta": false}
+		}},
+		"a gate that is locked cannot be set": {func(c *kpc) {
+			c.FeatureGates = map[string]bool{"WinDSR": false, "NFTablesProxyMode": false, "WinOverlay": true,
+				"PreferSameTrafficDistribution": true}
+		}, "",
+			[]string{
+				`featureGates.NFTablesProxyMode: Invalid value: false: cannot be set: it is always true`,
+				`featureGates.WinDSR: Invalid value: false: cannot be set: it is always true`,
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := v1alpha2.Default()

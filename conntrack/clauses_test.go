@@ -89,6 +89,10 @@ func clauses() []clause {
 			before: []spec{all.with(both...)}, after: []spec{all},
 			flows: slices.Concat(toAll(1, true), toAll(2, true)),
 		}, {
+			name:    "a service without endpoints leaves alone what passes by to its node port's number",
+			restart: true, after: []spec{all},
+			flows: slices.Concat(toAll(1, true), toAll(0, true)),
+		}, {
 			name:   "a service without serving endpoints has no flows",
 			before: []spec{all.with(both...)}, after: []spec{
 				all.with(endpoint{host: 1, notServing: true, noSet: true})},

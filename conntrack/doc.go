@@ -14,11 +14,12 @@
 // load-balancer VIP of a service with the port's number, or any address with a port's node port - and its replies do
 // not come from a serving endpoint of that port. A flow to a node port that is not rewritten is stale only if it was
 // sent to an address of this node: others pass through the node. Traffic policies and topology do not matter: an
-// existing flow may continue to an endpoint that gets no new flows. This includes (S41, unlike kube-proxy)
+// existing flow may continue to an endpoint that gets no new flows. This includes (S41)
 //
-//   - services without any serving endpoint: all flows to them are stale;
-//   - services that are gone, and addresses and ports that a service no longer has: flows to them that are still
-//     rewritten are stale. Flows that are not rewritten are left alone, which is right where there is no service.
+//   - services without any serving endpoint: all flows to them are stale (kube-proxy leaves out their node ports);
+//   - unlike in kube-proxy, services that are gone, and addresses and ports that a service no longer has: flows to them
+//     that are still rewritten are stale. Flows that are not rewritten are left alone, which is right where there is no
+//     service.
 //
 // An endpoint counts as serving if [model.Endpoint.Serving] is true or it is in any endpoint set; unlike in kube-proxy,
 // flows to an endpoint that is not ready are kept while it gets new flows (publishNotReadyAddresses). For an address

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/histogram"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -16,11 +17,8 @@ type metrics struct {
 
 func newMetrics() metrics {
 	return metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-			Help:    "Duration of a pass over the conntrack table in seconds",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
-		}, []string{"ip_family"}),
+		duration: histogram.New("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+			"Duration of a pass over the conntrack table in seconds", histogram.Work()),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
 			Help: "Stale flows that were deleted from the conntrack table",

@@ -104,7 +104,8 @@ func newNetwork(t *testing.T) *network {
 }
 
 // nftBackend is as little of a backend as it takes: it rewrites the destination of what is sent to UDP services.
-func nftBackend(ns *testns.Namespace) *sink.FullState {
+func nftBackend(t *testing.T, ns *testns.Namespace) *sink.FullState {
+	nft := need.Program(t, "nft")
 	return sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		var script strings.Builder
 		for _, f := range model.Families() {
@@ -130,7 +131,7 @@ func nftBackend(ns *testns.Namespace) *sink.FullState {
 			script.WriteString(" }\n}\n")
 		}
 		ns.Do(func() error {
-			cmd := exec.Command("nft", "-f", "-")
+			cmd := exec.Command(nft, "-f", "-")
 			cmd.Stdin = strings.NewReader(script.String())
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("nft: %w: %s\n%s", err, out, script.String())
@@ -267,7 +268,7 @@ func TestSoakNoDatagramGoesToADeadEndpoint(t *testing.T) {
 		}
 	}
 
-	r := Wrap(t.Context(), nftBackend(n.node), Options{Table: &Kernel{NetNS: n.node.FD()}})
+	r := Wrap(t.Context(), nftBackend(t, n.node), Options{Table: &Kernel{NetNS: n.node.FD()}})
 	var before []*sink.ServiceEntry
 	for k := 1; k <= waves; k++ {
 		alive := map[int]bool{}

@@ -17,15 +17,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
+	"sigs.k8s.io/kube-proxy-lib/backends/hns"
+	hnsdp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	iptablesdp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	ipvsdp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	nftdp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
@@ -83,6 +87,12 @@ func registered(t *testing.T) described {
 		Host: host(), Families: []model.Family{model.IPv4}, Sysctls: sysctl.Root(t.TempDir()), Metrics: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPVS.Close()) })
+	loopback, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: &nodeaddr.Fake{}, Metrics: d})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, loopback.Close()) })
+	byHNS, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: hnsdp.NewFake(), Metrics: d})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, byHNS.Close()) })
 	source, err := watch.NewFiles("../examples/mock/cluster", watch.FilesOptions{})
 	require.NoError(t, err)
 	server, err := remote.NewServer(t.Context(), remote.ServerOptions{Source: source, Metrics: d})
@@ -150,7 +160,6 @@ func metricOf(series string) string {
 
 // TestAlerts: the rules are valid and do what their tests say.
 func TestAlerts(t *testing.T) {
-	need.Program(t, "promtool")
 	promtool(t, "check", "rules", "operate/alerts.yaml")
 	promtool(t, "test", "rules", "operate/alerts_test.yaml")
 }
@@ -158,7 +167,6 @@ func TestAlerts(t *testing.T) {
 // TestDashboard: the dashboard's queries can be parsed, every panel has one, and panels do not cover each other. All
 // queries follow the dashboard's choice of a data source, jobs and instances.
 func TestDashboard(t *testing.T) {
-	need.Program(t, "promtool")
 	chosen := dataSource{"prometheus", "${datasource}"}
 	type rule struct {
 		Record string `json:"record"`
@@ -196,6 +204,6 @@ func TestDashboard(t *testing.T) {
 
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), need.Program(t, "promtool"), args...).CombinedOutput()
 	require.NoError(t, err, "promtool %s: %s", strings.Join(args, " "), out)
 }

@@ -39,6 +39,6 @@
 //
 // # Rules
 //
-// The behaviour is that of kube-proxy of Kubernetes 1.36, or deliberately better where docs/semantics.md says "depart".
+// The behaviour is that of kube-proxy of Kubernetes 1.37, or deliberately better where docs/semantics.md says "depart".
 // Comments and tests refer to the rules by their numbers there: S1, S2 ...
 package localstate

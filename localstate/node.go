@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -171,7 +172,7 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 			if a.Type != kind {
 				continue
 			}
-			addr, err := parseAddr(a.Address)
+			addr, err := lenient.Addr(a.Address)
 			if err != nil {
 				bad("status.addresses", err)
 			} else if !slices.Contains(ips, addr) {
@@ -182,8 +183,8 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 	return ips
 }
 
-// DeleteNode takes the deletion of a Node. What is known about this node stays, as in kube-proxy (S24), but it is no
-// longer eligible for load balancers' traffic. It returns whether that changes anything.
+// DeleteNode takes the deletion of a Node. What is known about this node stays (S24, S48), but it is no longer eligible
+// for load balancers' traffic (S39a). It returns whether that changes anything.
 func (s *State) DeleteNode(name string) bool {
 	if name != s.opts.NodeName || name == "" {
 		return false

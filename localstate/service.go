@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -84,7 +85,7 @@ func (o Options) skipReason(obj *corev1.Service) string {
 // clusterIPText returns the text of the cluster IP of a family (S3).
 func clusterIPText(spec *corev1.ServiceSpec, f model.Family) string {
 	if len(spec.IPFamilies) == 0 {
-		if addr, err := parseAddr(spec.ClusterIP); err == nil && model.FamilyOf(addr) != f {
+		if addr, err := lenient.Addr(spec.ClusterIP); err == nil && model.FamilyOf(addr) != f {
 			return ""
 		}
 		return spec.ClusterIP
@@ -164,7 +165,7 @@ func intakeClusterIPs(in *serviceIntake, families []model.Family, obj *corev1.Se
 		if text == "" || text == corev1.ClusterIPNone {
 			continue
 		}
-		addr, err := parseAddr(text)
+		addr, err := lenient.Addr(text)
 		if err == nil && model.FamilyOf(addr) != f {
 			err = fmt.Errorf("%q is not of family %v", text, f)
 		}
@@ -209,7 +210,7 @@ func (o Options) dropAnnotations(annotations map[string]string) {
 func intakeExternal(in *serviceIntake, o Options, obj *corev1.Service, bad func(string, error)) {
 	svc := in.fields
 	add := func(field, text string, list *[]netip.Addr, program bool) {
-		addr, err := parseAddr(text)
+		addr, err := lenient.Addr(text)
 		if err != nil {
 			bad(field, err)
 			return

@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -189,7 +190,7 @@ func intakeSlice(log klog.Logger, o Options, obj *discoveryv1.EndpointSlice, old
 			bad("endpoints", i, "no address")
 			continue
 		}
-		addr, err := parseAddr(e.Addresses[0])
+		addr, err := lenient.Addr(e.Addresses[0])
 		if err == nil && model.FamilyOf(addr) != s.family {
 			err = fmt.Errorf("%q is not of family %v", e.Addresses[0], s.family)
 		}

@@ -7,45 +7,103 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/lenient"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Choice says which of a host's addresses serve node ports (S35). The zero value chooses all of them.
+// Choice says which of a host's addresses serve node ports (S35): those that any of its parts chooses. The zero value
+// chooses all addresses. A family about which no part says anything has all of its addresses chosen: 127.0.0.0/8 alone
+// leaves IPv6 whole.
 type Choice struct {
-	// CIDRs are the ranges of chosen addresses. In a family without any, all addresses are chosen.
+	// CIDRs choose the host's addresses that are in them. Each says something about its own family only.
 	CIDRs []netip.Prefix
-	// Primary chooses the node's primary address of each family ([model.Node.IP]) unless it is a loopback address,
-	// and nothing else. CIDRs are ignored then. In a family in which the node has no address, none is chosen.
+	// Primary chooses the node's primary address of each family ([model.Node.IP]) unless it is a loopback address. It
+	// says something about both families: one in which the node has no address gets none from it.
 	Primary bool
 }
 
-// primary is how Parse spells Choice.Primary.
-const primary = "primary"
+// The keywords of Parse.
+const (
+	primary   = "primary"   // Choice.Primary
+	localhost = "localhost" // 127.0.0.0/8 and ::1/128
+	all       = "all"       // 0.0.0.0/0 and ::/0
+)
 
-// Parse reads the form that kube-proxy's configuration has: a list of CIDRs, or "primary" alone. An empty list means
-// all addresses. The error names every invalid element; the choice then has the others.
+// Parse parses nodePortAddresses of kube-proxy's configuration: a list of CIDRs, which are parsed leniently (S5), and
+// of the keywords "primary", "localhost" and "all". An empty list is the zero Choice. A keyword may occur once. If
+// elements are invalid, the error is a [ParseError], and the choice has the others.
 func Parse(list []string) (Choice, error) {
-	if len(list) == 1 && list[0] == primary {
-		return Choice{Primary: true}, nil
-	}
 	var c Choice
-	var errs []error
+	var invalid ParseError
 	for i, text := range list {
-		if text == primary {
-			errs = append(errs, fmt.Errorf("nodePortAddresses[%d]: %q cannot be combined with anything else", i, text))
-			continue
+		keyword := true
+		switch text {
+		case primary:
+			c.Primary = true
+		case localhost:
+			c.CIDRs = append(c.CIDRs, loopback(model.IPv4), loopback(model.IPv6))
+		case all:
+			c.CIDRs = append(c.CIDRs, everything(model.IPv4), everything(model.IPv6))
+		default:
+			keyword = false
+			if p, err := lenient.Prefix(text); err == nil {
+				c.CIDRs = append(c.CIDRs, p)
+			} else {
+				invalid = append(invalid, ElementError{Index: i, Text: text})
+			}
 		}
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("nodePortAddresses[%d]: %q is not an address range", i, text))
-			continue
+		if keyword && slices.Contains(list[:i], text) {
+			invalid = append(invalid, ElementError{Index: i, Text: text, Duplicate: true})
 		}
-		if p.Addr().Is4In6() && p.Bits() >= 96 {
-			p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-		}
-		c.CIDRs = append(c.CIDRs, p.Masked())
 	}
-	return c, errors.Join(errs...)
+	if len(invalid) > 0 {
+		return c, invalid
+	}
+	return c, nil
+}
+
+// ParseError is the error of [Parse]: its invalid elements, in their order.
+type ParseError []ElementError
+
+// Error implements error. It has a line for each element.
+func (e ParseError) Error() string {
+	var lines []string
+	for _, element := range e {
+		lines = append(lines, element.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ElementError is what is wrong with one element of a list.
+type ElementError struct {
+	// Index is the place of the element in the list, and Text the element.
+	Index int
+	Text  string
+	// Duplicate: the element is a keyword that occurs earlier in the list. Otherwise it is neither a keyword nor a CIDR.
+	Duplicate bool
+}
+
+// Error implements error.
+func (e ElementError) Error() string {
+	if e.Duplicate {
+		return fmt.Sprintf("nodePortAddresses[%d]: %q is in the list twice", e.Index, e.Text)
+	}
+	return fmt.Sprintf("nodePortAddresses[%d]: %q is not a CIDR, %q, %q or %q", e.Index, e.Text, primary, localhost,
+		all)
+}
+
+func loopback(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.MustParsePrefix("::1/128")
+	}
+	return netip.MustParsePrefix("127.0.0.0/8")
+}
+
+func everything(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.MustParsePrefix("::/0")
+	}
+	return netip.MustParsePrefix("0.0.0.0/0")
 }
 
 // Validate returns an error that names the invalid CIDRs.
@@ -61,43 +119,36 @@ func (c Choice) Validate() error {
 
 // All reports whether every address of a family is chosen, whatever addresses the host has.
 func (c Choice) All(f model.Family) bool {
-	if c.Primary {
-		return false
-	}
-	any := false
+	said := c.Primary
 	for _, p := range c.CIDRs {
 		if model.FamilyOf(p.Addr()) == f {
 			if p.Bits() == 0 {
 				return true
 			}
-			any = true
+			said = true
 		}
 	}
-	return !any
+	return !said
 }
 
 // Loopback reports whether the IPv4 loopback range, or a part of it, is chosen: only then can node ports be served on
 // 127.0.0.1 (S36).
 func (c Choice) Loopback() bool {
-	loopback := netip.MustParsePrefix("127.0.0.0/8")
-	return c.All(model.IPv4) || !c.Primary && slices.ContainsFunc(c.CIDRs, loopback.Overlaps)
+	return c.All(model.IPv4) || slices.ContainsFunc(c.CIDRs, loopback(model.IPv4).Overlaps)
+}
+
+// ExplicitLoopback reports whether a range of loopback addresses of a family is chosen, such as "localhost", and not
+// only a range that has other addresses too.
+func (c Choice) ExplicitLoopback(f model.Family) bool {
+	return slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool {
+		return model.FamilyOf(p.Addr()) == f && p.Masked().Addr().IsLoopback()
+	})
 }
 
 // Of computes the result of the choice for a host with the given addresses, in any order, and a node, which only
 // Primary needs and which may be nil.
 func (c Choice) Of(host []netip.Addr, node *model.Node) Addresses {
-	a := Addresses{AllIPv4: c.All(model.IPv4), AllIPv6: c.All(model.IPv6)}
-	if c.Primary {
-		for _, f := range model.Families() {
-			if node == nil {
-				break
-			}
-			if ip := node.IP(f); ip.IsValid() && !ip.IsLoopback() {
-				a.IPs = append(a.IPs, ip)
-			}
-		}
-		return a
-	}
+	a := Addresses{AllIPv4: c.All(model.IPv4), AllIPv6: c.All(model.IPv6), IPs: c.primaryIPs(node)}
 	for _, addr := range host {
 		if addr = addr.Unmap().WithZone(""); c.contains(addr) {
 			a.IPs = append(a.IPs, addr)
@@ -108,9 +159,22 @@ func (c Choice) Of(host []netip.Addr, node *model.Node) Addresses {
 	return a
 }
 
+// primaryIPs returns what Primary chooses; nothing if it is not set.
+func (c Choice) primaryIPs(node *model.Node) []netip.Addr {
+	if !c.Primary || node == nil {
+		return nil
+	}
+	var ips []netip.Addr
+	for _, f := range model.Families() {
+		if ip := node.IP(f); ip.IsValid() && !ip.IsLoopback() {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
+}
+
 func (c Choice) contains(a netip.Addr) bool {
-	all := c.All(model.FamilyOf(a))
-	if all && !a.IsLinkLocalUnicast() {
+	if c.All(model.FamilyOf(a)) && !a.IsLinkLocalUnicast() {
 		return true
 	}
 	// A link-local address is valid on one interface only: it has to be chosen explicitly.

@@ -43,7 +43,7 @@ func TestChoiceOf(t *testing.T) {
 			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), all IPv6 (::1, fd00::1)", true},
 		{"the whole family among others", []string{"10.0.0.0/8", "0.0.0.0/0", "::1/128"}, node,
 			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), IPv6: ::1", true},
-		{"a range is taken whole, whatever its host bits", []string{" 10.0.0.77/24 "}, node,
+		{"a range is taken whole, whatever its host bits", []string{"10.0.0.77/24"}, node,
 			"IPv4: 10.0.0.1, 10.0.0.2, all IPv6 (::1, fd00::1)", false},
 		{"a part of the loopback range", []string{"127.0.0.1/32", "fd00::/8"}, node, "IPv4: 127.0.0.1, IPv6: fd00::1",
 			true},
@@ -57,6 +57,27 @@ func TestChoiceOf(t *testing.T) {
 		{"primary, not known yet", []string{"primary"}, nil, "IPv4: none, IPv6: none", false},
 		{"primary of one family", []string{"primary"}, &model.Node{IPs: ips("fd00::1")}, "IPv4: none, IPv6: fd00::1",
 			false},
+		{"primary and ranges are a union", []string{"primary", "192.168.0.0/16"}, node,
+			"IPv4: 10.0.0.1, 192.168.1.2, IPv6: fd00::1", false},
+		{"the order does not matter, nor that a part chooses what another one does",
+			[]string{"::/64", "10.0.0.0/8", "primary"}, node, "IPv4: 10.0.0.1, 10.0.0.2, IPv6: ::1, fd00::1", false},
+		{"primary of one family leaves the other one to its ranges", []string{"primary", "192.168.0.0/16"},
+			&model.Node{IPs: ips("fd00::1")}, "IPv4: 192.168.1.2, IPv6: fd00::1", false},
+		{"primary of a family that the node does not have is not all of it", []string{"primary", "::1/128"},
+			&model.Node{IPs: ips("fd00::1")}, "IPv4: none, IPv6: ::1, fd00::1", false},
+		{"localhost", []string{"localhost"}, node, "IPv4: 127.0.0.1, IPv6: ::1", true},
+		{"localhost and a range", []string{"localhost", "10.0.0.2/32"}, node, "IPv4: 10.0.0.2, 127.0.0.1, IPv6: ::1",
+			true},
+		{"localhost and primary", []string{"localhost", "primary"}, node,
+			"IPv4: 10.0.0.1, 127.0.0.1, IPv6: ::1, fd00::1", true},
+		{"the IPv4 loopback range alone leaves IPv6 whole", []string{"127.0.0.0/8"}, node,
+			"IPv4: 127.0.0.1, all IPv6 (::1, fd00::1)", true},
+		{"all", []string{"all"}, node,
+			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), all IPv6 (::1, fd00::1)", true},
+		{"all and others is all", []string{"primary", "localhost", "192.168.0.0/16", "all"}, nil,
+			"all IPv4 (10.0.0.1, 10.0.0.2, 127.0.0.1, 192.168.1.2), all IPv6 (::1, fd00::1)", true},
+		{"leading zeros are decimal", []string{"010.000.000.002/32", "::/0"}, node,
+			"IPv4: 10.0.0.2, all IPv6 (::1, fd00::1)", false},
 		{"primary is not a loopback address", []string{"primary"}, &model.Node{IPs: ips("127.0.0.1", "::1")},
 			"IPv4: none, IPv6: none", false},
 	} {
@@ -69,21 +90,45 @@ func TestChoiceOf(t *testing.T) {
 	}
 }
 
-func TestPrimaryIgnoresRanges(t *testing.T) {
-	c := Choice{Primary: true, CIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"),
-		netip.MustParsePrefix("::/0")}}
-	require.False(t, c.Loopback())
-	require.Equal(t, "IPv4: 10.0.0.1, IPv6: none",
-		c.Of(ips("127.0.0.1", "fd00::1"), &model.Node{IPs: ips("10.0.0.1")}).String())
+func TestExplicitLoopback(t *testing.T) {
+	for _, test := range []struct {
+		list   []string
+		v4, v6 bool
+	}{
+		{nil, false, false},
+		{[]string{"all"}, false, false},
+		{[]string{"primary"}, false, false},
+		{[]string{"localhost"}, true, true},
+		{[]string{"all", "localhost"}, true, true},
+		{[]string{"127.0.0.0/8"}, true, false},
+		{[]string{"primary", "127.3.0.0/16"}, true, false},
+		{[]string{"::1/128"}, false, true},
+		{[]string{"126.0.0.0/7", "::/127"}, false, false},
+	} {
+		c, err := Parse(test.list)
+		require.NoError(t, err)
+		require.Equal(t, test.v4, c.ExplicitLoopback(model.IPv4), "%v", test.list)
+		require.Equal(t, test.v6, c.ExplicitLoopback(model.IPv6), "%v", test.list)
+	}
+	unmasked := Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/7")}}
+	require.False(t, unmasked.ExplicitLoopback(model.IPv4))
 }
 
 func TestParseNamesInvalidElementsAndKeepsTheRest(t *testing.T) {
-	c, err := Parse([]string{"10.0.0.0/8", "10.0.0.1", "primary", "fd00::/8", ""})
-	require.EqualError(t, err, `nodePortAddresses[1]: "10.0.0.1" is not an address range
-nodePortAddresses[2]: "primary" cannot be combined with anything else
-nodePortAddresses[4]: "" is not an address range`)
-	require.Equal(t, Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
-		netip.MustParsePrefix("fd00::/8")}}, c)
+	c, err := Parse([]string{"10.0.0.0/8", "10.0.0.1", "primary", "localhost", "Primary", "fd00::/8", "", " all",
+		"10.0.0.0/8", "primary", "localhost"})
+	const keywords = ` is not a CIDR, "primary", "localhost" or "all"`
+	require.EqualError(t, err, `nodePortAddresses[1]: "10.0.0.1"`+keywords+`
+nodePortAddresses[4]: "Primary"`+keywords+`
+nodePortAddresses[6]: ""`+keywords+`
+nodePortAddresses[7]: " all"`+keywords+`
+nodePortAddresses[9]: "primary" is in the list twice
+nodePortAddresses[10]: "localhost" is in the list twice`)
+	require.True(t, c.Primary)
+	host := ips("10.0.0.1", "127.0.0.1", "192.0.2.1", "::1", "fd00::1", "2001:db8::1")
+	require.Equal(t, "IPv4: 10.0.0.1, 127.0.0.1, IPv6: ::1, fd00::1", c.Of(host, nil).String(), "what the others choose")
+	_, err = Parse([]string{"10.0.0.0/8", "10.0.0.0/8"})
+	require.NoError(t, err, "a range twice is harmless")
 }
 
 func TestAddressesEqual(t *testing.T) {

@@ -165,7 +165,8 @@ func (o *Oracle) kinds(svc *model.Service, port model.ServicePort, to netip.Addr
 			kinds = append(kinds, loadBalancerIP)
 		}
 	}
-	if routes.External.Endpoints != 0 && to.Port() == port.NodePort && o.servesNodePorts(to.Addr()) {
+	if routes.External.Endpoints != 0 && to.Port() == port.NodePort && o.servesNodePorts(to.Addr()) &&
+		!(o.isProxied(to.Addr()) && port.Protocol == model.SCTP) {
 		kinds = append(kinds, nodePort)
 	}
 	return kinds
@@ -207,7 +208,7 @@ func (o *Oracle) whyNotOurs(f Flow) []Reason {
 				why := []Reason{{fmt.Sprintf("%v has a node port %d/%v, but none is served on %v",
 					svc.PortName(port), port.NodePort, port.Protocol, f.Destination.Addr()), "S35"}}
 				if f.Destination.Addr().IsLoopback() {
-					why = append(why, Reason{"on loopback addresses that is an option of IPv4", "S36"})
+					why = append(why, Reason{"on loopback addresses that is an option", "S36"})
 				}
 				return why
 			}
@@ -300,6 +301,9 @@ func (o *Oracle) route(f Flow, c claim) (traffic, rule string, r model.Route) {
 	switch {
 	case c.kind == clusterIP:
 		return "traffic to a cluster IP, whoever sends it", "S21", routes.ClusterIP
+	case o.isProxied(f.Destination.Addr()):
+		return "external traffic to a loopback address", "S36a", model.Route{Endpoints: routes.External.Endpoints,
+			Masquerade: model.MasqueradeAlways, Empty: model.Reject}
 	case o.seenAsLocalPod(f):
 		return "external traffic from a pod of this node", "S27", routes.ExternalFromPod
 	case f.From == Node:

@@ -267,8 +267,24 @@ func TestNodePorts(t *testing.T) {
 	}
 	primary := func(f *fixture) { f.config.NodePortPrimary = true }
 	localhost := func(f *fixture) { f.config.LocalhostNodePorts = true }
+	proxied := func(f *fixture) { f.config.LoopbackProxy = true }
 	served := deliver(localPod+"!", remotePod+"!")
 	check(t, []expectation{
+		{"a proxy serves 127.0.0.1", proxied, "node 127.0.0.1 -> 127.0.0.1:30080/TCP", served, "S36a"},
+		{"a proxy keeps to the node with policy Local", all(proxied, externalLocal),
+			"node 127.0.0.1 -> 127.0.0.1:30080/TCP", deliver(localPod + "!"), "S36a"},
+		{"a proxy refuses without local endpoints", all(proxied, externalLocal, func(f *fixture) {
+			f.setEndpoints(remote(remotePod, cluster))
+		}), "node 127.0.0.1 -> 127.0.0.1:30080/TCP", "reject", "S25"},
+		{"a proxy serves no other loopback address", proxied, "node 127.0.0.1 -> 127.0.0.2:30080/TCP", "not ours",
+			"S36"},
+		{"a proxy does not serve where the list leaves it out", all(proxied, cidrs("192.168.0.0/16")),
+			"node 127.0.0.1 -> 127.0.0.1:30080/TCP", "not ours", "S36"},
+		{"a proxy serves no SCTP", all(proxied, func(f *fixture) {
+			f.service.Ports[0].Protocol = model.SCTP
+			f.setEndpoints()
+		}),
+			"node 127.0.0.1 -> 127.0.0.1:30080/SCTP", "not ours", "S36"},
 		{"without a list every host address serves", nil, "external 203.0.113.7 -> 192.168.9.2:30080/TCP", served,
 			"node port"},
 		{"without host addresses the node's own serve", func(f *fixture) { f.config.HostAddresses = nil },
@@ -287,8 +303,19 @@ func TestNodePorts(t *testing.T) {
 			"node port"},
 		{"primary leaves other host addresses alone", primary, "external 203.0.113.7 -> 192.168.9.2:30080/TCP",
 			"not ours", "S35"},
-		{"primary overrides a list", all(primary, cidrs("192.168.0.0/16")),
+		{"primary is not limited by a list", all(primary, cidrs("192.168.0.0/16")),
 			"external 203.0.113.7 -> 172.18.0.2:30080/TCP", served, "node port"},
+		{"nor does it limit one", all(primary, cidrs("192.168.0.0/16")),
+			"external 203.0.113.7 -> 192.168.9.2:30080/TCP", served, "node port"},
+		{"what neither primary nor the list has does not serve", all(primary, cidrs("10.0.0.0/8")),
+			"external 203.0.113.7 -> 192.168.9.2:30080/TCP", "not ours", "S35"},
+		{"a second address that Kubernetes knows serves if the list has it", all(primary, cidrs("192.168.0.0/16"),
+			func(f *fixture) { f.node.IPs = append(f.node.IPs, addr(nodeIP2)) }),
+			"external 203.0.113.7 -> 192.168.9.2:30080/TCP", served, "node port"},
+		{"primary and localhost in the list", all(localhost, primary, cidrs("127.0.0.0/8", "::1/128")),
+			"node 127.0.0.1 -> 127.0.0.1:30080/TCP", served, "node port"},
+		{"localhost alone is not the node's address", all(localhost, cidrs("127.0.0.0/8", "::1/128")),
+			"external 203.0.113.7 -> 172.18.0.2:30080/TCP", "not ours", "S35"},
 		{"a second address that Kubernetes knows may count as primary or not", all(primary, func(f *fixture) {
 			f.node.IPs = append(f.node.IPs, addr(nodeIP2))
 		}), "external 203.0.113.7 -> 192.168.9.2:30080/TCP", served + " | not ours", "node port"},

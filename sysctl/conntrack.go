@@ -14,8 +14,8 @@ import (
 // Conntrack has the limits of connection tracking, as in kube-proxy's configuration (S42). Zero fields leave the
 // kernel's value unchanged. [KubeProxyDefaults] returns kube-proxy's defaults.
 type Conntrack struct {
-	// MaxPerCore and Min limit the number of tracked connections: MaxPerCore times CPUs, at most 1,048,576 and at least
-	// Min. Min has no effect without MaxPerCore.
+	// MaxPerCore and Min say how many connections the kernel can track at least: MaxPerCore times CPUs, at most 1,048,576
+	// and at least Min. A higher limit of the kernel's stays. Min has no effect without MaxPerCore.
 	MaxPerCore, Min int
 	// TCPEstablishedTimeout is how long an idle TCP connection is remembered.
 	TCPEstablishedTimeout time.Duration
@@ -41,7 +41,8 @@ func KubeProxyDefaults() Conntrack {
 // maxConntrack bounds the result of MaxPerCore on a large machine: an entry takes about 300 bytes of kernel memory.
 const maxConntrack = 1 << 20
 
-// limit returns the maximum number of connections to track, or 0 to leave it unchanged, if MaxPerCore is 0.
+// limit returns how many connections the kernel has to be able to track, or 0 to leave its limit unchanged, if
+// MaxPerCore is 0.
 func (c Conntrack) limit() int {
 	if c.MaxPerCore <= 0 {
 		return 0
@@ -83,10 +84,13 @@ func countList(list string) (n int, ok bool) {
 const netfilter = "net/netfilter/nf_conntrack_"
 
 // Apply sets the parameters. If one cannot be set, it still sets the others; the error joins an [*Error] for each
-// failure. Together with the maximum it enlarges the hash table, so that there are at most 4 connections per slot on
-// average; it never makes the table smaller. Both belong to the machine, not to a network namespace, and can only be
-// set from the machine's initial namespace. In other namespaces, for example on a node that is itself a container, it
-// is not an error if the maximum is already high enough.
+// failure.
+//
+// The maximum is only ever raised: a higher one, or 0, with which the kernel has no limit, is an administrator's and
+// stays. The hash table is enlarged so that this many connections are at most 4 per slot on average; it never becomes
+// smaller. Both belong to the machine, not to a network namespace, and can only be set from the machine's initial
+// namespace. In other namespaces, for example on a node that is itself a container, it is an error only if they are too
+// low.
 func (c Conntrack) Apply(ctx context.Context, root Root) error {
 	logger := klog.FromContext(ctx)
 	var errs []error
@@ -104,18 +108,15 @@ func (c Conntrack) Apply(ctx context.Context, root Root) error {
 		c.CPUs = root.cpus()
 	}
 	if most := c.limit(); most > 0 {
-		changed, err := root.SetInt(netfilter+"max", most)
-		if e := (*Error)(nil); errors.As(err, &e) && !changed && e.atLeast(most) {
-			logger.Info("A kernel parameter cannot be set, but is already higher than requested",
-				"name", e.Name, "value", e.Got, "asked", most)
-			err = nil
-		}
-		note(netfilter+"max", most, changed, err)
+		name := netfilter + "max"
+		changed, err := set(name, root.path("proc/sys/"+name), strconv.Itoa(most), func(got string) bool {
+			return got == "0" || atLeast(got, most)
+		})
+		note(name, most, changed, err)
 		slots := most / 4
-		name := "sys/module/nf_conntrack/parameters/hashsize"
+		name = "sys/module/nf_conntrack/parameters/hashsize"
 		changed, err = set(name, root.path(name), strconv.Itoa(slots), func(got string) bool {
-			n, err := strconv.Atoi(got)
-			return err == nil && n >= slots // the kernel rounds up
+			return atLeast(got, slots) // the kernel rounds up
 		})
 		note(name, slots, changed, err)
 	}
@@ -137,4 +138,10 @@ func (c Conntrack) Apply(ctx context.Context, root Root) error {
 		setInt(netfilter+"tcp_be_liberal", 1)
 	}
 	return errors.Join(errs...)
+}
+
+// atLeast reports whether a parameter's value is n or more.
+func atLeast(value string, n int) bool {
+	got, err := strconv.ParseInt(value, 10, 64)
+	return err == nil && got >= int64(n)
 }

@@ -43,12 +43,6 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// atLeast reports whether the value of the parameter is n or more.
-func (e *Error) atLeast(n int) bool {
-	got, err := strconv.Atoi(e.Got)
-	return err == nil && got >= n
-}
-
 // Get returns the value of a parameter, without white space around it.
 func (r Root) Get(name string) (string, error) {
 	path, err := r.sysctl(name)

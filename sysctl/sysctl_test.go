@@ -76,8 +76,9 @@ func TestConntrackSetsOnlyRequestedParameters(t *testing.T) {
 			map[string]string{sys + "max": "1048576\n", hashsize: "262144\n"}},
 		{"a minimum above that", Conntrack{MaxPerCore: 32768, Min: 2000000, CPUs: 256},
 			map[string]string{sys + "max": "2000000\n", hashsize: "500000\n"}},
-		{"the hash table is never made smaller", Conntrack{MaxPerCore: 1024, CPUs: 1},
-			map[string]string{sys + "max": "1024\n"}},
+		{"neither the maximum nor the hash table is ever lowered", Conntrack{MaxPerCore: 1024, CPUs: 1}, nil},
+		{"a maximum of exactly what is there", Conntrack{MaxPerCore: 65536, CPUs: 1}, nil},
+		{"one more than what is there", Conntrack{MaxPerCore: 65537, CPUs: 1}, map[string]string{sys + "max": "65537\n"}},
 		{"TCP timeouts", Conntrack{TCPEstablishedTimeout: 24 * time.Hour, TCPCloseWaitTimeout: time.Hour},
 			map[string]string{sys + "tcp_timeout_established": "86400\n", sys + "tcp_timeout_close_wait": "3600\n"}},
 		{"UDP timeouts", Conntrack{UDPTimeout: 10 * time.Second, UDPStreamTimeout: 1500 * time.Millisecond},
@@ -109,7 +110,7 @@ func TestTheCPUsThatCountAreThoseOfTheMachine(t *testing.T) {
 		{"0,", runtime.NumCPU()},
 	} {
 		files := conntrackFiles()
-		files[online] = test.online
+		files[online], files["proc/sys/net/netfilter/nf_conntrack_max"] = test.online, "1\n"
 		root := newRoot(t, files)
 		require.Equal(t, test.want, root.cpus(), test.online)
 		require.NoError(t, Conntrack{MaxPerCore: 1000}.Apply(t.Context(), root))
@@ -173,6 +174,31 @@ func TestParametersThatCannotBeSetAreNamedAndTheRestIsSet(t *testing.T) {
 		got, err := root.Get(netfilter + name)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
+	}
+}
+
+func TestTheMaximumAndTheHashTableAreOnlyEverRaised(t *testing.T) {
+	const maximum = "proc/sys/net/netfilter/nf_conntrack_max"
+	const hashsize = "sys/module/nf_conntrack/parameters/hashsize"
+	c := Conntrack{MaxPerCore: 1024, CPUs: 4}
+	for _, test := range []struct{ max, slots, wantMax, wantSlots string }{
+		{"4095", "1023", "4096", "1024"},
+		{"4096", "1024", "4096", "1024"},
+		{"1000000", "250000", "1000000", "250000"},
+		{"1000000", "16", "1000000", "1024"}, // slots for what is asked: the rest is whoever's who set the maximum
+		{"16", "250000", "4096", "250000"},
+		{"0", "250000", "0", "250000"}, // no limit
+		{"99999999999999", "1024", "99999999999999", "1024"},
+		{"no number", "1024", "4096", "1024"},
+	} {
+		files := conntrackFiles()
+		files[maximum], files[hashsize] = test.max+"\n", test.slots+"\n"
+		root := newRoot(t, files)
+		for range 2 { // as after a restart
+			require.NoError(t, c.Apply(t.Context(), root))
+			files[maximum], files[hashsize] = test.wantMax+"\n", test.wantSlots+"\n"
+			require.Equal(t, files, contents(t, root), "%+v", test)
+		}
 	}
 }
 

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/informers/discovery"
+	"k8s.io/client-go/informers/networking"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -55,8 +57,17 @@ type Informers struct {
 
 var _ Source = (*Informers)(nil)
 
+// InformerFactory is the part of informers.SharedInformerFactory that [Informers] uses. That interface would make every
+// program compile the informers of all resources, whatever its source.
+type InformerFactory interface {
+	// Core has the informers of Services and Nodes, Discovery that of EndpointSlices, Networking that of ServiceCIDRs.
+	Core() core.Interface
+	Discovery() discovery.Interface
+	Networking() networking.Interface
+}
+
 // NewInformers returns a source that takes its objects from the factory's informers.
-func NewInformers(factory informers.SharedInformerFactory, opts InformersOptions) (*Informers, error) {
+func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, error) {
 	var errs []error
 	if factory == nil {
 		errs = append(errs, errors.New("factory is nil"))

@@ -24,9 +24,11 @@ type Backend struct {
 	options  Options
 	families map[model.Family]*family
 	order    []model.Family
+	metrics  *metrics
 
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+	stop       context.CancelFunc
+	wg         sync.WaitGroup
+	unregister func()
 }
 
 var (
@@ -44,9 +46,13 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hns: %w", err)
 	}
+	if b.unregister, err = b.metrics.Register(o.Metrics); err != nil {
+		return nil, fmt.Errorf("hns: %w", err)
+	}
 	b.Table, err = frontend.New(frontend.Options{Families: b.order, Apply: b.apply, OnProblem: o.OnProblem,
 		Extra: func(s *model.Service) any { return extraOf(s) }})
 	if err != nil {
+		b.unregister()
 		return nil, err
 	}
 	every := o.CheckInterval
@@ -80,7 +86,7 @@ func newBackend(ctx context.Context, o Options) (*Backend, error) {
 	if !features.V2 {
 		return nil, fmt.Errorf("version 2 of the interface of HNS is %w", dp.ErrNotSupported)
 	}
-	b := &Backend{options: o, families: map[model.Family]*family{}}
+	b := &Backend{options: o, families: map[model.Family]*family{}, metrics: newMetrics()}
 	switch b.order = o.Families; {
 	case b.order != nil:
 	case features.IPv6DualStack:
@@ -92,7 +98,7 @@ func newBackend(ctx context.Context, o Options) (*Backend, error) {
 	record := newRecord(o.RecordFile)
 	unsupported := newUnsupported(o.OnProblem)
 	for _, f := range b.order {
-		b.families[f] = newFamily(f, &b.options, features, record, unsupported)
+		b.families[f] = newFamily(f, &b.options, features, record, unsupported, b.metrics)
 	}
 	return b, nil
 }
@@ -140,6 +146,7 @@ func (b *Backend) cleanUp(ctx context.Context) error {
 func (b *Backend) Close() error {
 	b.stop()
 	b.wg.Wait()
+	b.unregister()
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // commit applies the wanted state. With retry it also retries what failed before. A failure of one load balancer is
-// recorded in its err; commit returns only errors that concern all of them.
+// recorded in its err; commit returns only errors that concern all of them. It stops when HNS is not running.
 func (f *family) commit(ctx context.Context, retry bool) error {
 	defer func() {
 		f.readNet, f.listedBalancers, f.listedEndpoints = false, false, false
@@ -44,7 +44,10 @@ func (f *family) commit(ctx context.Context, retry bool) error {
 			return err
 		}
 	}
-	_ = f.deleteUnused(ctx) // logged, and tried again
+	// Other failures are logged, and tried again.
+	if err := f.deleteUnused(ctx); errors.Is(err, dp.ErrNotRunning) {
+		return err
+	}
 	return nil
 }
 
@@ -96,7 +99,12 @@ func (f *family) putAll(ctx context.Context, due []*balancer) error {
 			break
 		}
 		before := b.err
-		if b.err = f.put(ctx, b, before != nil); b.err != nil {
+		b.err = f.put(ctx, b, before != nil)
+		if errors.Is(b.err, dp.ErrNotRunning) {
+			err = fmt.Errorf("%v: %w", b.key, b.err) // all others would fail, too
+			break
+		}
+		if b.err != nil {
 			if _, s := b.want(); s == nil && before == nil {
 				undeleted.Add(fmt.Errorf("%v: %w", b.key, b.err))
 			}
@@ -123,6 +131,9 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 		return f.remove(ctx, b)
 	}
 	next, missing := f.resolve(ctx, b, s)
+	if errors.Is(missing, dp.ErrNotRunning) {
+		return missing
+	}
 	if next == nil {
 		return errors.Join(missing, f.remove(ctx, b))
 	}
@@ -132,7 +143,11 @@ func (f *family) put(ctx context.Context, b *balancer, failed bool) error {
 		if err := f.readEndpoints(ctx); err != nil {
 			return err
 		}
-		if next, missing = f.resolve(ctx, b, s); next == nil {
+		next, missing = f.resolve(ctx, b, s)
+		if errors.Is(missing, dp.ErrNotRunning) {
+			return missing
+		}
+		if next == nil {
 			return errors.Join(missing, f.remove(ctx, b))
 		}
 		err = f.replace(ctx, b, next, failed)
@@ -158,6 +173,9 @@ func (f *family) resolve(ctx context.Context, b *balancer, s *spec) (*dp.LoadBal
 	}
 	for _, t := range s.targets {
 		id, err := f.lookup(ctx, t)
+		if errors.Is(err, dp.ErrNotRunning) {
+			return nil, err
+		}
 		if err != nil {
 			errs.Add(err)
 			continue
@@ -211,9 +229,12 @@ func (f *family) replace(ctx context.Context, b *balancer, next *dp.LoadBalancer
 			f.features.ModifyLoadBalancer = false
 		case errors.Is(err, dp.ErrNotFound) && !f.listedEndpoints:
 			return err // the load balancer, or an endpoint: look
-		case !failed && !errors.Is(err, dp.ErrNotFound):
-			// It still serves what it did. The next time it is replaced.
-			return fmt.Errorf("update: %w", err)
+		case !errors.Is(err, dp.ErrNotFound):
+			f.count(f.metrics.updates, b, err)
+			if !failed || errors.Is(err, dp.ErrNotRunning) {
+				// It still serves what it did. The next time it is replaced.
+				return fmt.Errorf("update: %w", err)
+			}
 		}
 	}
 	if err := f.delete(ctx, b); err != nil {
@@ -234,6 +255,7 @@ func (f *family) create(ctx context.Context, b *balancer, next *dp.LoadBalancer)
 		}
 	}
 	if err != nil {
+		f.count(f.metrics.creations, b, err)
 		return fmt.Errorf("create: %w", err)
 	}
 	next.ID = id
@@ -256,6 +278,7 @@ func (f *family) delete(ctx context.Context, b *balancer) error {
 		return nil
 	}
 	if err := f.dataplane.DeleteLoadBalancer(ctx, b.have.ID); err != nil && !errors.Is(err, dp.ErrNotFound) {
+		f.count(f.metrics.deletions, b, err)
 		return fmt.Errorf("delete: %w", err)
 	}
 	f.setHave(b, nil)

@@ -50,7 +50,7 @@ func simulated(t *testing.T, networkType string) (conformance.Factory, conforman
 		Lacks: []conformance.Feature{
 			conformance.SCTP, conformance.SessionAffinity, conformance.AffinityTimeout, conformance.SharedAffinity,
 			conformance.SourceRanges, conformance.Refusal, conformance.NodePortAddresses,
-			conformance.LocalhostNodePorts,
+			conformance.LocalhostNodePorts, conformance.LoopbackProxy,
 			conformance.UnknownPorts, conformance.UnallocatedAddresses, conformance.StaleFlows,
 			conformance.DrainedConnections, conformance.SourcePreservation, conformance.SourceRoutes,
 			conformance.Hairpins, conformance.EmptySets, conformance.TargetPorts, conformance.HostEndpoints,

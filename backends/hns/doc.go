@@ -19,7 +19,8 @@
 //   - Changes by others are repaired every Options.CheckInterval, and at every resync; so is a network that was
 //     recreated.
 //   - A load balancer that HNS refuses fails only its service port: a [sink.PortError].
-//   - While HNS restarts and does not answer, it is not mistaken for an empty one.
+//   - While HNS restarts and does not answer, it is not mistaken for an empty one. If it says that it is not running,
+//     the Sync ends with that error at once, whatever is left to do, and nothing counts as refused (S54).
 //
 // # What it never does
 //
@@ -44,8 +45,19 @@
 // address if one of them is a node or outside the cluster. With the annotation preserve-destination: "true", packets to
 // a load-balancer IP reach local endpoints with that IP as their destination.
 //
-// Traffic policies, topology and the fallback to terminating endpoints come with the model, as for every backend;
-// health checks, metrics and the latency of programming come with kubeproxy.Run.
+// Traffic policies, topology and the fallback to terminating endpoints come with the model, as for every backend.
+//
+// # Metrics
+//
+// With Options.Metrics the backend exports kube-proxy's metrics of this mode, with the same names and labels:
+//
+//   - kubeproxy_sync_proxy_rules_winkernel_lb_create_failures_total, ..._update_failures_total and
+//     ..._delete_failures_total: calls for a load balancer that failed. Something that did not exist when it was
+//     deleted, and a change that is made in another way, are no failures.
+//
+// Of their labels, ip_family is IPv4 or IPv6; lb_type is clusterip, nodeport, externalip, ingressip or healthcheck; and
+// error is network_not_found, port_already_exists, not_implemented, invalid_ip or other. A series begins with its first
+// failure. The latency of Syncs and of programming comes with kubeproxy.Run, as do health checks.
 //
 // # What HNS cannot do
 //

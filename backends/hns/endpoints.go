@@ -257,7 +257,11 @@ func (f *family) deleteUnused(ctx context.Context) error {
 			continue
 		}
 		if err := f.dataplane.DeleteEndpoint(ctx, id); err != nil && !errors.Is(err, dp.ErrNotFound) {
-			errs.Add(fmt.Errorf("delete HNS endpoint %v: %w", x.IPs, err))
+			err = fmt.Errorf("delete HNS endpoint %v: %w", x.IPs, err)
+			if errors.Is(err, dp.ErrNotRunning) {
+				return err
+			}
+			errs.Add(err)
 			continue
 		}
 		delete(f.endpoints.unused, id)

@@ -26,6 +26,7 @@ type family struct {
 	dataplane   dp.Interface
 	record      *record
 	unsupported *unsupported
+	metrics     *metrics
 
 	network   dp.Network
 	providers providers // of network
@@ -51,6 +52,7 @@ type balancer struct {
 	asked map[model.PortName]*spec
 	have  *dp.LoadBalancer // nil: HNS has none
 	vip   string           // ID of the endpoint of the address itself, in overlay networks
+	last  kind             // what it was for, when a service port last asked for it
 	err   error            // why it is not as it should be
 }
 
@@ -67,8 +69,8 @@ func (b *balancer) want() (model.PortName, *spec) {
 	return owner, s
 }
 
-func newFamily(f model.Family, o *Options, features dp.Features, r *record, u *unsupported) *family {
-	return &family{key: f, options: o, features: features, dataplane: o.Dataplane, record: r, unsupported: u,
+func newFamily(f model.Family, o *Options, features dp.Features, r *record, u *unsupported, m *metrics) *family {
+	return &family{key: f, options: o, features: features, dataplane: o.Dataplane, record: r, unsupported: u, metrics: m,
 		endpoints: newEndpoints(), balancers: map[dp.Key]*balancer{}, ports: map[model.PortName][]dp.Key{},
 		dirty: map[*balancer]bool{}, refused: map[netip.Addr]error{}}
 }
@@ -223,6 +225,7 @@ func (f *family) forget(name model.PortName) {
 	}
 	for _, key := range keys {
 		b := f.balancers[key]
+		b.last = b.asked[name].kind
 		delete(b.asked, name)
 		f.touch(b)
 	}

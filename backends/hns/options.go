@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -49,6 +51,9 @@ type Options struct {
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync. Problems are
 	// logged in any case.
 	OnProblem func(ctx context.Context, p frontend.Problem)
+	// Metrics, if given, is the registry for the metrics: they are registered until Close. Names and labels are
+	// kube-proxy's; see the package documentation for the list.
+	Metrics prometheus.Registerer
 }
 
 // Validate returns an error that joins everything invalid.

@@ -20,6 +20,7 @@ type target struct {
 
 // spec is a wanted load balancer before its endpoints are looked up.
 type spec struct {
+	kind    kind
 	targets []target // none: no load balancer is wanted
 	root    bool     // the endpoint is the node's own, instead
 	// vip: in overlay networks the address needs an endpoint, too.
@@ -82,7 +83,7 @@ func (f *family) frontend(ctx context.Context, c *frontend.PortChange, fr fronte
 	lacks := func(what capability) { f.unsupported.tell(ctx, f.key, p.Name, what) }
 	routes := p.RoutesOf(fr.Kind)
 	route := routes.Other
-	s := &spec{vip: fr.Kind == frontend.ClusterIP}
+	s := &spec{kind: kindOf(fr.Kind), vip: fr.Kind == frontend.ClusterIP}
 	if p.AffinityTimeout > 0 && f.features.SessionAffinity {
 		s.distribution = dp.BySource
 	}
@@ -173,7 +174,7 @@ func (f *family) healthCheck(p *frontend.Port, vip netip.Addr) (dp.Key, *spec) {
 	if number == 0 {
 		return dp.Key{}, nil
 	}
-	s := &spec{root: true, targetPort: number}
+	s := &spec{kind: ofHealthCheck, root: true, targetPort: number}
 	if f.key == model.IPv6 {
 		s.flags = dp.IPv6
 	}

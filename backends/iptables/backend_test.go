@@ -326,6 +326,21 @@ func TestInvalidPacketsAreDroppedUnlessTheKernelIsLiberal(t *testing.T) {
 	}
 }
 
+func TestNodePortAddressesAddUp(t *testing.T) {
+	choice, err := nodeaddr.Parse([]string{"localhost", "198.51.100.0/24", "192.0.2.10/32", "primary"})
+	require.NoError(t, err)
+	r := newRig(t, iptables.Options{NodePortAddresses: choice})
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
+	const jump = "-A KPL-SERVICES -d %s -m addrtype --dst-type LOCAL -j KPL-NODEPORTS"
+	for _, cidr := range []string{"127.0.0.0/8", "198.51.100.0/24", "192.0.2.10/32"} {
+		assert.Equal(t, 1, strings.Count(r.dump(model.IPv4), fmt.Sprintf(jump, cidr)), "%s, once", cidr)
+	}
+	assert.Equal(t, 3, strings.Count(r.dump(model.IPv4), "LOCAL -j KPL-NODEPORTS"))
+	assert.Contains(t, r.dump(model.IPv6), fmt.Sprintf(jump, "::1/128"))
+	assert.NotContains(t, r.dump(model.IPv6), "-A KPL-SERVICES -m addrtype --dst-type LOCAL")
+}
+
 func TestNodePortsAreServedOnThePrimaryAddressAlone(t *testing.T) {
 	r := newRig(t, iptables.Options{NodePortAddresses: nodeaddr.Choice{Primary: true}})
 	r.Set(backendtest.EveryFeature()...)

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // The benchmarks run the programs of both variants against this machine's kernel, in a namespace of their own:
@@ -26,8 +25,8 @@ var clusterSizes = backendtest.Sizes(10, 1000, 5000, 10000)
 
 // BenchmarkScale is for iptables-nft alone: with iptables-legacy the kernel replaces whole tables.
 func BenchmarkScale(b *testing.B) {
-	need.Program(b, "iptables-nft-restore")
-	conformance.Scale(b, factory(dataplane.NFT))
+	needPrograms(b, dataplane.NFT)
+	conformance.Scale(b, factory(b, dataplane.NFT))
 }
 
 func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
@@ -43,7 +42,7 @@ func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		for _, c := range clusterSizes {
 			b.Run(string(v)+"/"+c.String(), func(b *testing.B) {
-				need.Program(b, "iptables-"+string(v)+"-restore")
+				needPrograms(b, v)
 				testns.Enter(b)
 				b.ReportAllocs()
 				f(backendtest.Bench{Size: c,
@@ -80,7 +79,7 @@ func BenchmarkNewFlow(b *testing.B) {
 				i    int
 			}{{"first", 0}, {"last", c.Services - 1}} {
 				b.Run(fmt.Sprintf("%s/%v/%s", v, c, at.name), func(b *testing.B) {
-					need.Program(b, "iptables-"+string(v)+"-restore")
+					needPrograms(b, v)
 					flows := backendtest.NewFlows(b, testns.Enter(b))
 					backend := newBackend(b, iptables.Options{Variant: v})
 					defer func() { require.NoError(b, backend.Close()) }()

@@ -20,7 +20,7 @@ import (
 // A node that has never used iptables-legacy must not begin to when mode iptables is cleaned up.
 func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
 	n := testns.New(t)
-	need.Program(t, "iptables-legacy")
+	needPrograms(t, dataplane.Legacy)
 	n.Do(func() error {
 		if err := iptables.CleanUp(t.Context(), iptables.Options{}); err != nil {
 			return err
@@ -38,23 +38,23 @@ func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
 
 // A rule of nft's own in one of iptables' tables: iptables-save gives up, the rest goes on.
 func TestARuleOfNftInTableNATHoldsUpNothing(t *testing.T) {
-	need.Program(t, "iptables-nft-restore")
-	nft := need.Program(t, "nft")
+	needPrograms(t, dataplane.NFT)
+	iptablesProgram, nft := need.Program(t, "iptables-nft"), need.Program(t, "nft")
 	testns.Enter(t)
-	run := func(name string, args ...string) string {
-		out, err := exec.Command(name, args...).CombinedOutput()
+	run := func(cmd *exec.Cmd) string {
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
 	}
-	run("iptables-nft", "-t", "nat", "-A", "POSTROUTING", "-d", "203.0.113.99", "-j", "ACCEPT")
-	run(nft, "add", "rule", "ip", "nat", "POSTROUTING", "oifname", "eth0", "masquerade")
+	run(exec.Command(iptablesProgram, "-t", "nat", "-A", "POSTROUTING", "-d", "203.0.113.99", "-j", "ACCEPT"))
+	run(exec.Command(nft, "add", "rule", "ip", "nat", "POSTROUTING", "oifname", "eth0", "masquerade"))
 	for range 2 { // the second time everything is there
 		r := newKernelRig(t, dataplane.NFT)
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		r.Set(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
 		r.Sync()
-		listed := run(nft, "list", "table", "ip", "nat")
+		listed := run(exec.Command(nft, "list", "table", "ip", "nat"))
 		assert.Contains(t, listed, "10.244.3.5:8080")
 		assert.Contains(t, listed, "oifname \"eth0\" masquerade")
 		assert.Equal(t, 2, strings.Count(listed, "jump KPL-SERVICES"), listed)

@@ -1,6 +1,9 @@
 package iptables
 
 import (
+	"net/netip"
+	"slices"
+
 	dp "sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -46,14 +49,12 @@ func nodePortMatches(f model.Family, choice nodeaddr.Choice, node *model.Node) [
 	if choice.All(f) {
 		return []string{""}
 	}
-	var matches []string
-	if choice.Primary {
-		for _, ip := range choice.Of(nil, node).Of(f) {
-			matches = append(matches, "-d "+hostText(ip)+" ")
-		}
-		return matches
+	cidrs := slices.Clone(choice.CIDRs)
+	for _, ip := range choice.Of(nil, node).IPs { // the primary addresses
+		cidrs = append(cidrs, netip.PrefixFrom(ip, ip.BitLen()))
 	}
-	for _, p := range model.PrefixesOf(f, choice.CIDRs) {
+	var matches []string
+	for _, p := range model.PrefixesOf(f, cidrs) {
 		matches = append(matches, "-d "+prefixText(p)+" ")
 	}
 	return matches

@@ -15,16 +15,24 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
+// needPrograms asks for what the backend runs.
+func needPrograms(t testing.TB, v dataplane.Variant) {
+	for _, family := range []string{"iptables-", "ip6tables-"} {
+		for _, suffix := range []string{"", "-save", "-restore"} {
+			need.Program(t, family+string(v)+suffix)
+		}
+	}
+}
+
 func eachVariant(t *testing.T, f func(t *testing.T, v dataplane.Variant)) {
 	for _, v := range []dataplane.Variant{dataplane.NFT, dataplane.Legacy} {
 		t.Run(string(v), func(t *testing.T) {
-			need.Program(t, "iptables-"+string(v)+"-restore")
+			needPrograms(t, v)
 			f(t, v)
 		})
 	}
@@ -66,9 +74,10 @@ func (w withoutBPF) Restore(ctx context.Context, b *dataplane.Batch) error {
 	return w.Interface.Restore(ctx, b)
 }
 
-func factory(v dataplane.Variant) conformance.Factory { return factoryWith(v, false) }
+func factory(t testing.TB, v dataplane.Variant) conformance.Factory { return factoryWith(t, v, false) }
 
-func factoryWith(v dataplane.Variant, noBPF bool) conformance.Factory {
+func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Factory {
+	iptablesProgram := need.Program(t, "iptables-"+string(v))
 	var failing atomic.Bool
 	return conformance.Factory{
 		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
@@ -88,7 +97,7 @@ func factoryWith(v dataplane.Variant, noBPF bool) conformance.Factory {
 			}
 			b, err := iptables.New(ctx,
 				iptables.Options{Dataplanes: dataplanes, LocalhostNodePorts: env.LocalhostNodePorts,
-					NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs}})
+					NodePortAddresses: env.NodePorts})
 			if err != nil {
 				return nil, err
 			}
@@ -115,11 +124,11 @@ func factoryWith(v dataplane.Variant, noBPF bool) conformance.Factory {
 		},
 		Dump: func(ctx context.Context, env conformance.Env) (string, error) { return dump(ctx, v, env.Families) },
 		Break: func(ctx context.Context, _ conformance.Env) error {
-			_, err := run(ctx, "iptables-"+string(v), "-w", "-t", "nat", "-F", "KPL-SERVICES")
-			return err
+			return exec.CommandContext(ctx, iptablesProgram, "-w", "-t", "nat", "-F", "KPL-SERVICES").Run()
 		},
 		RepairsItself: true,
-		Lacks:         []conformance.Feature{conformance.UnknownPorts, conformance.UnallocatedAddresses},
+		Lacks: []conformance.Feature{conformance.UnknownPorts, conformance.UnallocatedAddresses,
+			conformance.LoopbackProxy},
 	}
 }
 
@@ -127,10 +136,14 @@ func factoryWith(v dataplane.Variant, noBPF bool) conformance.Factory {
 func dump(ctx context.Context, v dataplane.Variant, families []model.Family) (string, error) {
 	var b strings.Builder
 	for _, f := range families {
-		program := map[model.Family]string{model.IPv4: "iptables-", model.IPv6: "ip6tables-"}[f] + string(v) + "-save"
-		out, err := exec.CommandContext(ctx, program).Output()
+		name := map[model.Family]string{model.IPv4: "iptables-", model.IPv6: "ip6tables-"}[f] + string(v) + "-save"
+		save, found := need.Find(name)
+		if !found {
+			return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
+		}
+		out, err := exec.CommandContext(ctx, save).Output()
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", program, err)
+			return "", fmt.Errorf("%s: %w", name, err)
 		}
 		for line := range strings.Lines(string(out)) {
 			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":KPL") {
@@ -141,20 +154,15 @@ func dump(ctx context.Context, v dataplane.Variant, families []model.Family) (st
 	return b.String(), nil
 }
 
-func run(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	return string(out), err
-}
-
 func TestConformance(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v dataplane.Variant) { conformance.Test(t, factory(v)) })
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) { conformance.Test(t, factory(t, v)) })
 }
 
 // TestRandomClustersWithoutBPF runs the random clusters on a kernel that has no match bpf, as far as the backend can
 // tell: pods that reach themselves are the only difference.
 func TestRandomClustersWithoutBPF(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		conformance.Random(t, factoryWith(v, true), uint64(backendtest.Number(t, "KPL_SEED", 2)),
+		conformance.Random(t, factoryWith(t, v, true), uint64(backendtest.Number(t, "KPL_SEED", 2)),
 			backendtest.Number(t, "KPL_RUNS", 5))
 	})
 }
@@ -163,7 +171,7 @@ func TestRandomClustersWithoutBPF(t *testing.T) {
 // a longer one.
 func TestRandomClusters(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
-		conformance.Random(t, factory(v), uint64(backendtest.Number(t, "KPL_SEED", 1)),
+		conformance.Random(t, factory(t, v), uint64(backendtest.Number(t, "KPL_SEED", 1)),
 			backendtest.Number(t, "KPL_RUNS", 15))
 	})
 }

@@ -7,24 +7,29 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // A load balancer that gets no answer takes the node out (S38).
 func TestHealthChecksAreAnsweredWhereTheFirewallDropsEverythingElse(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		testns.Enter(t)
-		run := func(name string, args ...string) {
-			out, err := exec.Command(name, args...).CombinedOutput()
+		lo, err := netlink.LinkByName("lo")
+		require.NoError(t, err)
+		require.NoError(t, netlink.LinkSetUp(lo))
+		iptablesProgram := need.Program(t, "iptables-"+string(v))
+		for _, args := range [][]string{
+			{"-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT"}, {"-P", "INPUT", "DROP"},
+		} {
+			out, err := exec.Command(iptablesProgram, args...).CombinedOutput()
 			require.NoError(t, err, "%s", out)
 		}
-		run("ip", "link", "set", "lo", "up")
-		run("iptables-"+string(v), "-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT")
-		run("iptables-"+string(v), "-P", "INPUT", "DROP")
 		r := newKernelRig(t, v)
 		r.Set(backendtest.Node(), fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).NodePort(30080).
 			LoadBalancerIP("203.0.113.1").ExternalLocal().HealthCheck(32100, 1, 0).Build())

@@ -63,9 +63,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	}
 	b.Table = table
 	ctx, b.stop = context.WithCancel(ctx)
-	if !b.options.NodePortAddresses.Primary {
-		b.wg.Go(func() { _ = b.nodePorts.Run(ctx) }) // nil, when ctx ends
-	}
+	b.wg.Go(func() { _ = b.nodePorts.Run(ctx) }) // nil, when ctx ends
 	b.wg.Go(func() { b.forward(ctx) })
 	return b, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,14 +16,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 func options(env conformance.Env) ipvs.Options {
-	return ipvs.Options{Families: env.Families, NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs},
+	return ipvs.Options{Families: env.Families, NodePortAddresses: env.NodePorts,
 		DrainInterval: 500 * time.Millisecond}
 }
 
@@ -101,7 +99,7 @@ func factory() conformance.Factory {
 		// and for as long as one of its connections is remembered, which for UDP is 5 minutes. And all of a service's
 		// addresses are the node's own, so that nothing is forwarded to them; its processes take the way there for as
 		// wide as the loopback interface, and IPVS does not cut what is too long.
-		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.AffinityTimeout,
+		Lacks: []conformance.Feature{conformance.LocalhostNodePorts, conformance.LoopbackProxy, conformance.AffinityTimeout,
 			conformance.SharedAffinity, conformance.ExternalPorts, conformance.NodeDatagrams},
 	}
 }
@@ -124,8 +122,8 @@ func dump(ctx context.Context, _ conformance.Env) (string, error) {
 		}
 		b.WriteString(dataplane.Text(s, destinations))
 	}
-	ruleset, err := exec.CommandContext(ctx, "nft", "-s", "list", "ruleset").CombinedOutput()
-	return b.String() + string(ruleset), err
+	ruleset, err := backendtest.Ruleset(ctx)
+	return b.String() + ruleset, err
 }
 
 func needIPVS(t *testing.T) {

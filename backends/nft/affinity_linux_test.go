@@ -21,7 +21,7 @@ import (
 
 // A service whose clients fill its set goes on balancing, and its neighbour keeps its clients.
 func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
-	need.Program(t, "nft")
+	nftProgram := need.Program(t, "nft")
 	flows := backendtest.NewFlows(t, testns.Enter(t))
 	r := newKernelRig(t, nft.Options{}, true)
 	full := flows.Service()
@@ -40,16 +40,16 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 	}
 	r.Set(values...)
 	r.Sync()
-	listed, err := run(t.Context(), "nft", "list", "sets", "ip")
-	require.NoError(t, err, listed)
-	_, after, _ := strings.Cut(listed, "table ip kube-proxy-lib")
+	listed, err := exec.CommandContext(t.Context(), nftProgram, "list", "sets", "ip").CombinedOutput()
+	require.NoError(t, err, "%s", listed)
+	_, after, _ := strings.Cut(string(listed), "table ip kube-proxy-lib")
 	var set string
 	for definition := range strings.SplitSeq(after, "}\n") {
 		if strings.Contains(definition, strconv.Quote(full.PortName(full.Ports[0]).String())) {
 			set = strings.Fields(definition)[1]
 		}
 	}
-	require.NotEmpty(t, set, listed)
+	require.NotEmpty(t, set, "%s", listed)
 
 	var b strings.Builder
 	fmt.Fprintf(&b, "add element ip kube-proxy-lib %s {", set)
@@ -57,7 +57,7 @@ func TestAServiceWithMoreClientsThanItsSetHoldsGoesOnBalancing(t *testing.T) {
 		fmt.Fprintf(&b, "203.%d.%d.1 . 7 timeout 1h,\n", i>>8, i&255)
 	}
 	b.WriteString("}\n")
-	fill := exec.CommandContext(t.Context(), "nft", "-f", "-")
+	fill := exec.CommandContext(t.Context(), nftProgram, "-f", "-")
 	fill.Stdin = strings.NewReader(b.String())
 	out, err := fill.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,25 @@ func TestTheRulesetFollowsTheNodeAndTheOptions(t *testing.T) {
 	r.Sync()
 	fm.Golden(t, "testdata/options-ipv4.nft", r.dump(model.IPv4))
 	assert.Empty(t, r.dump(model.IPv6))
+}
+
+// Node ports are served on the primary address and in ranges, and never on loopback addresses (S35, S36).
+func TestNodePortAddressesAddUp(t *testing.T) {
+	choice, err := nodeaddr.Parse([]string{"localhost", "198.51.100.0/24", "primary"})
+	require.NoError(t, err)
+	r := newRig(t, nft.Options{NodePortAddresses: choice})
+	r.Set(backendtest.EveryFeature()...)
+	r.Sync()
+	primary := regexp.MustCompile(`ip6? daddr @nodeport-ips goto`)
+	ranges := regexp.MustCompile(`ip6? daddr != \S+ ip6? daddr (\S+) fib daddr type local goto`)
+	v4, v6 := r.dump(model.IPv4), r.dump(model.IPv6)
+	assert.Regexp(t, primary, v4)
+	assert.Regexp(t, primary, v6)
+	for _, match := range ranges.FindAllStringSubmatch(v4, -1) {
+		assert.Equal(t, "198.51.100.0/24", match[1])
+	}
+	assert.Regexp(t, ranges, v4)
+	assert.NotContains(t, v6, "fib daddr type local", "localhost is something about IPv6")
 }
 
 // Slots are written anew, for they were not read, and the chains that look there; the clients of session affinity stay.

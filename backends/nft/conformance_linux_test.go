@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/nftables"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -19,7 +21,7 @@ import (
 
 func options(env conformance.Env) nft.Options {
 	// No prefix means every address to the suite, and the node's own to the backend.
-	return nft.Options{Families: env.Families, NodePortAddresses: nodeaddr.Choice{CIDRs: env.NodePortCIDRs}}
+	return nft.Options{Families: env.Families, NodePortAddresses: env.NodePorts}
 }
 
 // midway is a kernel that fails while it is told to, all transactions but the first one.
@@ -51,7 +53,37 @@ type cleaning struct {
 
 func (c cleaning) Close() error { return c.end() }
 
-func cleanFlows(ctx context.Context, env conformance.Env, backend closing) cleaning {
+// backend is a sink that is closed.
+type backend interface {
+	sink.Sink
+	io.Closer
+}
+
+// tee is the backend with another one beside it.
+type tee struct {
+	*sink.TeeSink
+	close func() error
+}
+
+func (t tee) Close() error { return t.close() }
+
+// loopback puts a proxy for node ports on loopback addresses beside a backend, if the node is to have one.
+func loopback(ctx context.Context, env conformance.Env, kernel backend) (backend, error) {
+	if !env.LoopbackProxy {
+		return kernel, nil
+	}
+	proxy, err := userspace.NewLoopback(ctx, userspace.Options{
+		Families: env.Families, NodePortAddresses: env.NodePorts,
+		Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}, Listen: env.Do,
+		Dial: backendtest.DialIn(env.Do),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tee{sink.Tee(kernel, proxy), func() error { return errors.Join(proxy.Close(), kernel.Close()) }}, nil
+}
+
+func cleanFlows(ctx context.Context, env conformance.Env, backend backend) cleaning {
 	ctx, cancel := context.WithCancel(ctx)
 	r := conntrack.Wrap(ctx, backend,
 		conntrack.Options{Table: &conntrack.Kernel{NetNS: int(env.NetNS.Fd())}, Families: env.Families})
@@ -76,19 +108,26 @@ func factory() conformance.Factory {
 			if err != nil {
 				return nil, errors.Join(err, netlink.Close())
 			}
-			return cleanFlows(ctx, env, closing{b, netlink}), nil
+			beside, err := loopback(ctx, env, closing{b, netlink})
+			if err != nil {
+				return nil, errors.Join(err, b.Close(), netlink.Close())
+			}
+			return cleanFlows(ctx, env, beside), nil
 		},
 		Fail: func(context.Context, conformance.Env) (func() error, error) {
 			failing.Store(1)
 			return func() error { failing.Store(0); return nil }, nil
 		},
 		Cleanup: func(ctx context.Context, env conformance.Env) error { return nft.CleanUp(ctx, options(env)) },
-		Dump: func(ctx context.Context, _ conformance.Env) (string, error) {
-			return run(ctx, "nft", "-s", "list", "ruleset")
-		},
-		Break: func(ctx context.Context, _ conformance.Env) error {
-			_, err := run(ctx, "nft", "flush", "map", "ip", nft.DefaultTableName, "service-ips")
-			return err
+		Dump:    func(ctx context.Context, _ conformance.Env) (string, error) { return backendtest.Ruleset(ctx) },
+		Break: func(context.Context, conformance.Env) error {
+			table := &nftables.Table{Name: nft.DefaultTableName, Family: nftables.TableFamilyIPv4}
+			conn, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			conn.FlushSet(&nftables.Set{Table: table, Name: "service-ips"})
+			return conn.Flush()
 		},
 		RepairsItself: true,
 		Lacks:         []conformance.Feature{conformance.LocalhostNodePorts},
@@ -96,11 +135,6 @@ func factory() conformance.Factory {
 }
 
 func TestConformance(t *testing.T) { conformance.Test(t, factory()) }
-
-func run(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	return string(out), err
-}
 
 // TestRandomClusters compares with the oracle on random clusters and changes. KPL_SEED and KPL_RUNS make it another or
 // a longer one.

@@ -23,7 +23,8 @@
 //
 // It touches only the tables of its name (Options.TableName), one in family ip and one in family ip6. It starts no
 // program. It does not clean up, except on request ([Backend.CleanUp], [CleanUp]). It does not delete the flows of
-// removed endpoints: wrap it with package conntrack. It serves no node ports on loopback addresses (S36).
+// removed endpoints: wrap it with package conntrack. It serves no node ports on loopback addresses (S36), and leaves
+// packets to these alone: put userspace.NewLoopback beside it for that (S36a).
 //
 // # Kernels
 //

@@ -3,6 +3,7 @@ package nft_test
 import (
 	"encoding/binary"
 	"net/netip"
+	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,7 +20,7 @@ import (
 
 // What this package would never write into its table may have been written there by hand. A resync takes it out again.
 func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
-	need.Program(t, "nft")
+	nftProgram := need.Program(t, "nft")
 	for name, harm := range map[string]struct{ command, trace string }{
 		"the verdict of all addresses":   {"add element ip kube-proxy-lib service-ips { * : drop }", "*"},
 		"all addresses are cluster IPs":  {"add element ip kube-proxy-lib cluster-ips { * }", "*"},
@@ -35,13 +36,13 @@ func TestAResyncRemovesWhatNobodyHereWouldWrite(t *testing.T) {
 			r := newKernelRig(t, nft.Options{}, false)
 			r.Set(backendtest.EveryFeature()...)
 			r.Sync()
-			list := func() string {
-				out, err := run(t.Context(), "nft", "list", "table", "ip", "kube-proxy-lib")
-				require.NoError(t, err, out)
-				return out
+			run := func(args ...string) string {
+				out, err := exec.CommandContext(t.Context(), nftProgram, args...).CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				return string(out)
 			}
-			out, err := run(t.Context(), "nft", harm.command)
-			require.NoError(t, err, out)
+			list := func() string { return run("list", "table", "ip", "kube-proxy-lib") }
+			run(harm.command)
 			require.Contains(t, list(), harm.trace)
 			r.backend.ForceResync()
 			r.Sync()

@@ -113,23 +113,25 @@ type config struct {
 	localPods model.LocalPods
 	// serviceCIDRs are those of the family.
 	serviceCIDRs []netip.Prefix
-	// nodePortIPs serve node ports; or, if nodePortPrefixes is not nil, all local addresses in those. The zero Prefix
-	// holds all.
-	nodePortIPs      []netip.Addr
+	// Node ports are served on all local addresses in nodePortPrefixes, the zero Prefix being all of them, and, if
+	// nodePortPrimary is set, on nodePortIPs.
 	nodePortPrefixes []netip.Prefix
+	nodePortPrimary  bool
+	nodePortIPs      []netip.Addr
 }
 
 func newConfig(f model.Family, o *Options, node *model.Node) *config {
 	c := &config{family: f, mark: o.MasqueradeMark, node: node,
 		serviceCIDRs: model.PrefixesOf(f, node.ServiceCIDRs), localPods: node.LocalPods.Of(f)}
-	switch choice := o.NodePortAddresses; {
-	case choice.Primary:
-		c.nodePortIPs = choice.Of(nil, node).Of(f)
-	case choice.All(f):
+	choice := o.NodePortAddresses
+	if choice.All(f) {
 		c.nodePortPrefixes = []netip.Prefix{{}}
-	default:
-		c.nodePortPrefixes = model.PrefixesOf(f, choice.CIDRs)
+		return c
 	}
+	c.nodePortPrefixes = slices.DeleteFunc(model.PrefixesOf(f, choice.CIDRs), func(p netip.Prefix) bool {
+		return p.Addr().IsLoopback() // all of it
+	})
+	c.nodePortPrimary, c.nodePortIPs = choice.Primary, choice.Of(nil, node).Of(f)
 	return c
 }
 
@@ -217,7 +219,7 @@ func (c *config) strays(ips []netip.Addr) (n int) {
 func (c *config) onNodeChain(s *sets, name, to string) chain {
 	ch := chain{Chain: dp.Chain{Name: name}}
 	then := dp.Goto{Chain: to}
-	if c.nodePortPrefixes == nil {
+	if c.nodePortPrimary {
 		ch.add(dp.InSet{Set: s[nodePortIPs]}, then)
 	}
 	for _, p := range c.nodePortPrefixes {

@@ -1,9 +1,9 @@
 package nft_test
 
 import (
+	"bytes"
 	"context"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,7 +32,7 @@ func newLoaded(t *testing.T) backendtest.Loaded {
 }
 
 func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
-	nftPath := need.Program(t, "nft")
+	nftProgram := need.Program(t, "nft")
 	testns.Enter(t)
 	r := newKernelRig(t, nft.Options{}, true)
 	r.Set(backendtest.EveryFeature()...)
@@ -52,7 +52,7 @@ func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 		}
 		defer leave()
 		for range 20 {
-			out, err := exec.CommandContext(t.Context(), nftPath, "list", "ruleset").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), nftProgram, "list", "ruleset").CombinedOutput()
 			if !assert.NoError(t, err, "%s", out) {
 				return
 			}
@@ -71,18 +71,17 @@ func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 }
 
 func TestNftListsWhateverTheNamesAre(t *testing.T) {
-	need.Program(t, "nft")
+	nftProgram := need.Program(t, "nft")
 	testns.Enter(t)
 	r := newKernelRig(t, nft.Options{}, true)
 	backendtest.Set(t, r.backend, strange()...)
 	require.NoError(t, r.backend.Sync(t.Context()))
-	listed, err := run(t.Context(), "nft", "list", "ruleset")
-	require.NoError(t, err, listed)
+	listed, err := exec.CommandContext(t.Context(), nftProgram, "list", "ruleset").CombinedOutput()
+	require.NoError(t, err, "%s", listed)
 	require.NoError(t, r.backend.Close()) // or it would repair at once
-	_, err = run(t.Context(), "nft", "flush", "ruleset")
-	require.NoError(t, err)
-	load := exec.Command("nft", "-f", "-")
-	load.Stdin = strings.NewReader(listed)
+	require.NoError(t, exec.CommandContext(t.Context(), nftProgram, "flush", "ruleset").Run())
+	load := exec.CommandContext(t.Context(), nftProgram, "-f", "-")
+	load.Stdin = bytes.NewReader(listed)
 	out, err := load.CombinedOutput()
 	require.NoError(t, err, "what nft lists loads again: %s", out)
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,7 +36,6 @@ const (
 )
 
 func newRoad(t *testing.T) *road {
-	need.Program(t, "nft")
 	here := testns.Enter(t)
 	r := &road{t: t, client: testns.New(t), server: testns.New(t)}
 	check := func(err error) {
@@ -103,8 +103,8 @@ func echo(t *testing.T, at string) error {
 // nft adds the rules of another program.
 func (r *road) nft(text string) {
 	r.t.Helper()
-	out, err := run(r.t.Context(), "nft", text)
-	require.NoError(r.t, err, out)
+	out, err := exec.CommandContext(r.t.Context(), need.Program(r.t, "nft"), text).CombinedOutput()
+	require.NoError(r.t, err, "%s", out)
 }
 
 // ask returns what a question from a namespace is answered with: the source that was seen, "refused", or "nothing".

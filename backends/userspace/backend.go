@@ -20,11 +20,14 @@ type Backend struct {
 	// Table has the methods of the sink, and keeps what Sync has to apply.
 	*frontend.Table
 
-	options   Options
-	families  map[model.Family]*family
-	hosts     *nodeaddr.Tracker // all addresses of the host
-	nodePorts *nodeaddr.Tracker
-	wake      chan struct{}
+	options Options
+	// loopbackOnly: node ports are served on 127.0.0.1 and ::1, and nowhere else.
+	loopbackOnly bool
+	metrics      *metrics
+	families     map[model.Family]*family
+	hosts        *nodeaddr.Tracker // all addresses of the host
+	nodePorts    *nodeaddr.Tracker
+	wake         chan struct{}
 
 	ctx         context.Context // ends connections and flows
 	stop        context.CancelFunc
@@ -56,11 +59,13 @@ var (
 
 // New returns a backend, which serves nothing before the first Sync. Until Close it follows the host's addresses in the
 // background. It logs with the logger of ctx; the end of ctx ends neither Sync nor connections.
-func New(ctx context.Context, o Options) (*Backend, error) {
+func New(ctx context.Context, o Options) (*Backend, error) { return newBackend(ctx, o, false) }
+
+func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("userspace: %w", err)
 	}
-	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{},
+	b := &Backend{options: o.withDefaults(), loopbackOnly: loopbackOnly, families: map[model.Family]*family{},
 		wake: make(chan struct{}, 1), flows: map[*flow]bool{}, flowShares: newShares()}
 	if o.KeepSource {
 		if err := b.options.Listen(canKeepSource); err != nil {
@@ -70,6 +75,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
 	b.connections, b.listeners = newPlaces(b.options.MaxConnections), newPlaces(b.options.MaxListeners)
 	b.held = make(chan struct{}, b.options.MaxConnections/8)
+	b.metrics = newMetrics(b.options.Families)
 	for _, f := range b.options.Families {
 		b.families[f] = newFamily(b, f)
 	}
@@ -131,15 +137,27 @@ func (b *Backend) apply(ctx context.Context, c *frontend.Changes) error {
 	c.Accept()
 	var nodePorts []netip.Addr
 	for _, a := range b.nodePorts.Addresses().Of(c.Family()) {
-		if !a.IsLoopback() || b.options.LocalhostNodePorts && a.Is4() {
+		if b.servesNodePorts(a) {
 			nodePorts = append(nodePorts, a)
 		}
 	}
+	defer func() { b.metrics.listening(c.Family(), len(f.listeners)) }()
 	if err := f.apply(ctx, nodePorts); err != nil {
 		return err
 	}
 	b.closeInherited(c.Family())
 	return f.errors()
+}
+
+// servesNodePorts reports whether an address of the host that is chosen for node ports serves them.
+func (b *Backend) servesNodePorts(a netip.Addr) bool {
+	switch {
+	case b.loopbackOnly:
+		return a == netip.AddrFrom4([4]byte{127, 0, 0, 1}) || a == netip.IPv6Loopback()
+	case a.IsLoopback():
+		return b.options.LocalhostNodePorts && a.Is4()
+	}
+	return true
 }
 
 // source classifies a client of a frontend.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -85,19 +83,13 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 	b, err := userspace.New(ctx, userspace.Options{
 		Addresses:          anyIP,
 		Families:           env.Families,
-		NodePortAddresses:  nodeaddr.Choice{CIDRs: env.NodePortCIDRs},
+		NodePortAddresses:  env.NodePorts,
 		LocalhostNodePorts: env.LocalhostNodePorts,
 		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 		Sockets:            sockets,
 		KeepSource:         p.keepSource,
 		Listen:             env.Do,
-		Dial: func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (conn net.Conn, err error) {
-			err = env.Do(func() (err error) {
-				conn, err = d.DialContext(ctx, network, to.String())
-				return err
-			})
-			return conn, err
-		},
+		Dial:               backendtest.DialIn(env.Do),
 	})
 	if err != nil {
 		return nil, err
@@ -170,6 +162,7 @@ func factory(keepSource bool) conformance.Factory {
 		},
 		Lacks: []conformance.Feature{
 			conformance.SCTP,
+			conformance.LoopbackProxy, // Loopback does this, beside a backend in the kernel
 			conformance.InterfaceDetectors,
 			conformance.UnallocatedAddresses,
 			conformance.ExternalPorts,

@@ -16,6 +16,7 @@
 //
 // # What it does
 //
+//   - If an endpoint does not accept a connection, two others are tried.
 //   - It proxies TCP in both directions, with half-close, and with splice(2) on Linux. If one side resets its
 //     connection, so does the other.
 //   - It proxies UDP in flows that end after a timeout. A flow whose endpoint no longer serves moves to another one
@@ -32,6 +33,21 @@
 //   - A connection ends when neither side has sent anything for a day, or for an hour once one side has ended its half:
 //     the times for which kube-proxy has the kernel remember connections. TCP keepalives find dead peers within minutes.
 //   - A changed endpoint costs one slot, even in a service of 50,000 endpoints, and traffic never waits for a Sync.
+//
+// # Node ports on loopback addresses
+//
+// [NewLoopback] makes a sink that serves node ports on 127.0.0.1 and ::1 and nothing else (S36a). It stands beside a
+// backend in the kernel, which can hardly do that; docs/node-services.md says more.
+//
+// It passes through its own [Backend] only what it needs: services with node ports, which have no other address there. A
+// node port has one route, for every client: to the set that serves clients outside of the node, and refusing while that
+// is empty. Options.LocalhostNodePorts is something else: it has a backend that serves everything do so on 127.0.0.0/8
+// as well, with the routes of the node (S36).
+//
+// With Options.Metrics it exports kube-proxy's metrics, with the same names and labels:
+//
+//	kubeproxy_nftables_localhost_nodeport_listeners{ip_family}
+//	kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family}
 //
 // # Keeping the source
 //

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -253,6 +254,7 @@ func (f *family) listen(ctx context.Context, k frontend.Key) {
 			f.shares[at] = f.backend.listeners.move(f.shares[at], t.port.name())
 		case wanted:
 			if err := f.openListener(ctx, at, t); err != nil {
+				f.backend.metrics.failed(f.family)
 				f.fail(k, err)
 			}
 		}
@@ -282,6 +284,10 @@ func (f *family) openListener(ctx context.Context, at frontend.Key, t target) er
 	l, err := f.open(ctx, t, addresses)
 	if err != nil {
 		places.release(place)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w (by another program of this host: it listens there, or one of its connections has this port)",
+				err)
+		}
 		return err
 	}
 	f.listeners[at], f.shares[at] = l, place
@@ -333,6 +339,7 @@ func (f *family) closeAll() {
 	for k := range f.listeners {
 		f.stopListening(k)
 	}
+	f.backend.metrics.listening(f.family, 0)
 }
 
 // errors returns an error for each service port that is not served. There can be thousands, and nothing new of them.

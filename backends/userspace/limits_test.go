@@ -20,13 +20,13 @@ func TestAPortRemembersSoManyClientsAndNoMore(t *testing.T) {
 	}
 	const clients = 2*maxContacts + 10
 	for i := range uint32(clients) {
-		p.choose(endpoints, 0, client(i))
+		p.choose(endpoints, 0, client(i), nil)
 	}
 	require.Len(t, p.contacts, maxContacts)
 	require.Contains(t, p.contacts, client(clients-1), "the last one")
 
 	// One that is known takes nobody's place.
-	p.choose(endpoints, 0, client(clients-1))
+	p.choose(endpoints, 0, client(clients-1), nil)
 	require.Len(t, p.contacts, maxContacts)
 }
 
@@ -43,4 +43,14 @@ func TestWhatAllListenersFindOutIsLoggedNowAndThen(t *testing.T) {
 		now = now.Add(logPause)
 	}
 	require.Equal(t, 3, lines)
+}
+
+// Limits fit into the file descriptors of a process that does more than serve node ports.
+func TestLimitsFitIntoTheFilesOfTheProcess(t *testing.T) {
+	o := Options{}.within(24000)
+	require.Equal(t, []int{1000, 4096, 6000}, []int{o.MaxConnections, o.MaxFlows, o.MaxListeners})
+	o = Options{MaxConnections: 7}.within(1 << 30)
+	require.Equal(t, []int{7, 4096, 32768}, []int{o.MaxConnections, o.MaxFlows, o.MaxListeners})
+	o = Options{}.within(0)
+	require.Equal(t, []int{1, 1, 1}, []int{o.MaxConnections, o.MaxFlows, o.MaxListeners})
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
@@ -75,6 +77,8 @@ type Options struct {
 	// Sockets are the listening sockets of an earlier process, as its [Backend.Sockets] returned them. The backend owns
 	// them, and its first Sync closes those that it does not need.
 	Sockets []*os.File
+	// Metrics, if given, is the registry for the metrics of [NewLoopback]: they are registered until Close. New has none.
+	Metrics prometheus.Registerer
 	// OnProblem is called from within Sync, once for everything that is not served, with the reason. Each is also
 	// logged.
 	OnProblem func(ctx context.Context, p frontend.Problem)

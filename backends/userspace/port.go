@@ -135,8 +135,9 @@ type decision struct {
 	source netip.Addr
 }
 
-// decide returns what happens to a new connection to a frontend.
-func (p *port) decide(fr frontend.Frontend, from source) decision {
+// decide returns what happens to a new connection to a frontend. An endpoint that was tried in vain is chosen only if
+// there is no other.
+func (p *port) decide(fr frontend.Frontend, from source, tried ...netip.AddrPort) decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	inRange := func(r netip.Prefix) bool { return r.Contains(from.addr) }
@@ -156,7 +157,7 @@ func (p *port) decide(fr frontend.Frontend, from source) decision {
 	if len(endpoints) == 0 {
 		return decision{verdict: route.Empty}
 	}
-	d := decision{endpoint: p.choose(endpoints, set, from.addr)}
+	d := decision{endpoint: p.choose(endpoints, set, from.addr, tried)}
 	if !from.isMasqueraded(route, fr, d.endpoint) {
 		d.source = from.addr
 	}
@@ -176,22 +177,34 @@ func (s source) isMasqueraded(route model.Route, fr frontend.Frontend, endpoint 
 	return route.Masquerade == model.MasqueradeAlways
 }
 
-// choose returns an endpoint for a client. p.mu is held.
-func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr) netip.AddrPort {
+// choose returns an endpoint for a client, one that was not tried if there is one. p.mu is held.
+func (p *port) choose(endpoints []netip.AddrPort, set int, client netip.Addr, tried []netip.AddrPort) netip.AddrPort {
 	if p.spec.AffinityTimeout == 0 {
-		return endpoints[rand.IntN(len(endpoints))]
+		return random(endpoints, tried)
 	}
 	now := time.Now()
 	c, known := p.contacts[client]
 	if !known {
 		p.makeRoom()
 	}
-	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout {
-		c.endpoint = endpoints[rand.IntN(len(endpoints))]
+	if n := p.members[c.endpoint]; n == nil || n[set] == 0 || now.Sub(c.at) >= p.spec.AffinityTimeout ||
+		slices.Contains(tried, c.endpoint) {
+		c.endpoint = random(endpoints, tried)
 	}
 	c.at = now
 	p.contacts[client] = c
 	return c.endpoint
+}
+
+// random returns one of the endpoints, one that was not tried if there is one.
+func random(endpoints, tried []netip.AddrPort) netip.AddrPort {
+	first := rand.IntN(len(endpoints))
+	for i := range endpoints {
+		if e := endpoints[(first+i)%len(endpoints)]; !slices.Contains(tried, e) {
+			return e
+		}
+	}
+	return endpoints[first]
 }
 
 // makeRoom forgets a client if there are too many: the one idle for longest among a few. To look at all of them would

@@ -18,6 +18,15 @@ func awaitDatagram(c syscall.RawConn) error {
 	})
 }
 
+// maxFiles returns how many files this process may have open.
+func maxFiles() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<30)) //nolint:gosec // it fits
+}
+
 // cannotSend reports whether nothing can be sent on a connection any more, because it was reset, or because this side
 // has closed it or its own half.
 func cannotSend(c net.Conn) bool {

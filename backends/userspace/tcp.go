@@ -90,7 +90,7 @@ func (l *tcpListener) accept() {
 	}
 }
 
-// dialAttempts is the number of endpoints that are tried for a connection.
+// dialAttempts is the number of attempts to connect to an endpoint, each to another one if there are so many.
 const dialAttempts = 3
 
 // serve serves one connection until it ends.
@@ -100,8 +100,9 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 	defer stop()
 	t := l.target()
 	from := l.family.source(addrPort(client.RemoteAddr()).Addr(), t.frontend)
-	for range dialAttempts {
-		d := t.port.decide(t.frontend, from)
+	var tried []netip.AddrPort
+	for len(tried) < dialAttempts && b.ctx.Err() == nil {
+		d := t.port.decide(t.frontend, from, tried...)
 		switch {
 		case d.endpoint.IsValid():
 		case d.verdict == model.Drop:
@@ -115,6 +116,7 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 		if err != nil {
 			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", d.endpoint,
 				"reason", err)
+			tried = append(tried, d.endpoint)
 			continue
 		}
 		stop := context.AfterFunc(b.ctx, func() { reset(server) })

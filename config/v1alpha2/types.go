@@ -84,9 +84,14 @@ type KubeProxyConfiguration struct {
 	// DetectLocal is what DetectLocalMode needs.
 	DetectLocal DetectLocalConfiguration `json:"detectLocal"`
 
-	// NodePortAddresses are CIDRs: node ports are served on the host's addresses that are in them; for a family of
-	// which there is none, on all addresses (S35). The single word "primary" stands for the node's own IPs. Default:
-	// none, which means primary in mode nftables and all addresses in the others.
+	// NodePortAddresses are CIDRs and keywords, in any order: node ports are served on the host's addresses that any of
+	// them covers (S35). The keywords are primary, for the node's own IPs; localhost, for 127.0.0.0/8 and ::1/128; and
+	// all. A keyword may occur once, and is about both families. A family about which the list says nothing serves on
+	// all its addresses: 127.0.0.0/8 alone says nothing about IPv6. Default: none, which means primary in mode nftables
+	// and all in the others.
+	//
+	// Of loopback addresses mode iptables serves 127.0.0.0/8, with IPTables.LocalhostNodePorts (S36), and a program may
+	// have mode nftables serve 127.0.0.1 and ::1 (S36a). The other modes serve none.
 	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 
 	// SyncPeriod is the longest time between a failed attempt to write rules and the next one. A proxy whose rules have
@@ -172,10 +177,10 @@ type WinkernelConfiguration struct {
 
 // ConntrackConfiguration sets the kernel's connection tracking (S42).
 type ConntrackConfiguration struct {
-	// MaxPerCore is how many connections may be tracked for each CPU core. 0 leaves the limit alone, and Min does
-	// nothing then. Default 32768.
+	// MaxPerCore is how many connections it must be possible to track for each CPU core; a higher limit of the kernel's
+	// stays. 0 leaves the limit alone, and Min does nothing then. Default 32768.
 	MaxPerCore *int32 `json:"maxPerCore"`
-	// Min is the least number of connections to track, however few cores there are. Default 131072.
+	// Min is how many connections it must be possible to track, however few cores there are. Default 131072.
 	Min *int32 `json:"min"`
 	// TCPEstablishedTimeout is how long an idle TCP connection is kept. 0 leaves it alone. Default "24h".
 	TCPEstablishedTimeout *metav1.Duration `json:"tcpEstablishedTimeout"`
@@ -238,5 +243,12 @@ const (
 	IPFamilyPolicyRequireDualStack IPFamilyPolicy = "RequireDualStack"
 )
 
-// NodePortAddressesPrimary in nodePortAddresses, alone, stands for the node's own IPs.
-const NodePortAddressesPrimary = "primary"
+// The keywords of nodePortAddresses.
+const (
+	// NodePortAddressesPrimary stands for the node's own IPs.
+	NodePortAddressesPrimary = "primary"
+	// NodePortAddressesLocalhost stands for 127.0.0.0/8 and ::1/128.
+	NodePortAddressesLocalhost = "localhost"
+	// NodePortAddressesAll stands for 0.0.0.0/0 and ::/0.
+	NodePortAddressesAll = "all"
+)

@@ -18,7 +18,7 @@ import (
 // brainOptions returns the options for the brain that --server names. It returns an error if the configuration asks for
 // something that only the brain can do.
 func (s *settings) brainOptions() (remote.Options, error) {
-	if allowed, set := s.FeatureGates["AllowServiceExternalIPs"]; set && !allowed {
+	if !s.gates.Enabled(config.AllowServiceExternalIPs) {
 		return remote.Options{}, errors.New("featureGates: with --server," +
 			" AllowServiceExternalIPs=false is the brain's to know: its --service-external-ips=false")
 	}

@@ -74,6 +74,11 @@ func (e *events) started() {
 	e.recorder.Eventf(e.node, nil, corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 }
 
+// warning reports what an operator should know about the mode.
+func (e *events) warning(n notice) {
+	e.recorder.Eventf(e.node, nil, corev1.EventTypeWarning, n.reason, "StartKubeProxy", "%s", n.note)
+}
+
 // lastWords bounds the time for writing the reason why the program ends.
 const lastWords = 5 * time.Second
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,67 @@ func recording(t *testing.T) (*events, <-chan *eventsv1.Event) {
 	require.NoError(t, err)
 	t.Cleanup(e.close)
 	return e, written
+}
+
+// eventsOf starts the program and returns the n Events that it writes on the Node besides the one that it serves. They are
+// written in the background, in any order.
+func eventsOf(t *testing.T, n int, args ...string) (r *rig, others []*eventsv1.Event) {
+	r = newRig(t, cluster()...)
+	written := make(chan *eventsv1.Event, 10)
+	r.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		event := action.(clienttesting.CreateAction).GetObject().(*eventsv1.Event)
+		written <- event
+		return true, event, nil
+	})
+	stop := r.start(t, args...)
+	for range n + 1 {
+		select {
+		case event := <-written:
+			assert.Equal(t, "Node n1 n1", event.Regarding.Kind+" "+event.Regarding.Name+" "+string(event.Regarding.UID))
+			if event.Reason != "Starting" {
+				others = append(others, event)
+			}
+		case <-r.ended:
+			t.Fatal("the program ended", r.logged())
+		}
+	}
+	require.NoError(t, stop())
+	return r, others
+}
+
+// Reasons, types and actions are kube-proxy's, for programs that look for them.
+func TestNoticesAboutTheModeAreEventsOnTheNode(t *testing.T) {
+	needModesOfLinux(t)
+	file := func(mode string) []string {
+		return []string{"--config=" + writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n"+
+			"kind: KubeProxyConfiguration\nclusterCIDR: 10.244.0.0/16\n"+mode)}
+	}
+	notes := map[string]string{"KubeProxyDefaultMode": noMode.note, "IPVSDeprecation": modeIPVS.note}
+	for _, test := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"no mode", []string{"--cluster-cidr=10.244.0.0/16"}, []string{"KubeProxyDefaultMode"}},
+		{"an empty mode", []string{"--cluster-cidr=10.244.0.0/16", "--proxy-mode="}, []string{"KubeProxyDefaultMode"}},
+		{"no mode in a file", file(""), []string{"KubeProxyDefaultMode"}},
+		{"mode iptables", []string{"--cluster-cidr=10.244.0.0/16", "--proxy-mode=iptables"}, nil},
+		{"mode iptables in a file", file("mode: iptables\n"), nil},
+		{"mode nftables", []string{"--cluster-cidr=10.244.0.0/16", "--proxy-mode=nftables"}, nil},
+		{"mode ipvs", []string{"--cluster-cidr=10.244.0.0/16", "--proxy-mode=ipvs"}, []string{"IPVSDeprecation"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, got := eventsOf(t, len(test.want), test.args...)
+			require.Len(t, got, len(test.want))
+			for reason, note := range notes {
+				assert.Equal(t, slices.Contains(test.want, reason), strings.Contains(r.logged(), note), reason)
+			}
+			for i, reason := range test.want {
+				assert.Equal(t, "Warning "+reason+" StartKubeProxy", got[i].Type+" "+got[i].Reason+" "+got[i].Action)
+				assert.Equal(t, notes[reason], got[i].Note)
+			}
+		})
+	}
 }
 
 // A service that loses an address to another one is told so by an Event, in every mode (S59).

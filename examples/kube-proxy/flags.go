@@ -78,7 +78,8 @@ func (f *flags) addProgram() {
 	f.set.Var(&f.version, "version", "print the version, and end; with =raw all that is known of the build")
 	f.set.Lookup("version").NoOptDefVal = "true"
 	f.set.Var(cliflag.NewMapStringBool(&f.fields.FeatureGates), "feature-gates",
-		"features to turn on or off, as `name=bool,...`; there is AllowServiceExternalIPs")
+		"features to turn on or off, as `name=bool,...`: AllowServiceExternalIPs, ComponentFlagz, ComponentStatusz, "+
+			"KubeProxyIPVS, KubeProxyNFTablesLocalhostNodePorts and NativeHistograms")
 }
 
 func (f *flags) addAPI() {
@@ -136,7 +137,7 @@ func (f *flags) addProxying() {
 	f.set.StringVar(&c.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
 		"the `prefix` that names of the pods' interfaces have, for InterfaceNamePrefix")
 	f.set.StringSliceVar(&c.NodePortAddresses, "nodeport-addresses", c.NodePortAddresses,
-		"serve node ports on the addresses in these `CIDRs`, or with \"primary\" on the node's own, which is the default in mode nftables")
+		"serve node ports on the addresses that this `list` of CIDRs and keywords covers: primary (the node's own, the default in mode nftables), localhost (127.0.0.0/8 and ::1/128) and all")
 	f.set.Int32Var(c.OOMScoreAdj, "oom-score-adj", *c.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000")
 }
 
@@ -173,8 +174,9 @@ func (f *flags) addIPVS() {
 func (f *flags) addConntrack() {
 	c := &f.fields.Conntrack
 	f.set.Int32Var(c.MaxPerCore, "conntrack-max-per-core", *c.MaxPerCore,
-		"connections to track for each CPU core; 0: leave the limit alone, and ignore --conntrack-min")
-	f.set.Int32Var(c.Min, "conntrack-min", *c.Min, "the least number of connections to track")
+		"`number` of connections for each CPU core that the kernel must be able to track; 0: leave the limit alone, and "+
+			"ignore --conntrack-min")
+	f.set.Int32Var(c.Min, "conntrack-min", *c.Min, "`number` of connections that the kernel must be able to track, however few cores there are")
 	f.set.DurationVar(&c.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established",
 		c.TCPEstablishedTimeout.Duration, "timeout of idle TCP connections; 0: as it is")
 	f.set.DurationVar(&c.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait",

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
-// kubeProxyFlags are the flags of kube-proxy 1.36 on Linux, with their defaults.
+// kubeProxyFlags are the flags of kube-proxy 1.37 on Linux, with their defaults.
 var kubeProxyFlags = map[string]string{
 	"config": "", "write-config-to": "", "cleanup": "false", "init-only": "false", "version": "false",
 	"feature-gates": "",
@@ -190,12 +190,15 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 		"--ipvs-scheduler=lc": "--ipvs-scheduler: accepted, but without effect: it is for mode ipvs",
 		"--proxy-mode=nftables --iptables-localhost-nodeports=false": "--iptables-localhost-nodeports: accepted, but without effect: it is for mode iptables",
 		"--proxy-mode=nftables --iptables-masquerade-bit=3":          "--iptables-masquerade-bit: accepted, but without effect: it is for modes iptables and ipvs",
-		"--boot-id-file=/x":                      "--boot-id-file: accepted, but without effect: the file is not read",
-		"--machine-id-file=/x":                   "--machine-id-file: accepted, but without effect: the file is not read",
-		"--config-sync-period=1m":                "configSyncPeriod: accepted, but without effect: changes are followed as they come, and nothing is gone through again",
-		"--show-hidden-metrics-for-version=1.35": "showHiddenMetricsForVersion: accepted, but without effect: no metric is hidden",
-		"--feature-gates=New=true":               "featureGates: New is accepted, but without effect: there is no such feature here",
-		"--healthz-port=9":                       "--healthz-port: deprecated: use --healthz-bind-address",
+		"--boot-id-file=/x":                                        "--boot-id-file: accepted, but without effect: the file is not read",
+		"--machine-id-file=/x":                                     "--machine-id-file: accepted, but without effect: the file is not read",
+		"--config-sync-period=1m":                                  "configSyncPeriod: accepted, but without effect: changes are followed as they come, and nothing is gone through again",
+		"--show-hidden-metrics-for-version=1.35":                   "showHiddenMetricsForVersion: accepted, but without effect: no metric is hidden",
+		"--feature-gates=New=true":                                 "featureGates: New is accepted, but without effect: there is no such feature here",
+		"--feature-gates=NFTablesNetlink=false":                    "featureGates: NFTablesNetlink is accepted, but without effect: the feature is always on here",
+		"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but without effect: it is for mode nftables",
+		"--proxy-mode=nftables --feature-gates=KubeProxyNFTablesLocalhostNodePorts=true": "featureGates: KubeProxyNFTablesLocalhostNodePorts is accepted, but without effect: nodePortAddresses includes no loopback address",
+		"--healthz-port=9": "--healthz-port: deprecated: use --healthz-bind-address",
 	} {
 		_, warnings, err := fromArgs(t, strings.Fields(arg)...)
 		require.NoError(t, err, arg)
@@ -205,6 +208,14 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 		"--feature-gates=AllowServiceExternalIPs=true,LoggingAlphaOptions=true,LoggingBetaOptions=true,ContextualLogging=true")
 	require.NoError(t, err)
 	assert.Empty(t, warnings, "these have an effect")
+	_, warnings, err = fromArgs(t, "--feature-gates=NFTablesNetlink=true,WinDSR=true,AllBeta=false,AllAlpha=true,"+
+		"KubeProxyIPVS=false,KubeProxyNFTablesLocalhostNodePorts=false,ComponentStatusz=false")
+	require.NoError(t, err)
+	assert.Empty(t, warnings, "some are as they are set anyway, the others have an effect")
+	_, warnings, err = fromArgs(t, "--proxy-mode=nftables", "--nodeport-addresses=10.0.0.0/8,::1/128",
+		"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true")
+	require.NoError(t, err)
+	assert.Empty(t, warnings, "so has this one")
 	_, warnings, err = fromArgs(t, "--iptables-localhost-nodeports=false", "--iptables-masquerade-bit=3")
 	require.NoError(t, err)
 	assert.Empty(t, warnings, "so have these in the default mode")
@@ -212,7 +223,7 @@ func TestFlagsWithoutEffectAreNamed(t *testing.T) {
 
 // startsLogging runs the program up to where it would begin, with its real logging.
 func startsLogging(t *testing.T, args ...string) error {
-	gates, err := config.LoggingGates(v1alpha2.Default())
+	gates, err := config.Gates(v1alpha2.Default())
 	require.NoError(t, err)
 	defer func() {
 		klog.StopFlushDaemon()

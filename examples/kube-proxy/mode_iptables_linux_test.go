@@ -21,10 +21,7 @@ func installOnly(t *testing.T, programs, broken []string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range programs {
-		need.Program(t, name)
-		path, err := exec.LookPath(name)
-		require.NoError(t, err)
-		require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
+		require.NoError(t, os.Symlink(need.Program(t, name), filepath.Join(dir, name)))
 	}
 	for _, name := range broken {
 		script := fmt.Sprintf(
@@ -42,7 +39,7 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 	saved := func() string {
 		var out []byte
 		node.Do(func() (err error) {
-			out, err = exec.CommandContext(t.Context(), "iptables-nft-save").Output()
+			out, err = exec.CommandContext(t.Context(), need.Program(t, "iptables-nft-save")).Output()
 			return err
 		})
 		return string(out)
@@ -50,7 +47,7 @@ func TestATableThatCannotBeReadDoesNotPreventOtherCleanUp(t *testing.T) {
 	node.Do(func() error {
 		for _, args := range [][]string{{"-N", "KUBE-SERVICES"}, {"-A", "PREROUTING", "-j", "KUBE-SERVICES"},
 			{"-N", "OTHER"}} {
-			if out, err := exec.CommandContext(t.Context(), "iptables-nft",
+			if out, err := exec.CommandContext(t.Context(), need.Program(t, "iptables-nft"),
 				append([]string{"-t", "nat"}, args...)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("%v: %w: %s", args, err, out)
 			}

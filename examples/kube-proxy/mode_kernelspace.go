@@ -79,6 +79,7 @@ func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m 
 		Families:            o.families,
 		Dataplane:           m.hns,
 		OnProblem:           o.onProblem,
+		Metrics:             o.metrics,
 	}
 	if w.SourceVip != "" {
 		if options.SourceVIP, err = netip.ParseAddr(w.SourceVip); err != nil {

@@ -2,10 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
+	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *machine,
@@ -14,7 +20,7 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 	if err != nil {
 		return nil, err
 	}
-	return nft.New(ctx, nft.Options{
+	kernel, err := nft.New(ctx, nft.Options{
 		MasqueradeMark:    config.MasqueradeMark(c),
 		NodePortAddresses: choice,
 		Families:          o.families,
@@ -22,6 +28,63 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 		Metrics:           o.metrics,
 		OnProblem:         o.onProblem,
 	})
+	if err != nil || !proxiesLoopback(c) {
+		return kernel, err
+	}
+	// What it cannot serve because of another service is a problem that the kernel's backend reports as well.
+	loopback, err := userspace.NewLoopback(ctx, userspace.Options{
+		NodePortAddresses: choice,
+		Families:          o.families,
+		Host:              m.host,
+		Metrics:           o.metrics,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("node ports on loopback addresses: %w", err), kernel.Close())
+	}
+	return &nftablesAndLoopback{TeeSink: sink.Tee(kernel, loopback), kernel: kernel, loopback: loopback}, nil
+}
+
+// proxiesLoopback reports whether node ports are served on 127.0.0.1 and ::1, where nodePortAddresses includes them, by
+// a proxy in this process (S36a).
+func proxiesLoopback(c *v1alpha2.KubeProxyConfiguration) bool {
+	gates, err := config.Gates(c)
+	return err == nil && c.Mode == v1alpha2.ProxyModeNFTables &&
+		gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)
+}
+
+// noLoopbackProxy says why the feature gate has no effect although it is on, or "".
+func noLoopbackProxy(c *v1alpha2.KubeProxyConfiguration) string {
+	if !proxiesLoopback(c) {
+		return "it is for mode nftables"
+	}
+	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	if choice, err := config.NodePortAddresses(c); err == nil && len(choice.Of(loopback, nil).IPs) == 0 {
+		return "nodePortAddresses includes no loopback address"
+	}
+	return ""
+}
+
+// nftablesAndLoopback is the backend nft and, beside it, the proxy for node ports on loopback addresses.
+type nftablesAndLoopback struct {
+	*sink.TeeSink
+	kernel   *nft.Backend
+	loopback *userspace.Loopback
+}
+
+// Close implements backend. It ends connections through loopback addresses.
+func (n *nftablesAndLoopback) Close() error { return errors.Join(n.loopback.Close(), n.kernel.Close()) }
+
+// Repairs implements sink.Repairer.
+func (n *nftablesAndLoopback) Repairs() (last []sink.Repair, total int) { return n.kernel.Repairs() }
+
+// DescribeService implements sink.Describer.
+func (n *nftablesAndLoopback) DescribeService(ctx context.Context, name model.ServiceName) (string, error) {
+	rules, err := n.kernel.DescribeService(ctx, name)
+	sockets, err2 := n.loopback.DescribeService(ctx, name)
+	if sockets != "" {
+		rules += "\nOn loopback addresses:\n\n" + sockets
+	}
+	return rules, errors.Join(err, err2)
 }
 
 func cleanUpNFTables(ctx context.Context, m *machine) error {

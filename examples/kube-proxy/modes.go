@@ -43,15 +43,31 @@ type backend interface {
 	Close() error
 }
 
-// chooseMode returns the mode of a configuration. If the configuration has none, it chooses one and sets it there.
-func chooseMode(ctx context.Context, c *v1alpha2.KubeProxyConfiguration) (*mode, error) {
+// notice is what an operator should know about the mode. It is a line in the log and an Event on the Node.
+type notice struct{ reason, note string }
+
+var (
+	noMode = notice{"KubeProxyDefaultMode", "No proxy mode is configured: using iptables. With Kubernetes 1.40 the " +
+		"default becomes nftables, which is faster. To stay with iptables, configure it: mode: iptables in the " +
+		"configuration file, or --proxy-mode=iptables."}
+	modeIPVS = notice{"IPVSDeprecation", "Mode ipvs is deprecated in Kubernetes: kube-proxy will turn it off by default " +
+		"in 1.40 and remove it in 1.43. This program keeps it, but mode nftables is faster."}
+)
+
+// chooseMode returns the mode of the configuration. If the configuration has none, it chooses one and sets it there.
+func (s *settings) chooseMode(ctx context.Context) (*mode, error) {
+	c := s.KubeProxyConfiguration
 	if c.Mode == "" {
 		c.Mode = modes[0].name
 		if c.Mode == v1alpha2.ProxyModeIPTables {
-			klog.FromContext(ctx).Info(
-				"No proxy mode is configured; nftables is the faster one where the kernel has it",
-				"mode", c.Mode)
+			s.notices = append(s.notices, noMode)
 		}
+	}
+	if c.Mode == v1alpha2.ProxyModeIPVS {
+		s.notices = append(s.notices, modeIPVS)
+	}
+	for _, n := range s.notices {
+		klog.FromContext(ctx).Info(n.note)
 	}
 	var names []string
 	for i := range modes {

@@ -42,11 +42,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 	if err != nil {
 		return err
 	}
-	gates, err := config.LoggingGates(s.KubeProxyConfiguration)
-	if err != nil {
-		return fmt.Errorf("feature gates: %w", err)
-	}
-	if err := m.logging(&s.Logging, gates); err != nil {
+	if err := m.logging(&s.Logging, s.gates); err != nil {
 		return fmt.Errorf("logging: %w", err)
 	}
 	logWarnings(ctx, warnings)
@@ -58,7 +54,7 @@ func run(ctx context.Context, args []string, m *machine) error {
 		m.network, _ = networkName(s.KubeProxyConfiguration) // reported where it is needed
 		return cleanUpAll(ctx, m)
 	}
-	mode, err := chooseMode(ctx, s.KubeProxyConfiguration)
+	mode, err := s.chooseMode(ctx)
 	if err != nil {
 		return err
 	}
@@ -216,6 +212,10 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	}
 	p.machine.setOOMScore(ctx, *p.Linux.OOMScoreAdj)
 
+	for _, n := range p.notices {
+		p.events.warning(n)
+	}
+
 	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
 	families := opts.State.EnabledFamilies()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
@@ -277,6 +277,7 @@ func (p *proxy) newPage() (*page.Page, error) {
 		c := oracle.Config{
 			NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary,
 			LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
+			LoopbackProxy:      proxiesLoopback(p.KubeProxyConfiguration),
 		}
 		host, err := p.machine.host.Addresses()
 		for _, a := range host {
@@ -295,14 +296,18 @@ func logWarnings(ctx context.Context, warnings []config.Warning) {
 }
 
 func printVersion(out io.Writer, raw bool) error {
-	version := "unknown"
-	info, ok := debug.ReadBuildInfo()
-	if ok {
-		version = info.Main.Version
-	}
-	if ok && raw {
+	version := programVersion()
+	if info, ok := debug.ReadBuildInfo(); ok && raw {
 		version = "\n" + info.String()
 	}
 	_, err := fmt.Fprintln(out, "kube-proxy-lib", version)
 	return err
+}
+
+// programVersion returns the version of this program's module.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
 }

@@ -129,6 +129,19 @@ func TestAnotherModeIsAClearError(t *testing.T) {
 	assert.Equal(t, "0", r.file(t, "proc/self/oom_score_adj"))
 }
 
+func TestModeIPVSWithoutItsFeatureGateIsAClearError(t *testing.T) {
+	needModesOfLinux(t)
+	r := newRig(t, cluster()...)
+	const want = `mode: Unsupported value: "ipvs": supported values: "iptables", "nftables"`
+	assert.ErrorContains(t, r.run("--proxy-mode=ipvs", "--feature-gates=KubeProxyIPVS=false"), want)
+	assert.ErrorContains(t, r.run("--config="+writeFile(t, `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: ipvs
+featureGates: {KubeProxyIPVS: false}
+`)), want)
+	assert.Empty(t, r.client.Actions(), "nothing was started")
+}
+
 const routeLocalnet = "proc/sys/net/ipv4/conf/all/route_localnet"
 
 func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
@@ -142,6 +155,8 @@ func TestInitOnlySetsKernelParametersAndEnds(t *testing.T) {
 		"if nodePortAddresses leave 127.0.0.1 out":   {[]string{"--nodeport-addresses=192.0.2.0/24,::/0"}, "0"},
 		"if node ports are on the node's own only":   {[]string{"--nodeport-addresses=primary"}, "0"},
 		"if nodePortAddresses have a part of 127/8":  {[]string{"--nodeport-addresses=192.0.2.0/24,127.0.0.1/32"}, "1"},
+		"if localhost is among nodePortAddresses":    {[]string{"--nodeport-addresses=primary,localhost"}, "1"},
+		"if nodePortAddresses are all":               {[]string{"--nodeport-addresses=primary,all"}, "1"},
 		"if nodePortAddresses have no IPv4 at all":   {[]string{"--nodeport-addresses=::/0"}, "1"},
 		"in mode nftables, which has no such option": {[]string{"--proxy-mode=nftables"}, "0"},
 	} {
@@ -302,6 +317,11 @@ func TestWhatIsServed(t *testing.T) {
 		"go_goroutines", "process_open_fds"} {
 		assert.Contains(t, body, name)
 	}
+	_, body = get(t, metrics+"/statusz")
+	assert.Contains(t, body, "kube-proxy statusz\n")
+	assert.Contains(t, body, "Paths: /configz /debug /flagz /healthz /metrics /proxyMode\n")
+	_, body = get(t, metrics+"/flagz")
+	assert.Contains(t, body, "\ncluster-cidr=10.244.0.0/16\n")
 	_, body = get(t, metrics+"/configz")
 	var configz map[string]struct{ APIVersion, Mode, ClusterCIDR string }
 	require.NoError(t, json.Unmarshal([]byte(body), &configz))

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,29 +34,53 @@ func healthzHandler(p *health.Proxy) http.Handler {
 
 // metricsHandler returns the handler for metricsBindAddress (S39a), with the page if there is one. /configz shows
 // version v1alpha1, for programs that read kube-proxy's.
-func metricsHandler(c *v1alpha2.KubeProxyConfiguration, g prometheus.Gatherer, p *page.Page) (http.Handler, error) {
-	old, _ := config.ToV1alpha1(c)
+func metricsHandler(s *settings, g prometheus.Gatherer, p *page.Page) (http.Handler, error) {
+	old, _ := config.ToV1alpha1(s.KubeProxyConfiguration)
 	configz, err := json.Marshal(map[string]any{v1alpha2.GroupName: old})
 	if err != nil {
 		return nil, fmt.Errorf("configz: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	paths := []string{"/configz", "/healthz", "/metrics", "/proxyMode"} // for /statusz
+	mux.Handle("/metrics", scrapes(s.gates.Enabled(config.NativeHistograms), g))
 	mux.Handle("/healthz", text("text/plain; charset=utf-8", "ok"))
-	mux.Handle("/proxyMode", text("text/plain; charset=utf-8", string(c.Mode)))
+	mux.Handle("/proxyMode", text("text/plain; charset=utf-8", string(s.Mode)))
 	mux.Handle("/configz", text("application/json", string(configz)))
 	if p != nil {
 		mux.Handle("/page/", http.StripPrefix("/page", p))
+		paths = append(paths, "/page")
 	}
-	if c.EnableProfiling {
+	if s.EnableProfiling {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 		mux.HandleFunc("PUT /debug/flags/v", setVerbosity)
+		paths = append(paths, "/debug")
+	}
+	if s.gates.Enabled(config.ComponentFlagz) {
+		mux.Handle("/flagz", flagzHandler(s.flags))
+		paths = append(paths, "/flagz")
+	}
+	if s.gates.Enabled(config.ComponentStatusz) {
+		slices.Sort(paths)
+		mux.Handle("/statusz", statuszHandler(time.Now(), paths))
 	}
 	return mux, nil
+}
+
+// scrapes returns the handler for /metrics. Native histograms are in the protobuf format alone: without them the answer
+// is text, whatever the client would accept.
+func scrapes(native bool, g prometheus.Gatherer) http.Handler {
+	handler := promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	if native {
+		return handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Accept")
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // setVerbosity sets --v to what the body says, until the program ends:
@@ -98,7 +123,7 @@ type server struct {
 
 // newServers returns the servers that the settings ask for.
 func newServers(s *settings, m *machine, proxy *health.Proxy, g prometheus.Gatherer, p *page.Page) ([]*server, error) {
-	metrics, err := metricsHandler(s.KubeProxyConfiguration, g, p)
+	metrics, err := metricsHandler(s, g, p)
 	if err != nil {
 		return nil, err
 	}

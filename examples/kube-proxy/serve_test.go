@@ -15,13 +15,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/component-base/logs"
 	"k8s.io/klog/v2"
-
-	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
 
 func TestAServerTriesAnAddressAgainUntilItIsFree(t *testing.T) {
@@ -132,10 +129,7 @@ func TestTheVerbosityCanBeSet(t *testing.T) {
 	t.Cleanup(func() { _, _ = logs.GlogSetter("0") })
 	ask := func(profiling bool, method, body string) int {
 		t.Helper()
-		c := v1alpha2.Default()
-		c.EnableProfiling = profiling
-		handler, err := metricsHandler(c, prometheus.NewRegistry(), nil)
-		require.NoError(t, err)
+		handler := metricsOf(t, nil, fmt.Sprintf("--profiling=%v", profiling))
 		answer := httptest.NewRecorder()
 		handler.ServeHTTP(answer, httptest.NewRequest(method, "/debug/flags/v", strings.NewReader(body)))
 		return answer.Code
@@ -148,4 +142,27 @@ func TestTheVerbosityCanBeSet(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, ask(true, http.MethodGet, ""))
 	assert.Equal(t, http.StatusNotFound, ask(false, http.MethodPut, "9"))
 	assert.True(t, klog.V(7).Enabled(), "it is as it was set")
+}
+
+// Kubernetes' feature gate NativeHistograms is on by default. Native histograms are in the protobuf format alone.
+func TestTheGateNativeHistogramsChoosesTheFormat(t *testing.T) {
+	const protobuf = "application/vnd.google.protobuf"
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"not given": {nil, protobuf},
+		"on":        {[]string{"--feature-gates=NativeHistograms=true"}, protobuf},
+		"off":       {[]string{"--feature-gates=NativeHistograms=false"}, "text/plain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := askMetrics(t, metricsOf(t, nil, tc.args...), "/metrics",
+				protobuf+";proto=io.prometheus.client.MetricFamily;encoding=delimited")
+			assert.Equal(t, http.StatusOK, answer.Code)
+			assert.Contains(t, answer.Header().Get("Content-Type"), tc.want)
+			_, warnings, err := fromArgs(t, tc.args...)
+			require.NoError(t, err)
+			assert.Empty(t, warnings, "it has an effect")
+		})
+	}
 }

@@ -26,12 +26,18 @@ import (
 // settings are the result of the flags and the configuration file.
 type settings struct {
 	*v1alpha2.KubeProxyConfiguration
+	// gates are the configuration's feature gates, with all defaults.
+	gates featuregate.MutableFeatureGate
 	// master is the API server's address, which overrides that in the kubeconfig file. It has no field.
 	master string
 	// server is the brain that the state comes from instead of an API server, if it is set. It has no field either.
 	server brain.Flags
 	// noHealthz and noMetrics turn these servers off. A configuration file cannot say that; flags can.
 	noHealthz, noMetrics bool
+	// flags are the values of all flags, for /flagz.
+	flags map[string]string
+	// notices are about the mode, once it is chosen.
+	notices []notice
 	// page: package page is served with the metrics. It has no field.
 	page bool
 }
@@ -42,7 +48,7 @@ var besideFile = []string{"config", "write-config-to", "cleanup", "init-only", "
 
 // settings returns the settings, and warnings about them.
 func (f *flags) settings() (*settings, []config.Warning, error) {
-	s := &settings{master: f.master, server: f.server, page: f.page}
+	s := &settings{master: f.master, server: f.server, page: f.page, flags: flagValues(f.set)}
 	if err := s.server.Check(); err != nil {
 		return nil, nil, err
 	}
@@ -58,6 +64,9 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if s.gates, err = config.Gates(s.KubeProxyConfiguration); err != nil {
+		return nil, nil, err
+	}
 	if err := s.checkPage(); err != nil {
 		return nil, nil, err
 	}
@@ -69,6 +78,7 @@ func (f *flags) settings() (*settings, []config.Warning, error) {
 		s.HostnameOverride = name
 	}
 	warnings = append(warnings, withoutEffect(s.KubeProxyConfiguration)...)
+	warnings = append(warnings, s.gatesWithoutEffect()...)
 	return s, append(warnings, s.withoutEffectBesideServer()...), nil
 }
 
@@ -178,15 +188,28 @@ func withoutEffect(c *v1alpha2.KubeProxyConfiguration) []config.Warning {
 		w = append(w, config.Warning{Field: "windows.runAsService",
 			Message: "accepted, but without effect: this is not Windows"})
 	}
-	used := map[featuregate.Feature]featuregate.FeatureSpec{}
-	if gates, err := config.LoggingGates(c); err == nil {
-		used = gates.GetAll()
-	}
-	used["AllowServiceExternalIPs"] = featuregate.FeatureSpec{}
-	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
-		if _, ok := used[featuregate.Feature(gate)]; !ok {
+	return w
+}
+
+// alwaysOn are the feature gates of kube-proxy that turn off what is always on here.
+var alwaysOn = []string{"NFTablesNetlink"}
+
+// gatesWithoutEffect names the feature gates that are set, but have no effect in this program.
+func (s *settings) gatesWithoutEffect() []config.Warning {
+	var w []config.Warning
+	known := s.gates.GetAll()
+	for _, gate := range slices.Sorted(maps.Keys(s.FeatureGates)) {
+		reason := ""
+		if _, ok := known[featuregate.Feature(gate)]; !ok {
+			reason = "there is no such feature here"
+		} else if !s.FeatureGates[gate] && slices.Contains(alwaysOn, gate) {
+			reason = "the feature is always on here"
+		} else if gate == string(config.KubeProxyNFTablesLocalhostNodePorts) && s.FeatureGates[gate] {
+			reason = noLoopbackProxy(s.KubeProxyConfiguration)
+		}
+		if reason != "" {
 			w = append(w, config.Warning{Field: "featureGates",
-				Message: fmt.Sprintf("%s is accepted, but without effect: there is no such feature here", gate)})
+				Message: gate + " is accepted, but without effect: " + reason})
 		}
 	}
 	return w

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
+	"sigs.k8s.io/kube-proxy-lib/config"
+	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
-	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -23,7 +25,7 @@ import (
 type flowFlags struct {
 	question, url                                string
 	detectMode, clusterCIDRs, bridge, interfaces string
-	nodePorts                                    string
+	mode, nodePorts                              string
 
 	detect localstate.DetectLocal // of the flags, once they are validated
 	config oracle.Config
@@ -43,7 +45,11 @@ func (f *flowFlags) register(set *flag.FlagSet) {
 	set.StringVar(&f.interfaces, "pod-interface-name-prefix", "",
 		"the `prefix` of the pods' interfaces, for InterfaceNamePrefix")
 	set.StringVar(&f.nodePorts, "nodeport-addresses", "",
-		"the `CIDRs` in which addresses serve node ports, or primary, for --flow")
+		"the `list` of CIDRs and keywords (primary, localhost, all) whose addresses serve node ports, for --flow "+
+			"(default: primary in mode nftables, else all)")
+	set.StringVar(&f.mode, "proxy-mode", "",
+		"the `mode` of the proxy, on which the default of --nodeport-addresses depends, for --flow; node ports on "+
+			"127.0.0.1 count as not served in any")
 }
 
 // asked reports whether there is a question.
@@ -56,11 +62,7 @@ func (f *flowFlags) parse() error {
 	}
 	var errs []error
 	var err error
-	if f.nodePorts != "" {
-		choice, err := nodeaddr.Parse(strings.Split(f.nodePorts, ","))
-		f.config.NodePortCIDRs, f.config.NodePortPrimary = choice.CIDRs, choice.Primary
-		errs = append(errs, err)
-	}
+	errs = append(errs, f.parseNodePorts())
 	switch mode := f.detectMode; {
 	case mode == "ClusterCIDR" || mode == "" && f.clusterCIDRs != "":
 		f.detect.ClusterCIDRs, err = parseCIDRs(f.clusterCIDRs)
@@ -78,6 +80,23 @@ func (f *flowFlags) parse() error {
 			"InterfaceNamePrefix", mode))
 	}
 	return errors.Join(errs...)
+}
+
+func (f *flowFlags) parseNodePorts() error {
+	modes := []v1alpha2.ProxyMode{"", v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS, v1alpha2.ProxyModeNFTables,
+		v1alpha2.ProxyModeKernelspace}
+	c := &v1alpha2.KubeProxyConfiguration{Mode: v1alpha2.ProxyMode(f.mode)}
+	if !slices.Contains(modes, c.Mode) {
+		return fmt.Errorf("--proxy-mode %q is not one of %v", f.mode, modes[1:])
+	}
+	if f.nodePorts != "" {
+		for text := range strings.SplitSeq(f.nodePorts, ",") {
+			c.NodePortAddresses = append(c.NodePortAddresses, strings.TrimSpace(text))
+		}
+	}
+	choice, err := config.NodePortAddresses(c)
+	f.config.NodePortCIDRs, f.config.NodePortPrimary = choice.CIDRs, choice.Primary
+	return err
 }
 
 func parseCIDRs(list string) (cidrs []netip.Prefix, err error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +117,28 @@ func TestFlow(t *testing.T) {
 		"veth"), "(S30)")
 }
 
+func TestNodePortAddressesDefaultToThoseOfTheMode(t *testing.T) {
+	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	for _, test := range []struct {
+		mode, list string
+		primary    bool
+		cidrs      []netip.Prefix
+	}{
+		{"", "", false, nil},
+		{"ipvs", "", false, nil},
+		{"nftables", "", true, nil},
+		{"nftables", "all", false, everywhere},
+		{"iptables", "010.0.0.0/8, primary", true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+	} {
+		f := flowFlags{mode: test.mode, nodePorts: test.list}
+		require.NoError(t, f.parse())
+		assert.Equal(t, test.primary, f.config.NodePortPrimary, "%+v", test)
+		assert.Equal(t, test.cidrs, f.config.NodePortCIDRs, "%+v", test)
+	}
+	f := flowFlags{mode: "nftable"}
+	require.ErrorContains(t, f.parse(), `--proxy-mode "nftable" is not one of`)
+}
+
 // A running proxy is asked through its page. Its error messages are passed on.
 func TestFlowOfARunningProxy(t *testing.T) {
 	const question = "outside 203.0.113.7 -> 10.96.0.10:53/UDP"
@@ -188,7 +211,7 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 			"needs the name"},
 		"a cluster CIDR": {[]string{"--file", cluster, "--flow", "x", "--cluster-cidr", "ten"}, "--cluster-cidr"},
 		"node-port addresses": {[]string{"--file", cluster, "--flow", "x", "--nodeport-addresses", "ten"},
-			"not an address range"},
+			`"ten" is not a CIDR, "primary"`},
 		"nothing at the path": {[]string{"--file", "nowhere", "--once"}, "nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {

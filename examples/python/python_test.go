@@ -22,29 +22,29 @@ import (
 // patience is how long to wait for what must come.
 const patience = time.Minute
 
-// interpreter is that of the system, which has the system's packages.
-const interpreter = "/usr/bin/python3"
+// systemPython is the one with the system's packages.
+const systemPython = "/usr/bin/python3"
 
 // build makes what is not in the repository: the messages for Python, and print-state. It returns the directory.
 func build(t *testing.T) string {
-	protoc := need.Program(t, "protoc")
-	err := exec.CommandContext(t.Context(), interpreter, "-c", "import grpc, google.protobuf").Run()
-	need.That(t, err == nil, "python3-grpcio and python3-protobuf")
+	protoc, python := need.Program(t, "protoc"), need.Program(t, systemPython)
+	err := exec.CommandContext(t.Context(), python, "-c", "import grpc, google.protobuf").Run()
+	need.That(t, err == nil, "gRPC and Protobuf for Python (Debian: apt-get install python3-grpcio python3-protobuf)")
 	dir := t.TempDir()
-	for _, args := range [][]string{
-		{protoc, "--python_out=" + dir, "-I", "../../remote/v1", "remote.proto"},
-		{"go", "build", "-o", filepath.Join(dir, "print-state"), "../print-state"},
+	for _, cmd := range []*exec.Cmd{
+		exec.CommandContext(t.Context(), protoc, "--python_out="+dir, "-I", "../../remote/v1", "remote.proto"),
+		exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "print-state"), "../print-state"),
 	} {
-		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-		require.NoError(t, err, "%v: %s", args, out)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v: %s", cmd, out)
 	}
 	return dir
 }
 
 // python returns the client, ready to run.
-func python(ctx context.Context, dir, target, node string, more ...string) *exec.Cmd {
+func python(t *testing.T, dir, target, node string, more ...string) *exec.Cmd {
 	args := append([]string{"print_state.py", "--server", target, "--node-name", node}, more...)
-	cmd := exec.CommandContext(ctx, interpreter, args...)
+	cmd := exec.CommandContext(t.Context(), need.Program(t, systemPython), args...)
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -96,12 +96,12 @@ func TestPythonPrintsWhatPrintStatePrints(t *testing.T) {
 		return string(out)
 	}
 	for _, node := range []string{"node-1", "node-2", "unknown"} {
-		out, err := python(t.Context(), dir, target, node, "--once").Output()
+		out, err := python(t, dir, target, node, "--once").Output()
 		require.NoError(t, err)
 		assert.Equal(t, want(node), string(out))
 	}
 
-	latest := follow(t, python(t.Context(), dir, target, "node-1"))
+	latest := follow(t, python(t, dir, target, "node-1"))
 	before := ""
 	changes := func() {
 		t.Helper()

@@ -6,6 +6,8 @@ import "sigs.k8s.io/kube-proxy-lib/model"
 func addressCases() []trafficCase {
 	both := at(localPod1, remotePod1)
 	onOtherAddress := []destination{toOtherNodePort}
+	proxied := []servicePort{{name: "tcp", protocol: model.TCP}, {name: "udp", protocol: model.UDP}}
+	toLoopback := []destination{toLoopbackNodePort}
 	return []trafficCase{
 		{
 			name: "node ports are served on the node's own address only, if that is what is asked for", rules: "S35",
@@ -47,6 +49,71 @@ func addressCases() []trafficCase {
 					want: masquerading(localPod1, remotePod1)},
 				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv6, want: leftAlone},
 				{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+			}}},
+		},
+		{
+			name: "a proxy serves node ports on 127.0.0.1 and ::1", rules: "S36a",
+			setup: setup{nodePorts: onLoopbackByProxy},
+			steps: []step{
+				{services: one(service{nodePort: true, ports: proxied, endpoints: both}), traffic: []traffic{
+					{from: fromNode, to: toLoopback, want: masquerading(localPod1, remotePod1)},
+					{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+				}},
+				{then: "an endpoint goes", services: one(service{nodePort: true, ports: proxied,
+					endpoints: at(remotePod1)}), traffic: []traffic{
+					{from: fromNode, to: toLoopback, want: masquerading(remotePod1)},
+				}},
+				{then: "the last one goes", services: one(service{nodePort: true, ports: proxied}),
+					traffic: []traffic{{from: fromNode, to: toLoopback, want: refused}}},
+				{then: "one comes", services: one(service{nodePort: true, ports: proxied, endpoints: at(localPod1)}),
+					traffic: []traffic{{from: fromNode, to: toLoopback, want: masquerading(localPod1)}}},
+				{then: "the service goes", traffic: []traffic{{from: fromNode, to: toLoopback, want: leftAlone,
+					as: &service{nodePort: true, ports: proxied}}}},
+			},
+		},
+		{
+			name: "a proxy of node ports on loopback addresses keeps to the node with traffic policy Local", rules: "S36a",
+			setup: setup{nodePorts: onLoopbackByProxy},
+			steps: []step{
+				{services: one(service{nodePort: true, externalLocal: true, ports: proxied, endpoints: both}),
+					traffic: []traffic{
+						{from: fromNode, to: toLoopback, want: masquerading(localPod1)},
+						{from: fromNode, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+					}},
+				{then: "the local endpoint goes", services: one(service{nodePort: true, externalLocal: true,
+					ports: proxied, endpoints: at(remotePod1)}), traffic: []traffic{
+					{from: fromNode, to: toLoopback, want: refused},
+				}},
+			},
+		},
+		{
+			name:  "the node's primary address and ranges add up, and other families have the primary address alone",
+			rules: "S35", setup: setup{nodePorts: onPrimaryAndOtherIPv4}, needs: []Feature{IPv4},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: onOtherAddress, only: model.IPv4, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: onOtherAddress, only: model.IPv6, want: leftAlone},
+			}}},
+		},
+		{
+			name: "the node's primary address and localhost add up", rules: "S35, S36",
+			setup: setup{nodePorts: onPrimaryAndLocalhost},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromAll, to: []destination{toNodePort}, want: masquerading(localPod1, remotePod1)},
+				{from: fromAll, to: onOtherAddress, want: leftAlone},
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv4,
+					want: masquerading(localPod1, remotePod1)},
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv6, want: leftAlone},
+			}}},
+		},
+		{
+			name: "localhost alone is no other address of either family", rules: "S35, S36",
+			setup: setup{nodePorts: onLocalhostAlone},
+			steps: []step{{services: one(service{nodePort: true, endpoints: both}), traffic: []traffic{
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv4,
+					want: masquerading(localPod1, remotePod1)},
+				{from: fromNode, to: []destination{toLoopbackNodePort}, only: model.IPv6, want: leftAlone},
+				{from: fromAll, to: []destination{toNodePort, toOtherNodePort}, want: leftAlone},
 			}}},
 		},
 		{

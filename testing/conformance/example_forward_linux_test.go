@@ -95,7 +95,8 @@ func (s *simulation) forward(f oracle.Flow, sourcePort uint16) oracle.Observatio
 func (s *simulation) factory() conformance.Factory {
 	return conformance.Factory{New: s.start, Lacks: []conformance.Feature{
 		conformance.SessionAffinity, conformance.AffinityTimeout, conformance.SharedAffinity,
-		conformance.InterfaceDetectors, conformance.LocalhostNodePorts, conformance.UnknownPorts,
+		conformance.InterfaceDetectors, conformance.LocalhostNodePorts, conformance.LoopbackProxy,
+		conformance.UnknownPorts,
 		conformance.UnallocatedAddresses,
 	}}
 }

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // backend stands for the backend under test.
@@ -20,29 +21,29 @@ func newBackend(context.Context, conformance.Env, *atomic.Bool) (*backend, error
 
 func (b *backend) serveNodePortsOn(nodeaddr.Addresses) {}
 
-// run starts a program in the node's namespace: all functions of a Factory are called there.
-func run(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	return string(out), err
-}
-
 func ExampleTest() {
 	var t *testing.T        // in a test: func TestConformance(t *testing.T)
 	var failing atomic.Bool // newBackend's dataplane asks it before it writes
 
+	nft := need.Program(t, "nft") // or the test is skipped, and says what to install
+	// All functions of a Factory are called in the node's namespace, where the programs that they start run as well.
+	run := func(ctx context.Context, args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, nft, args...).CombinedOutput()
+		return string(out), err
+	}
 	conformance.Test(t, conformance.Factory{
 		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
 			return newBackend(ctx, env, &failing)
 		},
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
-			_, err := run(ctx, "nft", "destroy", "table", "inet", "mybackend")
+			_, err := run(ctx, "destroy", "table", "inet", "mybackend")
 			return err
 		},
 		Dump: func(ctx context.Context, env conformance.Env) (string, error) {
-			return run(ctx, "nft", "--stateless", "list", "ruleset")
+			return run(ctx, "--stateless", "list", "ruleset")
 		},
 		Break: func(ctx context.Context, env conformance.Env) error {
-			_, err := run(ctx, "nft", "flush", "chain", "inet", "mybackend", "services")
+			_, err := run(ctx, "flush", "chain", "inet", "mybackend", "services")
 			return err
 		},
 		Fail: func(context.Context, conformance.Env) (repair func() error, err error) {
@@ -62,7 +63,7 @@ func ExampleEnv() {
 			return nil, err
 		}
 		tracker, err := nodeaddr.NewTracker(nodeaddr.Options{
-			Choice:  nodeaddr.Choice{CIDRs: env.NodePortCIDRs},
+			Choice:  env.NodePorts,
 			Host:    &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 			Changed: b.serveNodePortsOn, // called by Run and SetNode: it needs a lock
 		})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
@@ -56,13 +57,17 @@ type Env struct {
 	// NodeIPs are the node's addresses as Kubernetes knows them, one of each family. HostAddresses are all addresses of
 	// the node's interfaces, NodeIPs included, but not the loopback addresses.
 	NodeIPs, HostAddresses []netip.Addr
-	// NodePortCIDRs is the option nodePortAddresses (S35): the addresses of the node that serve node ports. A family
-	// without a CIDR has all of them. NodePortAddresses are the resulting addresses, for backends that do not work them
-	// out themselves.
-	NodePortCIDRs     []netip.Prefix
+	// NodePorts is the option nodePortAddresses (S35): the addresses of the node that serve node ports.
+	// NodePortAddresses are the resulting addresses, loopback excepted, for backends that do not work them out
+	// themselves.
+	NodePorts         nodeaddr.Choice
 	NodePortAddresses []netip.Addr
-	// LocalhostNodePorts asks for node ports on 127.0.0.1 (S36). It is never set for a backend that lacks the feature.
+	// LocalhostNodePorts asks for node ports on 127.0.0.1, if NodePorts has it (S36). It is never set for a backend that
+	// lacks the feature.
 	LocalhostNodePorts bool
+	// LoopbackProxy asks for node ports on 127.0.0.1 and ::1 by a proxy on the node (S36a). It is never set for a
+	// backend that lacks the feature, nor together with LocalhostNodePorts.
+	LoopbackProxy bool
 }
 
 // Feature is something that not every backend supports. Its value is the name of the constant, which results print.
@@ -95,6 +100,8 @@ const (
 	NodePortAddresses Feature = "NodePortAddresses"
 	// LocalhostNodePorts is S36.
 	LocalhostNodePorts Feature = "LocalhostNodePorts"
+	// LoopbackProxy is S36a.
+	LoopbackProxy Feature = "LoopbackProxy"
 	// UnknownPorts is that other ports of a cluster IP are refused, and UnallocatedAddresses that addresses of the
 	// service CIDRs that no service has are dropped (S33).
 	UnknownPorts         Feature = "UnknownPorts"

@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
+	nftbackend "sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -92,6 +94,7 @@ func TestChildLacksFeatures(t *testing.T) {
 	complete := simpleFactory(limited)
 	Test(t, Factory{New: complete.New, Lacks: []Feature{
 		IPv6, SCTP, SessionAffinity, SourceRanges, Refusal, InterfaceDetectors, NodePortAddresses, LocalhostNodePorts,
+		LoopbackProxy,
 		UnknownPorts, UnallocatedAddresses, ExternalPorts, HostAddressChanges, StaleFlows}})
 }
 
@@ -120,9 +123,13 @@ func TestNothingIsLeftByAProcessThatWasKilled(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, left)
 	}
-	tables, err := exec.Command("nft", "list", "tables").CombinedOutput()
-	require.NoError(t, err, "%s", tables)
-	assert.NotContains(t, string(tables), "kpl_")
+	conn, err := nftables.New()
+	require.NoError(t, err)
+	tables, err := conn.ListTables()
+	require.NoError(t, err)
+	for _, table := range tables {
+		assert.False(t, strings.HasPrefix(table.Name, "kpl_"), table.Name)
+	}
 }
 
 func TestChildWaitsToBeKilled(t *testing.T) {
@@ -224,9 +231,17 @@ func TestInvalidFactoriesAreRejected(t *testing.T) {
 	}
 }
 
-// withHook is the right factory with one function replaced.
+// withHook is a right factory with one function replaced. Unlike the simple backend it needs no program.
 func withHook(change func(*Factory)) Factory {
-	f := simpleFactory("")
+	f := Factory{
+		New: func(ctx context.Context, env Env) (sink.Sink, error) {
+			return nftbackend.New(ctx, nftbackend.Options{Families: env.Families})
+		},
+		Cleanup: func(ctx context.Context, env Env) error {
+			return nftbackend.CleanUp(ctx, nftbackend.Options{Families: env.Families})
+		},
+		Lacks: []Feature{LocalhostNodePorts},
+	}
 	change(&f)
 	return f
 }

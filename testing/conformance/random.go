@@ -132,7 +132,7 @@ func (g *generator) setup() setup {
 	if g.factory.lacks(InterfaceDetectors) && (s.detector == byBridge || s.detector == byInterface) {
 		s.detector = byNodeCIDR
 	}
-	s.nodePorts = pick(g, onNodeIPs, onNodeIPs, onAllAddresses, onOtherIPv4Only)
+	s.nodePorts = pick(g, onNodeIPs, onNodeIPs, onAllAddresses, onOtherIPv4Only, onPrimaryAndOtherIPv4)
 	if g.factory.lacks(NodePortAddresses) {
 		s.nodePorts = onAllAddresses
 	}

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"net/netip"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
@@ -30,15 +32,34 @@ func (d detector) String() string {
 type nodePorts int
 
 const (
-	onNodeIPs       nodePorts = iota // those that Kubernetes knows
-	onAllAddresses                   // any
-	onLocalhostToo                   // any, and 127.0.0.1
-	onOtherIPv4Only                  // one in IPv4 that is not the node's primary one; says nothing about IPv6
+	onNodeIPs             nodePorts = iota // those that Kubernetes knows
+	onAllAddresses                         // any
+	onLocalhostToo                         // any, and 127.0.0.1
+	onOtherIPv4Only                        // one in IPv4 that is not the node's primary one; says nothing about IPv6
+	onPrimaryAndOtherIPv4                  // "primary", and one in IPv4 besides
+	onPrimaryAndLocalhost                  // "primary" and "localhost"
+	onLocalhostAlone                       // "localhost"
+	onLoopbackByProxy                      // "primary", and "localhost" by a proxy on the node
 )
 
 func (n nodePorts) String() string {
 	return [...]string{"on the node's own addresses", "on all addresses", "on all addresses and 127.0.0.1",
-		"on another address of the node (IPv4), on all (IPv6)"}[n]
+		"on another address of the node (IPv4), on all (IPv6)",
+		"on the primary address, and another one (IPv4)", "on the primary address and on localhost",
+		"on localhost alone",
+		"on the primary address, and on localhost by a proxy"}[n]
+}
+
+// needsLocalhost reports whether node ports are served on 127.0.0.1.
+func (n nodePorts) needsLocalhost() bool {
+	return n == onLocalhostToo || n == onPrimaryAndLocalhost || n == onLocalhostAlone
+}
+
+func loopback(f model.Family) netip.Prefix {
+	if f == model.IPv6 {
+		return netip.MustParsePrefix("::1/128")
+	}
+	return netip.MustParsePrefix("127.0.0.0/8")
 }
 
 // node returns the node as the backend receives it.
@@ -67,14 +88,19 @@ func (s setup) node(families []model.Family) *model.Node {
 
 // oracleConfig returns the setup as the oracle wants it.
 func (s setup) oracleConfig(families []model.Family) oracle.Config {
-	c := oracle.Config{LocalhostNodePorts: s.nodePorts == onLocalhostToo}
+	c := oracle.Config{LocalhostNodePorts: s.nodePorts.needsLocalhost(),
+		LoopbackProxy: s.nodePorts == onLoopbackByProxy,
+		NodePortPrimary: s.nodePorts == onPrimaryAndOtherIPv4 || s.nodePorts == onPrimaryAndLocalhost ||
+			s.nodePorts == onLoopbackByProxy}
 	for _, f := range families {
 		host := planOf(f).hostAddresses()
 		c.HostAddresses = append(c.HostAddresses, host...)
 		switch {
 		case s.nodePorts == onNodeIPs:
 			c.NodePortCIDRs = append(c.NodePortCIDRs, hostPrefix(host[0]))
-		case s.nodePorts == onOtherIPv4Only && f == model.IPv4:
+		case s.nodePorts == onPrimaryAndLocalhost, s.nodePorts == onLocalhostAlone, s.nodePorts == onLoopbackByProxy:
+			c.NodePortCIDRs = append(c.NodePortCIDRs, loopback(f))
+		case (s.nodePorts == onOtherIPv4Only || s.nodePorts == onPrimaryAndOtherIPv4) && f == model.IPv4:
 			c.NodePortCIDRs = append(c.NodePortCIDRs, planOf(f).toOtherNode)
 		}
 	}

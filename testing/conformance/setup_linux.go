@@ -1,27 +1,25 @@
 package conformance
 
 import (
-	"net/netip"
+	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 )
 
 // env returns the setup as the backend is told it; NetNS is missing.
 func (s setup) env(families []model.Family) Env {
 	c := s.oracleConfig(families)
+	node := s.node(families)
 	e := Env{
-		Families: families, NodeIPs: s.node(families).IPs, HostAddresses: c.HostAddresses,
-		NodePortCIDRs: c.NodePortCIDRs, LocalhostNodePorts: c.LocalhostNodePorts,
+		Families: families, NodeIPs: node.IPs, HostAddresses: c.HostAddresses,
+		NodePorts:          nodeaddr.Choice{CIDRs: c.NodePortCIDRs, Primary: c.NodePortPrimary},
+		LocalhostNodePorts: c.LocalhostNodePorts,
+		LoopbackProxy:      c.LoopbackProxy,
 	}
-	for _, f := range families {
-		restricted := false
-		for _, cidr := range c.NodePortCIDRs {
-			restricted = restricted || model.FamilyOf(cidr.Addr()) == f
-		}
-		for _, a := range c.HostAddresses {
-			if model.FamilyOf(a) == f && (!restricted || contains(c.NodePortCIDRs, a)) {
-				e.NodePortAddresses = append(e.NodePortAddresses, a)
-			}
+	for _, a := range e.NodePorts.Of(c.HostAddresses, node).IPs {
+		if slices.Contains(c.HostAddresses, a) {
+			e.NodePortAddresses = append(e.NodePortAddresses, a)
 		}
 	}
 	return e
@@ -33,20 +31,14 @@ func (s setup) needs() []Feature {
 	if s.detector == byBridge || s.detector == byInterface {
 		needs = append(needs, InterfaceDetectors)
 	}
-	switch s.nodePorts {
-	case onLocalhostToo:
+	if s.nodePorts.needsLocalhost() {
 		needs = append(needs, LocalhostNodePorts)
-	case onOtherIPv4Only:
+	}
+	switch s.nodePorts {
+	case onLoopbackByProxy:
+		needs = append(needs, LoopbackProxy, NodePortAddresses)
+	case onOtherIPv4Only, onPrimaryAndOtherIPv4, onPrimaryAndLocalhost, onLocalhostAlone:
 		needs = append(needs, NodePortAddresses)
 	}
 	return needs
-}
-
-func contains(prefixes []netip.Prefix, a netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
 }

@@ -98,12 +98,7 @@ func (b *simple) lookAtHost() error {
 
 // nodePortAddresses are those that serve node ports (S35).
 func (b *simple) nodePortAddresses() []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(b.env.HostAddresses), func(a netip.Addr) bool {
-		ranges := slices.DeleteFunc(slices.Clone(b.env.NodePortCIDRs), func(p netip.Prefix) bool {
-			return model.FamilyOf(p.Addr()) != model.FamilyOf(a)
-		})
-		return len(ranges) > 0 && !contains(ranges, a)
-	})
+	return slices.DeleteFunc(b.env.NodePorts.Of(b.env.HostAddresses, b.node).IPs, netip.Addr.IsLoopback)
 }
 
 // asksFor is an external address, port and protocol that a service lists.

@@ -17,8 +17,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // simple is the simplest complete backend: each Sync writes all rules anew, in one nft transaction for each family. It
@@ -78,10 +80,8 @@ func simpleFactory(m mutant) Factory {
 			}
 			return removeTables()
 		},
-		Dump: func(context.Context, Env) (string, error) {
-			out, err := exec.Command("nft", "--stateless", "list", "ruleset").Output()
-			return string(out), err
-		},
+		Dump:  func(ctx context.Context, _ Env) (string, error) { return backendtest.Ruleset(ctx) },
+		Lacks: []Feature{LoopbackProxy},
 		Break: func(context.Context, Env) error { return nft("flush chain ip " + simpleTable + " nat_services") },
 		Fail: func(context.Context, Env) (func() error, error) {
 			failing.Store(true)
@@ -99,7 +99,11 @@ func removeTables() error {
 }
 
 func nft(commands string) error {
-	cmd := exec.Command("nft", "-f", "-")
+	path, found := need.Find("nft")
+	if !found {
+		return errors.New("nft is not installed")
+	}
+	cmd := exec.Command(path, "-f", "-")
 	cmd.Stdin = strings.NewReader(commands)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -239,7 +243,8 @@ var (
 
 // existing returns the names of the present chains and sets of services.
 func existing(table string) (chains, sets []string) {
-	out, err := exec.Command("nft", append([]string{"--terse", "list", "table"}, strings.Fields(table)...)...).Output()
+	path, _ := need.Find("nft")
+	out, err := exec.Command(path, append([]string{"--terse", "list", "table"}, strings.Fields(table)...)...).Output()
 	if err != nil {
 		return nil, nil // there is no table yet
 	}

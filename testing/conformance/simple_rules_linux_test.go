@@ -128,7 +128,7 @@ func (b *simple) renderPort(r *ruleset, svc *model.Service, p model.ServicePort)
 	if b.mutant == ignoresNodePortAddresses || b.mutant == limited {
 		addresses = slices.Clone(b.env.HostAddresses)
 	}
-	if b.env.LocalhostNodePorts || b.mutant == servesLocalhost {
+	if b.env.LocalhostNodePorts && b.env.NodePorts.Loopback() || b.mutant == servesLocalhost {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	}
 	for _, a := range ofFamily(addresses) {

@@ -1,6 +1,7 @@
 // A stand-in for HNS: networks, endpoints and load balancers are JSON texts in memory, of one process. It is
 // computenetwork.dll and, for the version of HNS, vmcompute.dll. It refuses what the real one is known to refuse, and
-// does not interpret the texts otherwise. Set HNS_NO_MODIFY for a version that cannot change load balancers.
+// does not interpret the texts otherwise. Set HNS_NO_MODIFY for a version that cannot change load balancers, and HNS_ERROR
+// to a code, as 0x800706b5, for an HNS whose calls fail with it.
 #include <objbase.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,15 @@ static BOOL matches(const object *o, const wchar_t *query) {
 	return all;
 }
 
+// forced returns HNS_ERROR, or S_OK.
+static HRESULT forced(void) {
+	wchar_t code[16];
+	return GetEnvironmentVariableW(L"HNS_ERROR", code, 16) ? (HRESULT)wcstoul(code, NULL, 16) : S_OK;
+}
+
 static HRESULT enumerate(object *list, const wchar_t *query, wchar_t **ids) {
+	if (forced() != S_OK)
+		return forced();
 	EnterCriticalSection(&lock);
 	size_t n = 0;
 	for (object *o = list; o; o = o->next)
@@ -107,6 +116,8 @@ static HRESULT enumerate(object *list, const wchar_t *query, wchar_t **ids) {
 }
 
 static HRESULT create(object **list, const wchar_t *settings, void **handle) {
+	if (forced() != S_OK)
+		return forced();
 	object *o = calloc(1, sizeof *o);
 	GUID id;
 	CoCreateGuid(&id);
@@ -118,6 +129,8 @@ static HRESULT create(object **list, const wchar_t *settings, void **handle) {
 }
 
 static HRESULT open(object **list, const GUID *id, void **handle, HRESULT missing, wchar_t **result) {
+	if (forced() != S_OK)
+		return forced();
 	wchar_t text[37];
 	format(id, text);
 	EnterCriticalSection(&lock);
@@ -136,6 +149,8 @@ static HRESULT query(object *o, wchar_t **properties) {
 
 // Objects are never freed, because there may be open handles to them.
 static HRESULT delete(object **list, const GUID *id, HRESULT missing, wchar_t **result) {
+	if (forced() != S_OK)
+		return forced();
 	wchar_t text[37];
 	format(id, text);
 	EnterCriticalSection(&lock);

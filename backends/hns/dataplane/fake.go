@@ -289,10 +289,10 @@ func (f *Fake) CreateEndpoint(ctx context.Context, network string, e Endpoint) (
 		return "", err
 	}
 	if !slices.ContainsFunc(slices.Collect(maps.Values(f.networks)), func(n *Network) bool { return n.ID == network }) {
-		return "", fmt.Errorf("network %s: %w", network, ErrNotFound)
+		return "", fmt.Errorf("network %s: %w (%w)", network, ErrNetworkNotFound, ErrNotFound)
 	}
 	if len(e.IPs) != 1 || !e.IPs[0].IsValid() {
-		return "", fmt.Errorf("an address provided is invalid or reserved (0x803b002f)")
+		return "", fmt.Errorf("an address provided is invalid or reserved (0x803b002f): %w", ErrInvalidAddress)
 	}
 	e.ID = f.newID()
 	f.endpoints[e.ID] = &fakeEndpoint{Endpoint: e, network: network}

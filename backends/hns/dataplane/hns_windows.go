@@ -28,13 +28,19 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.RPC_S_UNKNOWN_IF)), // 0x6b5: its interface is not there yet
+		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.RPC_S_SERVER_UNAVAILABLE)): // 0x6ba: nor is its process
+		return errors.Join(ErrNotRunning, err)
+	case hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.HCN_E_NETWORK_NOT_FOUND)):
+		return errors.Join(ErrNetworkNotFound, ErrNotFound, err)
 	case hcn.IsNotFoundError(err), hcn.IsElementNotFoundError(err),
-		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.HCN_E_NETWORK_NOT_FOUND)),
 		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.HCN_E_ENDPOINT_NOT_FOUND)):
 		return errors.Join(ErrNotFound, err)
 	case hcn.IsPortAlreadyExistsError(err),
 		hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.ERROR_ALREADY_EXISTS)): // after a restart of HNS
 		return errors.Join(ErrAlreadyExists, err)
+	case hcn.CheckErrorWithCode(err, hcn.ErrorCode(windows.HCN_E_INVALID_IP)):
+		return errors.Join(ErrInvalidAddress, err)
 	case hcn.IsNotImplemented(err):
 		return errors.Join(ErrNotSupported, err)
 	}
@@ -48,7 +54,7 @@ func (HNS) Features(ctx context.Context) (Features, error) {
 	}
 	f, err := hcn.GetCachedSupportedFeatures()
 	if err != nil {
-		return Features{}, fmt.Errorf("version of HNS: %w", err)
+		return Features{}, fmt.Errorf("version of HNS: %w", classify(err))
 	}
 	return Features{V2: f.Api.V2, RemoteSubnet: f.RemoteSubnet, DSR: f.DSR, SessionAffinity: f.SessionAffinity,
 		IPv6DualStack: f.IPv6DualStack, ModifyLoadBalancer: f.ModifyLoadbalancer}, nil
@@ -174,6 +180,9 @@ func (HNS) LoadBalancers(ctx context.Context) ([]LoadBalancer, error) {
 	}
 	all, err := hcn.ListLoadBalancers()
 	if err != nil {
+		if err := classify(err); errors.Is(err, ErrNotRunning) {
+			return nil, fmt.Errorf("list load balancers: %w", err)
+		}
 		// One that goes while it is listed fails the list. That is no statement about any of them.
 		return nil, fmt.Errorf("list load balancers: %v", err) //nolint:errorlint // its ErrNotFound is not the list's
 	}

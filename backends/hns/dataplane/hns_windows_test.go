@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"testing"
@@ -136,6 +137,32 @@ func TestLoadBalancersWithMoreThanOneFrontendAreForeign(t *testing.T) {
 	require.True(t, list[0].Foreign)
 	require.NoError(t, lb.Delete())
 	require.NoError(t, h.DeleteEndpoint(t.Context(), pod))
+}
+
+func TestErrorsOfHNSAreTold(t *testing.T) {
+	h, n := newNetwork(t, "errors")
+	ctx := t.Context()
+	id, err := h.CreateEndpoint(ctx, n.ID, Endpoint{IPs: []netip.Addr{netip.MustParseAddr("10.244.1.5")}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.DeleteEndpoint(context.Background(), id)) })
+	lb := LoadBalancer{Key: Key{Family: model.IPv4, Port: 30080, Protocol: model.TCP}, Endpoints: []string{id}}
+	for code, want := range map[string]error{
+		"0x800706b5": ErrNotRunning, "0x800706ba": ErrNotRunning, "0x803b0001": ErrNetworkNotFound,
+		"0x803b001e": ErrInvalidAddress, "0x80004001": ErrNotSupported, "0x800700b7": ErrAlreadyExists,
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Setenv("HNS_ERROR", code)
+			_, err := h.CreateLoadBalancer(ctx, lb)
+			require.ErrorIs(t, err, want)
+			require.ErrorIs(t, h.DeleteLoadBalancer(ctx, id), want)
+			_, err = h.Network(ctx, "errors")
+			require.ErrorIs(t, err, want)
+			_, err = h.LoadBalancers(ctx)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, ErrNotFound, "it is about one of them")
+			require.Equal(t, errors.Is(want, ErrNotRunning), errors.Is(err, ErrNotRunning))
+		})
+	}
 }
 
 func TestHNSMakesNoCallForAContextThatHasEnded(t *testing.T) {

@@ -43,8 +43,14 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrAlreadyExists: there is such an object, or the port is in use.
 	ErrAlreadyExists = errors.New("already exists")
+	// ErrNetworkNotFound comes together with ErrNotFound: what was not found is a network.
+	ErrNetworkNotFound = errors.New("network not found")
+	// ErrInvalidAddress: HNS does not accept an address.
+	ErrInvalidAddress = errors.New("invalid address")
 	// ErrNotSupported: this version of HNS cannot do it.
 	ErrNotSupported = errors.New("not supported by this version of Windows")
+	// ErrNotRunning: HNS does not run, for example because it is being restarted. All other calls would fail, too.
+	ErrNotRunning = errors.New("HNS is not running")
 )
 
 // Features are the features in which versions of HNS differ, each with the first version that has it.

@@ -11,13 +11,12 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // eachBigTable calls bench for IPv4 with both variants and tables of several sizes.
 func eachBigTable(b *testing.B, bench func(b *testing.B, ipt *IPTables)) {
 	for _, v := range []Variant{NFT, Legacy} {
-		need.Program(b, programName(model.IPv4, v))
+		needPrograms(b, model.IPv4, v)
 		for _, rules := range []int{0, 50_000} {
 			n := testns.New(b)
 			ipt := newIPTables(b, n, Options{Variant: v})

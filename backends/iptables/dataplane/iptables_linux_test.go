@@ -30,13 +30,22 @@ func programName(f model.Family, v Variant) string {
 	return "iptables-" + string(v)
 }
 
+// needPrograms asks for what New needs, and returns the iptables of a family and variant.
+func needPrograms(t testing.TB, f model.Family, v Variant) string {
+	t.Helper()
+	for _, suffix := range []string{"-save", "-restore"} {
+		need.Program(t, programName(f, v)+suffix)
+	}
+	return need.Program(t, programName(f, v))
+}
+
 // eachIPTables calls test with both variants of both families, each in a network namespace of its own. It needs root
 // and the programs.
 func eachIPTables(t *testing.T, test func(t *testing.T, n *testns.Namespace, ipt *IPTables)) {
 	for _, f := range model.Families() {
 		for _, v := range []Variant{NFT, Legacy} {
 			t.Run(programName(f, v), func(t *testing.T) {
-				need.Program(t, programName(f, v))
+				needPrograms(t, f, v)
 				n := testns.New(t)
 				test(t, n, newIPTables(t, n, Options{Family: f, Variant: v}))
 			})
@@ -118,7 +127,7 @@ func TestThreadsComeBackToTheirNamespace(t *testing.T) {
 
 func TestNamespaceLastsAsLongAsIPTables(t *testing.T) {
 	need.Root(t) // here: the inner test would skip itself alone
-	need.Program(t, "iptables-nft")
+	needPrograms(t, model.IPv4, NFT)
 	var ipt *IPTables
 	t.Run("a namespace that nobody else holds in the end", func(inner *testing.T) {
 		n := testns.New(inner)
@@ -134,6 +143,7 @@ func TestNamespaceLastsAsLongAsIPTables(t *testing.T) {
 
 func TestGenerationTellsOfOthers(t *testing.T) {
 	eachIPTables(t, func(t *testing.T, n *testns.Namespace, ipt *IPTables) {
+		program := need.Program(t, programName(ipt.Features().Family, ipt.Features().Variant))
 		// As after a restart: the one that is asked has neither read nor written anything.
 		require.NoError(t, newIPTables(t, n, ipt.options).Restore(t.Context(), &Batch{Tables: []TableBatch{
 			{Table: NAT, Chains: []Chain{chain("KPL-A", "-j RETURN")}, Insert: []BuiltinRule{{"OUTPUT", "-j KPL-A"}}},
@@ -149,7 +159,7 @@ func TestGenerationTellsOfOthers(t *testing.T) {
 			again, err := ipt.Generation(t.Context())
 			require.NoError(t, err)
 			assert.Equal(t, before, again, "nothing was changed")
-			n.Do(exec.Command(ipt.programs.path, append([]string{"--wait"}, args...)...).Run)
+			n.Do(exec.Command(program, append([]string{"--wait"}, args...)...).Run)
 			after, err := ipt.Generation(t.Context())
 			require.NoError(t, err)
 			assert.NotEqual(t, before, after, "%v", args)
@@ -167,7 +177,7 @@ func holdLock(t *testing.T) {
 }
 
 func TestRestoreEndsWithItsContext(t *testing.T) {
-	need.Program(t, "iptables-legacy")
+	needPrograms(t, model.IPv4, Legacy)
 	ipt := newIPTables(t, testns.New(t), Options{Variant: Legacy})
 	ipt.lockWait = 60
 	holdLock(t) // so that restore waits
@@ -186,7 +196,7 @@ func TestRestoreEndsWithItsContext(t *testing.T) {
 }
 
 func TestRestoreThatDoesNotGetTheLockSaysSo(t *testing.T) {
-	need.Program(t, "iptables-legacy")
+	needPrograms(t, model.IPv4, Legacy)
 	ipt := newIPTables(t, testns.New(t), Options{Variant: Legacy})
 	ipt.lockWait = 1
 	holdLock(t)
@@ -226,7 +236,7 @@ func TestTablesBeforeTheOneThatFailsAreAppliedOnce(t *testing.T) {
 
 func TestTableThatIPTablesCannotReadIsAnError(t *testing.T) {
 	nft := need.Program(t, "nft")
-	need.Program(t, "iptables-nft")
+	needPrograms(t, model.IPv4, NFT)
 	n := testns.New(t)
 	ipt := newIPTables(t, n, Options{Variant: NFT})
 	require.NoError(t, ipt.Restore(t.Context(), oneRule(NAT, "-j RETURN")))
@@ -262,6 +272,7 @@ func TestFakeAndIPTablesAgreeAboutRandomBatches(t *testing.T) {
 		if ipt.Features().Family == model.IPv6 {
 			return // the addresses are IPv4's
 		}
+		program := need.Program(t, programName(model.IPv4, ipt.Features().Variant))
 		r := rand.New(rand.NewPCG(7, 7))
 		fake := NewFake(model.IPv4)
 		taken, refused := 0, 0
@@ -282,8 +293,8 @@ func TestFakeAndIPTablesAgreeAboutRandomBatches(t *testing.T) {
 			require.Equal(t, want, got, "batch %d\n%s", i, b)
 			if i%10 == 9 { // or after a while nearly all is refused
 				require.NoError(t, fake.Load("*nat\nCOMMIT\n"))
-				n.Do(exec.Command(ipt.programs.path, "--wait", "-t", "nat", "-F").Run)
-				n.Do(exec.Command(ipt.programs.path, "--wait", "-t", "nat", "-X").Run)
+				n.Do(exec.Command(program, "--wait", "-t", "nat", "-F").Run)
+				n.Do(exec.Command(program, "--wait", "-t", "nat", "-X").Run)
 			}
 		}
 		assert.Greater(t, taken, 20)
@@ -303,6 +314,7 @@ func TestProbeLeavesNothingBehind(t *testing.T) {
 	nft := need.Program(t, "nft")
 	n := testns.New(t)
 	for _, f := range model.Families() {
+		needPrograms(t, f, NFT)
 		ipt := newIPTables(t, n, Options{Family: f, Variant: NFT})
 		before, err := ipt.Generation(t.Context())
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // installed makes a directory the only one in which programs are found, and puts scripts into it.
@@ -168,7 +167,7 @@ func TestNewUsesWhatTheNodeUses(t *testing.T) {
 		for _, v := range []Variant{NFT, Legacy} {
 			t.Run(programName(f, v), func(t *testing.T) {
 				for _, p := range []Variant{NFT, Legacy} {
-					need.Program(t, programName(f, p))
+					needPrograms(t, f, p)
 				}
 				n := testns.New(t)
 				b := oneRule(Mangle, "-j RETURN")
@@ -189,7 +188,7 @@ func TestNewUsesWhatTheNodeUses(t *testing.T) {
 
 func TestSurveyLoadsNoTable(t *testing.T) {
 	n := testns.New(t)
-	need.Program(t, "iptables-legacy")
+	needPrograms(t, model.IPv4, Legacy)
 	n.Do(func() error {
 		if _, err := variantInUse(t.Context(), model.IPv4); err != nil {
 			return err

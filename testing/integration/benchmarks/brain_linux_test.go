@@ -74,14 +74,14 @@ type fleet struct {
 
 func newFleet(b *testing.B, clients, size int) *fleet {
 	c := cluster.Start(b, cluster.Options{})
-	f := &fleet{objects: &objects{client: c.Client, size: size}, cluster: c, clients: clients}
+	f := &fleet{objects: &objects{client: c.Client}, cluster: c, clients: clients}
 	require.NoError(b, inParallel(clients, func(i int) error {
 		labels := map[string]string{corev1.LabelTopologyZone: []string{"a", "b", "c"}[i%3]}
 		_, err := c.Client.CoreV1().Nodes().Create(b.Context(),
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.node(i), Labels: labels}}, metav1.CreateOptions{})
 		return err
 	}))
-	f.grow(b, 10000/size)
+	f.shape(b, 10000/size, size)
 	var err error
 	f.apiserver, err = childNamed(os.Getpid(), "kube-apiserver")
 	require.NoError(b, err)

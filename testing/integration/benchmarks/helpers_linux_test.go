@@ -49,7 +49,7 @@ func TestTheMeanIsOfWhatWasMeasured(t *testing.T) {
 	rounds := []*result{{all: time.Second}, {}, {all: 3 * time.Second}}
 	assert.InDelta(t, 2000, mean(rounds, untilAll), 0)
 	assert.True(t, math.IsNaN(mean(rounds, p50)))
-	rounds[0].childKiB = 2 << 10
+	rounds[0].ownKiB, rounds[0].childKiB, rounds[2].ownKiB = 1, 2<<10, 1
 	assert.InDelta(t, 1, mean(rounds, biggestChild), 0, "no child is a figure, but only of a round that there was")
 }
 
@@ -59,17 +59,22 @@ func TestAGoalWithoutAFigureIsMissed(t *testing.T) {
 		childKiB:     1,
 		idleMeasured: true, idleCPU: time.Millisecond, rules: 1, fastest: time.Millisecond, slowest: time.Millisecond,
 	}
+	withGoals := 0
 	for _, c := range comparisons() {
 		var out bytes.Buffer
 		missed := printGoals(&out, c, map[string][]*result{upstream: {&full}, ours: {{}}})
-		assert.NotContains(t, out.String(), "holds", "%d %s", c.services, c.mode.name)
+		assert.NotContains(t, out.String(), "holds", "%s %s", c.shape(), c.mode.name)
 		assert.Len(t, missed, len(c.goals()))
+		if len(c.goals()) > 0 {
+			withGoals++
+		}
 	}
+	assert.Equal(t, 7, withGoals, "nftables in five shapes, iptables in one")
 }
 
 func TestNoProcessorTimeAtRestIsTheBestThereIs(t *testing.T) {
 	var out bytes.Buffer
-	c := comparison{services: 2, mode: mode{name: "nftables"}} // of a size that has no other goal
+	c := comparison{services: 2, atRest: true} // of a shape that has no other goal
 	results := map[string][]*result{ours: {{idleMeasured: true}, {}}}
 	assert.Empty(t, printGoals(&out, c, results))
 	assert.Equal(t, "goal: processor time at rest, % of a processor: at most 0.05: 0.00, holds\n", out.String())
@@ -84,7 +89,7 @@ type failures []string
 func (e *failures) Errorf(format string, args ...any) { *e = append(*e, fmt.Sprintf(format, args...)) }
 
 func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
-	c := comparison{services: 2}
+	c := comparison{services: 2, atRest: true}
 	missed := printTable(io.Discard, c, "v1", map[string][]*result{ours: {{idleMeasured: true, idleCPU: time.Minute}}})
 	require.Len(t, missed, 1)
 	for value, want := range map[string]failures{"": nil, "0": nil, "1": failures(missed)} {
@@ -97,12 +102,44 @@ func TestMissedGoalsAreErrorsWhereTheyAreDemanded(t *testing.T) {
 
 func TestTheSummaryNamesFiguresAndRatios(t *testing.T) {
 	var out bytes.Buffer
-	c := comparison{services: 1000, mode: mode{name: "nftables"}}
-	s := &summary{version: "v1",
-		lines: []summaryLine{{c,
-			map[string][]*result{upstream: {{all: 90 * time.Second}}, ours: {{all: 30 * time.Millisecond}}}}}}
+	c := comparison{services: 1000, endpoints: 10, mode: mode{name: "nftables"}}
+	s := &summary{title: "v1"}
 	s.print(&out)
-	assert.Contains(t, out.String(), "| 1000 x 10 | nftables | 90.0 s / 30 ms (3000x) | - / - |")
+	assert.Empty(t, out.String(), "nothing was measured")
+	s.add(&out, c, map[string][]*result{upstream: {{all: 90 * time.Second}}, ours: {{all: 30 * time.Millisecond}}})
+	row := "| 1000 x 10 | nftables | 90.0 s / 30 ms (3000x) | - / - |"
+	assert.Contains(t, out.String(), row, "at once")
+	out.Reset()
+	s.print(&out)
+	assert.Contains(t, out.String(), "v1\n\n| services x endpoints |")
+	assert.Contains(t, out.String(), row, "and at the end")
+}
+
+func TestAStartThatTakesTooLongIsAResult(t *testing.T) {
+	var out bytes.Buffer
+	c := comparison{services: 44000, endpoints: 1, rounds: 1, mode: mode{name: "nftables", proxyMode: "nftables"}}
+	results := map[string][]*result{
+		upstream: {{startLimit: 300 * time.Second, ownKiB: 3 << 10}},
+		ours:     {{all: 3 * time.Second, ownKiB: 1 << 10, changes: []time.Duration{time.Second}}},
+	}
+	(&summary{}).add(&out, c, results)
+	assert.Contains(t, out.String(), "| 44000 x 1 | nftables | > 300 s / 3.0 s (> 100x) | - / 1.0 s | - / - |")
+	assert.Contains(t, out.String(), " 3 MiB / 1 MiB (3.0x) |")
+	out.Reset()
+	assert.Empty(t, printTable(&out, c, "v1", results), "the limit is enough for the goal")
+	assert.Contains(t, out.String(), "upstream, round 1: not every service could be reached within 5m0s\n")
+
+	err := fmt.Errorf("start: %w", &startTooLate{time.Second, errDeadline})
+	var late *startTooLate
+	require.ErrorAs(t, err, &late)
+	require.ErrorIs(t, err, errDeadline)
+}
+
+func TestTheTitleDescribesTheMachine(t *testing.T) {
+	assert.Regexp(t, `^kube-proxy v1 / kube-proxy-lib \(ratio\), \d{4}-\d\d-\d\d, \d+ x .+, Linux \d+\..*, `+
+		`nft (\d+\.\d.*|missing), iptables (\d+\.\d.*|missing), load average \d+\.\d+ at the beginning$`, title("v1"))
+	assert.Equal(t, "?", firstWord("/nothing/here"))
+	assert.Equal(t, "missing", programVersion("no-such-program"))
 }
 
 func TestAddressesGoOnAfterAByte(t *testing.T) {
@@ -110,21 +147,29 @@ func TestAddressesGoOnAfterAByte(t *testing.T) {
 }
 
 func TestAServiceHasItsEndpointsInThePodsRange(t *testing.T) {
-	largest := 0
 	for _, c := range comparisons() {
-		largest = max(largest, c.services)
-	}
-	seen := map[string]bool{}
-	for _, i := range []int{0, 1, largest - 1} {
-		assert.True(t, serviceCIDR().Contains(vip(i)))
-		for _, e := range slice(i, endpointsPerService).Endpoints {
-			assert.False(t, seen[e.Addresses[0]], "two endpoints have one address")
-			seen[e.Addresses[0]] = true
+		seen := map[string]bool{}
+		for _, i := range []int{0, 1, c.services - 1} {
+			assert.True(t, serviceCIDR().Contains(vip(i)))
+			for _, e := range slice(i, c.endpoints).Endpoints {
+				assert.False(t, seen[e.Addresses[0]], "two endpoints have one address")
+				seen[e.Addresses[0]] = true
+			}
 		}
+		assert.Len(t, seen, 3*c.endpoints)
+		last := address("10.128.0.0", c.services*c.endpoints-1)
+		assert.True(t, podCIDR().Contains(last))
+		assert.True(t, last.Less(address("10.200.0.0", 0)), "those have the endpoints that replace others")
+		assert.False(t, podCIDR().Contains(vip(c.services-1)))
 	}
-	assert.Len(t, seen, 3*endpointsPerService)
-	assert.True(t, podCIDR().Contains(address("10.128.0.0", largest*endpointsPerService-1)))
-	assert.False(t, podCIDR().Contains(vip(largest-1)))
+}
+
+func TestTheClusterOnlyGrows(t *testing.T) {
+	services := 0
+	for _, c := range comparisons() {
+		assert.GreaterOrEqual(t, c.services, services)
+		services = c.services
+	}
 }
 
 func TestProcessorTimeIncludesChildrenThatHaveEnded(t *testing.T) {

@@ -58,7 +58,6 @@ type measurement struct {
 	control controlPlane
 	objects *objects
 	program string
-	brief   bool // start and changes only
 	result  *result
 
 	network *network
@@ -77,24 +76,31 @@ func (m *measurement) run() error {
 	for _, step := range []struct {
 		name string
 		do   func() error
-		also bool // in brief runs
+		skip bool
 	}{
-		{"start", m.start, true}, {"rules", m.rules, false}, {"latency", m.latency, false}, {"idle", m.atRest, false},
-		{"changes", m.changes, true}, {"burst", m.burst, false},
+		{"start", m.start, false}, {"rules", m.rules, m.brief}, {"latency", m.latency, m.brief},
+		{"rest", m.rest, m.brief || !m.atRest}, {"changes", m.changes, false}, {"burst", m.burst, m.brief},
 	} {
-		if m.brief && !step.also {
+		if step.skip {
 			continue
 		}
 		err := step.do()
-		if m.result.all > 0 {
-			m.result.ownKiB, m.result.childKiB = m.proxy.peak.kib()
-		}
+		m.result.ownKiB, m.result.childKiB = m.proxy.peak.kib()
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
 	return nil
 }
+
+// startTooLate means that a proxy did not serve everything in time.
+type startTooLate struct {
+	limit time.Duration
+	last  error // what a service answered at the end
+}
+
+func (e *startTooLate) Error() string { return fmt.Sprintf("not within %s: %v", e.limit, e.last) }
+func (e *startTooLate) Unwrap() error { return e.last }
 
 // start runs the proxy until every service can be reached.
 func (m *measurement) start() error {
@@ -126,6 +132,9 @@ func (m *measurement) start() error {
 		}
 		return nil
 	})
+	if errors.Is(err, errDeadline) {
+		return &startTooLate{m.startLimit, err}
+	}
 	if err != nil {
 		return err
 	}
@@ -147,6 +156,8 @@ func (m *measurement) sample(n int) []int {
 	return s
 }
 
+var errDeadline = errors.New("the deadline has passed")
+
 // untilReached asks a service until any pod answers, or a particular one. It runs in the node's namespace.
 func (m *measurement) untilReached(service int, pod netip.Addr, deadline time.Time) error {
 	began := time.Now()
@@ -159,7 +170,7 @@ func (m *measurement) untilReached(service int, pod netip.Addr, deadline time.Ti
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("service %d: the deadline has passed; last answer from %s, %w", service, got, err)
+			return fmt.Errorf("service %d: %w; last answer from %s, error %v", service, errDeadline, got, err)
 		}
 		time.Sleep(pause(asked, err == nil, time.Since(began)))
 	}
@@ -207,8 +218,8 @@ func (m *measurement) latency() error {
 	return nil
 }
 
-// atRest measures what the proxy does when nothing changes.
-func (m *measurement) atRest() error {
+// rest measures what the proxy does when nothing changes.
+func (m *measurement) rest() error {
 	if err := m.quiet(); err != nil {
 		return err
 	}

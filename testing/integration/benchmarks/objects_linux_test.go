@@ -1,7 +1,6 @@
 package benchmarks
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -40,10 +39,10 @@ func address(first string, n int) netip.Addr {
 
 func vip(service int) netip.Addr { return address("10.96.1.0", service) }
 
-// objects are the Services and EndpointSlices in the API server. Services are numbered.
+// objects are the Services and EndpointSlices in the API server. Services are numbered. Each has one slice, so it has at
+// most 100 endpoints, as many as the controller of slices puts into one.
 type objects struct {
 	client  kubernetes.Interface
-	size    int                          // of a slice, in endpoints; 0: endpointsPerService
 	slices  []*discoveryv1.EndpointSlice // as the API server last returned them
 	changes int                          // the number of replaced endpoints
 }
@@ -58,19 +57,24 @@ func createNode(b *testing.B, client kubernetes.Interface) {
 	require.NoError(b, err)
 }
 
-// grow creates what is missing.
-func (o *objects) grow(b *testing.B, services int) {
+// shape creates the services that are missing, and gives all that there are a number of endpoints.
+func (o *objects) shape(b *testing.B, services, endpoints int) {
 	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Minute)
 	defer cancel()
-	first := len(o.slices)
-	o.slices = append(o.slices, make([]*discoveryv1.EndpointSlice, max(0, services-first))...)
-	require.NoError(b, inParallel(len(o.slices)-first, func(i int) (err error) {
-		i += first
-		if _, err = o.client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err != nil {
-			return err
+	require.LessOrEqual(b, endpoints, 100, "there is one slice for each service")
+	o.slices = append(o.slices, make([]*discoveryv1.EndpointSlice, max(0, services-len(o.slices)))...)
+	slices := o.client.DiscoveryV1().EndpointSlices(namespace)
+	require.NoError(b, inParallel(len(o.slices), func(i int) (err error) {
+		switch old := o.slices[i]; {
+		case old == nil:
+			if _, err = o.client.CoreV1().Services(namespace).Create(ctx, service(i), metav1.CreateOptions{}); err == nil {
+				o.slices[i], err = slices.Create(ctx, slice(i, endpoints), metav1.CreateOptions{})
+			}
+		case len(old.Endpoints) != endpoints:
+			resized := old.DeepCopy()
+			resized.Endpoints = slice(i, endpoints).Endpoints
+			o.slices[i], err = slices.Update(ctx, resized, metav1.UpdateOptions{})
 		}
-		made := slice(i, cmp.Or(o.size, endpointsPerService))
-		o.slices[i], err = o.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, made, metav1.CreateOptions{})
 		return err
 	}))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // proxy is a running kube-proxy.
@@ -93,12 +94,8 @@ func linkIPTables(b *testing.B, variant string) string {
 	dir := b.TempDir()
 	for _, family := range []string{"iptables", "ip6tables"} {
 		for _, suffix := range []string{"", "-save", "-restore"} {
-			target, err := exec.LookPath(family + "-" + variant + suffix)
-			if err != nil {
-				b.Skip(err)
-			}
 			// The programs depend on the name that they are called by.
-			target, err = filepath.EvalSymlinks(target)
+			target, err := filepath.EvalSymlinks(need.Program(b, family+"-"+variant+suffix))
 			require.NoError(b, err)
 			require.NoError(b, os.Symlink(target, filepath.Join(dir, family+suffix)))
 		}

@@ -17,6 +17,7 @@ type result struct {
 	unsettled bool // the control plane was not idle before
 
 	first, all time.Duration // since the start, until one service could be reached, and all
+	startLimit time.Duration // all could not be reached by then, and nothing else was measured
 	late       int           // services that could not be reached when the sample could
 	startCPU   time.Duration
 	busy       int // how often it did not become idle
@@ -51,7 +52,7 @@ func (r *result) report(b *testing.B) {
 	metric(r.changeCPU, "change-cpu-ms")
 	metric(r.burst, "burst-ms")
 	metric(r.burstCPU, "burst-cpu-ms")
-	if r.all > 0 {
+	if r.ownKiB > 0 {
 		b.ReportMetric(mib(r.ownKiB), "peak-MiB")
 		b.ReportMetric(mib(r.childKiB), "child-peak-MiB")
 	}
@@ -111,7 +112,7 @@ func spread(r *result) float64 {
 
 // biggestChild is in MiB: there need not be one.
 func biggestChild(r *result) float64 {
-	if r.all == 0 {
+	if r.ownKiB == 0 {
 		return math.NaN()
 	}
 	return mib(r.childKiB)
@@ -164,8 +165,7 @@ func mean(rounds []*result, value func(*result) float64) float64 {
 
 // printTable prints the mean of all rounds, and upstream's as a multiple of ours. It returns the goals that are missed.
 func printTable(w io.Writer, c comparison, version string, results map[string][]*result) (missed []string) {
-	fmt.Fprintf(w, "\n%d services x %d endpoints, mode %s. %s\n", c.services, endpointsPerService, c.mode.name,
-		c.sequence())
+	fmt.Fprintf(w, "\n%d services x %d endpoints, mode %s. %s\n", c.services, c.endpoints, c.mode.name, c.sequence())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.Debug)
 	fmt.Fprintf(t, "\tkube-proxy %s\tkube-proxy-lib\tupstream / ours\t\n", version)
 	for _, r := range rows() {
@@ -194,6 +194,9 @@ func printTable(w io.Writer, c comparison, version string, results map[string][]
 			}
 			if r.busy > 0 {
 				notes = append(notes, fmt.Sprintf("it did not come to rest within %s, %d times", quietLimit, r.busy))
+			}
+			if r.startLimit > 0 {
+				notes = append(notes, fmt.Sprintf("not every service could be reached within %s", r.startLimit))
 			}
 			if r.failed != nil {
 				notes = append(notes, "FAILED: "+r.failed.Error())

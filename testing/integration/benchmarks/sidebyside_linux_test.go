@@ -1,6 +1,7 @@
 package benchmarks
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,34 +24,41 @@ type mode struct {
 	iptables  string // which iptables the proxy finds in PATH: "nft" or "legacy"
 }
 
-// comparison is one size and mode in which the proxies are compared.
+// comparison is one shape of a cluster and one mode in which the proxies are compared.
 type comparison struct {
 	services   int
+	endpoints  int // of each service
 	mode       mode
 	rounds     int           // each proxy is measured so often, in turn; all but the first are brief
-	startLimit time.Duration // how long a proxy may take until everything can be reached
-	brief      bool          // start and changes of one endpoint only
+	startLimit time.Duration // how long a proxy may take until everything can be reached; upstream's may take longer
+	brief      bool          // start, changes of one endpoint and memory only
+	atRest     bool          // also what a proxy does when nothing changes, which takes idleFor
 }
 
-const endpointsPerService = 10
+// shape names what the API server has.
+func (c comparison) shape() string { return fmt.Sprintf("%dx%d", c.services, c.endpoints) }
 
-// comparisons are in the order of their size, because one cluster grows from one to the next.
+// comparisons are in the order of the number of services, because one cluster grows from one to the next.
 func comparisons() []comparison {
+	const min = time.Minute
 	nftables := mode{name: "nftables", proxyMode: "nftables"}
 	iptablesNFT := mode{name: "iptables-nft", proxyMode: "iptables", iptables: "nft"}
 	iptablesLegacy := mode{name: "iptables-legacy", proxyMode: "iptables", iptables: "legacy"}
 	ipvs := mode{name: "ipvs", proxyMode: "ipvs"} // in a virtual machine, which is slow
 	return []comparison{
-		{100, ipvs, 1, 10 * time.Minute, true},
-		{1000, nftables, 2, time.Minute, false},
-		{1000, iptablesLegacy, 2, time.Minute, false},
-		{1000, iptablesNFT, 2, time.Minute, false},
-		{1000, ipvs, 1, 20 * time.Minute, true},
-		{5000, nftables, 2, 2 * time.Minute, false},
-		{5000, iptablesLegacy, 2, 2 * time.Minute, false},
-		{5000, iptablesNFT, 1, 20 * time.Minute, false}, // upstream's takes seven minutes, if nothing else runs
-		{10000, nftables, 2, 3 * time.Minute, false},
-		{10000, iptablesLegacy, 1, 2 * time.Minute, false},
+		{services: 100, endpoints: 10, mode: ipvs, rounds: 1, startLimit: 10 * min, brief: true},
+		{services: 1000, endpoints: 10, mode: nftables, rounds: 2, startLimit: min},
+		{services: 1000, endpoints: 10, mode: iptablesLegacy, rounds: 1, startLimit: min},
+		{services: 1000, endpoints: 10, mode: iptablesNFT, rounds: 1, startLimit: min},
+		{services: 1000, endpoints: 10, mode: ipvs, rounds: 1, startLimit: 20 * min, brief: true},
+		{services: 5000, endpoints: 10, mode: nftables, rounds: 2, startLimit: 2 * min, atRest: true},
+		{services: 5000, endpoints: 10, mode: iptablesLegacy, rounds: 1, startLimit: 2 * min, atRest: true},
+		// Upstream's start takes seven minutes.
+		{services: 5000, endpoints: 10, mode: iptablesNFT, rounds: 1, startLimit: 15 * min, atRest: true},
+		{services: 5000, endpoints: 50, mode: nftables, rounds: 1, startLimit: 5 * min, brief: true},
+		{services: 10000, endpoints: 10, mode: nftables, rounds: 2, startLimit: 3 * min},
+		{services: 10000, endpoints: 10, mode: iptablesLegacy, rounds: 1, startLimit: 3 * min},
+		{services: 44000, endpoints: 1, mode: nftables, rounds: 1, startLimit: 5 * min, brief: true},
 	}
 }
 
@@ -60,13 +68,15 @@ const (
 	ours     = "kube-proxy-lib"
 )
 
-// BenchmarkSideBySide prints one table for each size and mode, and at last one of all. The names of its parts are
-// size/mode/proxy, so that some can be chosen:
+// BenchmarkSideBySide prints a table for each shape and mode as soon as it is measured, and a row of it for
+// docs/benchmarks.md; at last all rows again. The names of its parts are shape/mode/proxy, so that some can be chosen:
 //
 //	go test -run - -bench SideBySide/5000x10/nftables -benchtime 1x -timeout 1h ./benchmarks
 func BenchmarkSideBySide(b *testing.B) {
 	need.Root(b)
 	programs := map[string]string{upstream: cluster.Program(b, "kube-proxy"), ours: buildExample(b, "kube-proxy")}
+	summary := &summary{title: title(cluster.Version(b))}
+	summary.printHead(os.Stdout)
 	c := cluster.Start(b, cluster.Options{})
 	control, err := findControlPlane()
 	require.NoError(b, err)
@@ -74,14 +84,13 @@ func BenchmarkSideBySide(b *testing.B) {
 	objects := &objects{client: c.Client}
 	setting := setting{c, control, objects, programs}
 	warmed := map[string]bool{}
-	summary := &summary{version: c.Version}
 	defer summary.print(os.Stdout)
 	for all := comparisons(); len(all) > 0; {
-		services, n := all[0].services, 0
-		for n < len(all) && all[n].services == services {
+		n := 1
+		for n < len(all) && all[n].shape() == all[0].shape() {
 			n++
 		}
-		b.Run(fmt.Sprintf("%dx%d", services, endpointsPerService), func(b *testing.B) {
+		b.Run(all[0].shape(), func(b *testing.B) {
 			for _, cmp := range all[:n] {
 				b.Run(cmp.mode.name, func(b *testing.B) {
 					if cmp.mode.proxyMode == "ipvs" {
@@ -91,9 +100,8 @@ func BenchmarkSideBySide(b *testing.B) {
 						setting.warm(b, cmp)
 						warmed[cmp.mode.name] = true
 					}
-					objects.grow(b, services)
-					results := setting.compare(b, cmp)
-					summary.lines = append(summary.lines, summaryLine{cmp, results})
+					objects.shape(b, cmp.services, cmp.endpoints)
+					summary.add(os.Stdout, cmp, setting.compare(b, cmp))
 				})
 			}
 		})
@@ -139,7 +147,7 @@ func (s *setting) measurement(b *testing.B, c comparison, proxy string) *measure
 // warm starts both proxies once before anything is measured in a mode. Otherwise only the first one would wait for
 // programs to be read from disk and for kernel modules to be loaded.
 func (s *setting) warm(b *testing.B, c comparison) {
-	s.objects.grow(b, 2)
+	s.objects.shape(b, 2, c.endpoints)
 	c.services = 2 // it may have more services; these are asked
 	for _, proxy := range order(0) {
 		m := s.measurement(b, c, proxy)
@@ -161,7 +169,12 @@ func (s *setting) compare(b *testing.B, c comparison) map[string][]*result {
 			results[proxy] = append(results[proxy], r)
 			b.Run(proxy, func(b *testing.B) {
 				m.b, m.brief = b, c.brief || round > 0
-				if r.failed = m.run(); r.failed != nil {
+				r.failed = m.run()
+				var late *startTooLate
+				if errors.As(r.failed, &late) && proxy == upstream { // which is a result
+					r.startLimit, r.failed = late.limit, nil
+				}
+				if r.failed != nil {
 					b.Error(r.failed)
 				}
 				r.report(b)

@@ -32,7 +32,7 @@ func BenchmarkStart(b *testing.B) {
 	c := cluster.Start(b, cluster.Options{})
 	createNode(b, c.Client)
 	o := &objects{client: c.Client}
-	o.grow(b, 10000)
+	o.shape(b, 10000, 10)
 	control, err := findControlPlane()
 	require.NoError(b, err)
 	sides := []struct {

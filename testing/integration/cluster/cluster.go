@@ -36,7 +36,7 @@ type Options struct {
 
 // Cluster is a running control plane. It ends with the test.
 type Cluster struct {
-	// Version is the Kubernetes version, for example "v1.36.3".
+	// Version is the Kubernetes version, for example "v1.37.2".
 	Version string
 	// Config is a client's configuration with all rights and without a limit of requests. Copy it before changing it.
 	Config *rest.Config
@@ -217,11 +217,16 @@ func Version(t testing.TB) string {
 	return versions(t)[0]
 }
 
-// Program returns the path of a program of upstream's: kube-apiserver, kube-controller-manager, kube-proxy or etcd.
+// Program returns the path of a program of upstream's: kube-apiserver, kube-controller-manager, kube-proxy or etcd. A
+// version without an etcd of its own uses that of the first version in kubernetes-versions.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(root(t), "bin", Version(t), name)
 	_, err := os.Stat(path)
+	if err != nil && name == "etcd" {
+		path = filepath.Join(root(t), "bin", versions(t)[0], name)
+		_, err = os.Stat(path)
+	}
 	need.That(t, err == nil, path+" (run testing/integration/build)")
 	return path
 }

@@ -3,5 +3,5 @@
 // are objects, and their status is what a test writes.
 //
 // The programs come from the folder that ./build fills, that of the first version in kubernetes-versions or, with the
-// environment variable KPL_KUBERNETES=v1.35.4, of another one. Where they are missing, tests skip and say so.
+// environment variable KPL_KUBERNETES=v1.36.4, of another one. Where they are missing, tests skip and say so.
 package cluster

@@ -79,7 +79,7 @@ func root(t testing.TB) string {
 	}
 }
 
-// versions returns the lines of the file kubernetes-versions.
+// versions returns the versions in the file kubernetes-versions. The rest of a line is for ./build.
 func versions(t testing.TB) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root(t), "kubernetes-versions"))
@@ -87,7 +87,7 @@ func versions(t testing.TB) []string {
 	var out []string
 	for line := range strings.Lines(string(b)) {
 		if strings.HasPrefix(line, "v") {
-			out = append(out, strings.TrimSpace(line))
+			out = append(out, strings.Fields(line)[0])
 		}
 	}
 	require.NotEmpty(t, out)

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/kubernetes/pkg/proxy"
+	utilnode "k8s.io/kubernetes/pkg/util/node"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 
@@ -29,6 +30,8 @@ type departure struct {
 	slice        func(*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice
 	// endpoints normalises what upstream has collected for a family.
 	endpoints func(*upstreamFamily, proxy.EndpointsMap)
+	// topologyLabels returns the node's; its argument are upstream's.
+	topologyLabels func(n *upstreamNode, labels map[string]string) map[string]string
 	// nodeIP returns the address that stands for the node in source ranges; its argument is upstream's.
 	nodeIP func(n *upstreamNode, f model.Family, ip net.IP) net.IP
 	// podCIDRs returns those that count; its argument are the node's own.
@@ -129,10 +132,23 @@ func allDepartures() departures {
 			slice: withoutEmptyHints,
 		},
 		{
-			rule: "S48", name: "the node's address is the one that it has now",
+			rule: "S24", name: "a node whose object has gone keeps its zone",
+			topologyLabels: func(n *upstreamNode, labels map[string]string) map[string]string {
+				if n.before != nil {
+					return n.before.Labels
+				}
+				return labels
+			},
+		},
+		{
+			rule: "S48", name: "a node whose object has gone keeps its addresses",
 			nodeIP: func(n *upstreamNode, f model.Family, ip net.IP) net.IP {
-				if hostIP(n.first, f) != nil || hostIP(n.last, f) != nil {
-					return hostIP(n.last, f)
+				if n.before == nil {
+					return ip
+				}
+				ips, _ := utilnode.GetNodeHostIPs(n.before)
+				if kept := hostIP(ips, f); kept != nil {
+					return kept
 				}
 				return ip
 			},
@@ -150,18 +166,14 @@ func allDepartures() departures {
 			rule: "S48", name: "podCIDRs that a node had count while it has none",
 			podCIDRs: func(n *upstreamNode, list []string) []string {
 				if len(list) == 0 {
-					return n.had
+					return n.podCIDRs
 				}
 				return list
 			},
 		},
 		{
-			rule: "S39a", name: "a node whose object has gone is not eligible",
-			notEligible: func(n *upstreamNode, is bool) bool { return is || n.deleted },
-		},
-		{
 			rule: "S39a", name: "a node whose object was never there is eligible",
-			notEligible: func(n *upstreamNode, is bool) bool { return is && n.last != nil },
+			notEligible: func(n *upstreamNode, is bool) bool { return is && n.seen },
 		},
 		{
 			rule: "S25a", name: "a port without external addresses has no external traffic to lose",
@@ -228,7 +240,7 @@ func (d departures) endpoints(f *upstreamFamily) proxy.EndpointsMap {
 }
 
 func (d departures) node(n *upstreamNode) nodeAnswer {
-	a := nodeAnswer{Zone: n.topologyLabels[corev1.LabelTopologyZone], NotEligible: !n.health.NodeEligible(),
+	a := nodeAnswer{Zone: d.topologyLabels(n)[corev1.LabelTopologyZone], NotEligible: !n.health.NodeEligible(),
 		IP4: addrOf(d.nodeIP(n, model.IPv4)), IP6: addrOf(d.nodeIP(n, model.IPv6))}
 	for _, d := range d {
 		if d.notEligible != nil {
@@ -238,9 +250,20 @@ func (d departures) node(n *upstreamNode) nodeAnswer {
 	return a
 }
 
+// topologyLabels returns the labels by which endpoints are selected.
+func (d departures) topologyLabels(n *upstreamNode) map[string]string {
+	labels := n.topologyLabels
+	for _, d := range d {
+		if d.topologyLabels != nil {
+			labels = d.topologyLabels(n, labels)
+		}
+	}
+	return labels
+}
+
 // podCIDRs returns the podCIDRs that count.
 func (d departures) podCIDRs(n *upstreamNode) []string {
-	list := podCIDRs(n.last)
+	list := n.manager.PodCIDRs()
 	for _, d := range d {
 		if d.podCIDRs != nil {
 			list = d.podCIDRs(n, list)

@@ -52,8 +52,8 @@ type upstreamFamily struct {
 }
 
 func newUpstream(s setup, allowed departures) *upstream {
-	u := &upstream{setup: s, allowed: allowed, watches: newInformers(), node: newUpstreamNode(), fullSync: true,
-		normalised: map[key]bool{}}
+	u := &upstream{setup: s, allowed: allowed, watches: newInformers(), fullSync: true,
+		node: newUpstreamNode(s.Detector == detectNodeCIDR), normalised: map[key]bool{}}
 	u.node.onTopologyChange = func() { u.fullSync = true }
 	for _, f := range s.families() {
 		family := &upstreamFamily{
@@ -214,12 +214,12 @@ func (u *upstream) answer() answer {
 // that.
 func (u *upstream) familyAnswer(f *upstreamFamily, a *answer) {
 	family := familyOf(f.family)
-	all := u.allowed.endpoints(f)
+	all, labels := u.allowed.endpoints(f), u.allowed.topologyLabels(u.node)
 	for name, info := range f.svcPortMap {
 		k := portKey{model.PortName{Service: serviceName(name.NamespacedName), Port: name.Port,
 			Protocol: protocolOf(name.Protocol)}, family}
 		list := all[name]
-		cluster, local, _, hasAny := proxy.CategorizeEndpoints(list, info, nodeName, u.node.topologyLabels)
+		cluster, local, _, hasAny := proxy.CategorizeEndpoints(list, info, nodeName, labels)
 		p := portAnswer{
 			ClusterIP: addrOf(info.ClusterIP()), Port: uint16(info.Port()), NodePort: uint16(info.NodePort()),
 			ExternalIPs: addrsOf(info.ExternalIPs()), LoadBalancerIPs: addrsOf(info.LoadBalancerVIPs()),

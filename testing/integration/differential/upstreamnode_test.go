@@ -3,8 +3,9 @@ package differential
 import (
 	"context"
 	"net"
-	"slices"
+	"reflect"
 	"time"
+	"unsafe"
 
 	corev1 "k8s.io/api/core/v1"
 	v1informers "k8s.io/client-go/informers/core/v1"
@@ -19,27 +20,55 @@ import (
 )
 
 // upstreamNode is what kube-proxy reads from its Node object: the topology labels, the eligibility for load balancers'
-// traffic, and the addresses.
+// traffic, and the addresses. It ends when the Node's addresses change or the Node is deleted, and with local pods
+// detected by podCIDRs also when these change. Here it starts again at once, as a kubelet would see to it, and learns
+// about its node anew; Services and slices are still the same, so that the trackers go on.
 type upstreamNode struct {
+	watchPodCIDRs    bool
 	topologyLabels   map[string]string
 	onTopologyChange func() // every service has to be checked
 
 	manager *proxy.NodeManager
+	ended   bool // manager has called its exitFunc
 	health  *healthcheck.ProxyHealthServer
 	handler cache.ResourceEventHandler // NodeTopologyConfig's
 
-	last    *corev1.Node // the object as it was last seen
-	deleted bool         // it has gone since
-	had     []string     // the podCIDRs that an object had last
-	first   *corev1.Node // the first object with an address: kube-proxy waits for it, and keeps its addresses
+	seen     bool         // there was an object
+	before   *corev1.Node // the object before a deletion; nil while there is one
+	podCIDRs []string     // those that an object had last
 }
 
-func newUpstreamNode() *upstreamNode {
-	n := &upstreamNode{manager: &proxy.NodeManager{}}
-	n.health = healthcheck.NewProxyHealthServer("", time.Minute, n.manager)
-	c := config.NewNodeTopologyConfig(context.Background(), nodeInformer{to: n}, 0)
-	c.RegisterEventHandler(n)
+func newUpstreamNode(watchPodCIDRs bool) *upstreamNode {
+	n := &upstreamNode{watchPodCIDRs: watchPodCIDRs, onTopologyChange: func() {}}
+	n.start(nil)
 	return n
+}
+
+// start does what kube-proxy does when it starts, with the Node object that there is, or nil.
+func (n *upstreamNode) start(node *corev1.Node) {
+	n.manager, n.ended = &proxy.NodeManager{}, false
+	// Its constructor ends the process that it is in, and waits half a minute for addresses.
+	setField(n.manager, "exitFunc", func(int) { n.ended = true })
+	setField(n.manager, "watchPodCIDRs", n.watchPodCIDRs)
+	if node != nil {
+		ips, _ := utilnode.GetNodeHostIPs(node)
+		setField(n.manager, "node", node)
+		setField(n.manager, "nodeIPs", ips)
+		setField(n.manager, "podCIDRs", node.Spec.PodCIDRs)
+	}
+	n.health = healthcheck.NewProxyHealthServer("", time.Minute, n.manager)
+	n.topologyLabels = nil
+	config.NewNodeTopologyConfig(context.Background(), nodeInformer{to: n}, 0).RegisterEventHandler(n)
+	if node != nil {
+		n.handler.OnAdd(node, true)
+	}
+	n.onTopologyChange()
+}
+
+// setField sets an unexported field. It panics if the field is of another type.
+func setField(to *proxy.NodeManager, name string, value any) {
+	field := reflect.ValueOf(to).Elem().FieldByName(name)
+	reflect.NewAt(field.Type(), unsafe.Pointer(field.UnsafeAddr())).Elem().Set(reflect.ValueOf(value))
 }
 
 // OnTopologyChange is what a proxier does.
@@ -50,42 +79,34 @@ func (n *upstreamNode) OnTopologyChange(labels map[string]string) {
 
 // take does what kube-proxy's two handlers of Node events do.
 func (n *upstreamNode) take(note notification) {
+	n.seen = true
 	if note.new == nil {
-		n.deleted = true
+		n.before = note.old.(*corev1.Node)
 		n.handler.OnDelete(note.old)
-		n.manager.OnNodeDelete(note.old.(*corev1.Node))
+		n.manager.OnNodeDelete(n.before)
+		if n.ended {
+			n.start(nil)
+		}
 		return
 	}
-	before := n.last
-	n.deleted, n.last = false, note.new.(*corev1.Node)
-	for _, f := range model.Families() {
-		if !hostIP(before, f).Equal(hostIP(n.last, f)) {
-			n.onTopologyChange() // it would take a restart (S48)
-		}
-	}
-	if !slices.Equal(podCIDRs(before), podCIDRs(n.last)) {
-		n.onTopologyChange()
-	}
-	if list := podCIDRs(n.last); len(list) > 0 {
-		n.had = list
-	}
-	if ips, _ := utilnode.GetNodeHostIPs(n.last); n.first == nil && len(ips) > 0 {
-		n.first = n.last
+	n.before = nil
+	node := note.new.(*corev1.Node)
+	if len(node.Spec.PodCIDRs) > 0 {
+		n.podCIDRs = node.Spec.PodCIDRs
 	}
 	if note.old == nil {
 		n.handler.OnAdd(note.new, false)
 	} else {
 		n.handler.OnUpdate(note.old, note.new)
 	}
-	n.manager.OnNodeChange(n.last)
+	n.manager.OnNodeChange(node)
+	if n.ended {
+		n.start(node)
+	}
 }
 
-// hostIP returns the address of a family that a Node object has, or nil.
-func hostIP(node *corev1.Node, f model.Family) net.IP {
-	if node == nil {
-		return nil
-	}
-	ips, _ := utilnode.GetNodeHostIPs(node)
+// hostIP returns the address of a family that is in a list, or nil.
+func hostIP(ips []net.IP, f model.Family) net.IP {
 	for _, ip := range ips {
 		if netutils.IsIPv6(ip) == (f == model.IPv6) {
 			return ip
@@ -96,22 +117,13 @@ func hostIP(node *corev1.Node, f model.Family) net.IP {
 
 // nodeIP is the node IP that a proxier is created with.
 func (n *upstreamNode) nodeIP(f model.Family) net.IP {
-	if ip := hostIP(n.first, f); ip != nil {
+	if ip := hostIP(n.manager.NodeIPs(), f); ip != nil {
 		return ip
 	}
 	if f == model.IPv6 {
 		return net.IPv6loopback
 	}
 	return net.IPv4(127, 0, 0, 1)
-}
-
-// podCIDRs are those of a Node object. In this mode kube-proxy waits for them, and ends when they change, which the API
-// forbids.
-func podCIDRs(node *corev1.Node) []string {
-	if node == nil {
-		return nil
-	}
-	return node.Spec.PodCIDRs
 }
 
 // nodeInformer catches the handler that NodeTopologyConfig registers, so that a test calls it in its own goroutine.

@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/testing/integration/cluster"
+	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
 // question is traffic, and its expected outcome.
@@ -194,11 +195,12 @@ func (l *lab) rules() string {
 	var all []byte
 	for _, command := range [][]string{{"nft", "list", "ruleset"}, {"iptables-legacy-save"},
 		{"ip6tables-legacy-save"}} {
-		if _, err := exec.LookPath(command[0]); err != nil {
+		path, found := need.Find(command[0])
+		if !found {
 			continue
 		}
 		l.node.Do(func() error {
-			out, err := exec.Command(command[0], command[1:]...).Output()
+			out, err := exec.Command(path, command[1:]...).Output()
 			all = append(all, out...)
 			return err
 		})

@@ -19,7 +19,7 @@ func factory() conformance.Factory {
 		Dump:    func(ctx context.Context, _ conformance.Env) (string, error) { return mynft.Dump(ctx) },
 		Lacks: []conformance.Feature{
 			conformance.SessionAffinity,
-			conformance.LocalhostNodePorts,
+			conformance.LocalhostNodePorts, conformance.LoopbackProxy,
 			conformance.UnknownPorts,
 			conformance.UnallocatedAddresses,
 			conformance.HostAddressChanges,

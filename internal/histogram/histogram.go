@@ -1,0 +1,37 @@
+// Package histogram makes the library's histograms, so that all of them can be scraped in the same two forms.
+//
+// In the text format a histogram has classic buckets: kube-proxy's boundaries, because dashboards and alerts name them,
+// and finer ones below its first, because most of what is measured here takes less. In Prometheus' binary format it has
+// a native histogram as well, with the resolution that Kubernetes 1.37 has.
+package histogram
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// The resolution of the native histograms: a bucket is at most 10% wider than the one before it. The 160 buckets reach
+// from a value to a million times that value. Should a series need more, its resolution is halved; it is never reset,
+// because that would reset the classic buckets, too.
+const (
+	bucketFactor = 1.1
+	maxBuckets   = 160
+)
+
+// New returns a histogram for each IP family.
+func New(name, help string, buckets []float64) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: bucketFactor, NativeHistogramMaxBucketNumber: maxBuckets}, []string{"ip_family"})
+}
+
+// Work returns boundaries for the duration of a piece of work. Kube-proxy's are 1 ms and its doublings up to 16 s; four
+// halvings, down to 62.5 us, come before them.
+func Work() []float64 {
+	return append(prometheus.ExponentialBuckets(0.001/16, 2, 4), prometheus.ExponentialBuckets(0.001, 2, 15)...)
+}
+
+// Latency returns boundaries for the time until a change is applied. Kube-proxy's are 0.25 s to 300 s, finest around
+// the service level objective; 1 ms to 100 ms come before them.
+func Latency() []float64 {
+	buckets := []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5}
+	buckets = append(buckets, prometheus.LinearBuckets(1, 1, 59)...)
+	buckets = append(buckets, prometheus.LinearBuckets(60, 5, 12)...)
+	return append(buckets, prometheus.LinearBuckets(120, 30, 7)...)
+}
