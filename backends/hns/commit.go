@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 )
 
 // commit applies the wanted state. With retry it also retries what failed before. A failure of one load balancer is

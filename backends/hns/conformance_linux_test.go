@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/conformance"

@@ -11,8 +11,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

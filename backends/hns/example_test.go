@@ -3,20 +3,14 @@ package hns_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/hns"
-	"sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 // A backend on a model of HNS. Leave out Dataplane for the one of the machine.
 func Example() {
-	fake := dataplane.NewFake()
-	fake.SetNetwork(dataplane.Network{Name: "cbr0", Type: "L2Bridge"}, false)
-	pod := netip.MustParseAddr("10.244.1.5")
-	fake.AddEndpoint("cbr0", dataplane.Endpoint{IPs: []netip.Addr{pod}, MAC: "00-15-5d-01-02-03"})
-
+	fake := hns.NewFake("cbr0", "L2Bridge")
 	b, err := hns.New(context.Background(), hns.Options{Network: "cbr0", Dataplane: fake})
 	if err != nil {
 		fmt.Println(err)
@@ -25,7 +19,7 @@ func Example() {
 	defer b.Close()
 	b.SetNode(fm.Node("win-1").IP("192.0.2.10").Build())
 	b.SetService(fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80).Build())
-	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.1.5:8080").Local().Build())
+	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.3.5:8080").Build())
 	b.SetEndpoint(fm.Endpoint("default/web:http/TCP", "10.244.2.7:8080").Build())
 	if err := b.Sync(context.Background()); err != nil {
 		fmt.Println(err)
@@ -33,7 +27,7 @@ func Example() {
 	}
 	fmt.Print(fake.Dump())
 	// Output:
-	// local endpoint 10.244.1.5 00-15-5d-01-02-03
 	// remote endpoint 10.244.2.7 02-11-0a-f4-02-07 named kube-proxy-lib 10.244.2.7
-	// load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.1.5, 10.244.2.7
+	// remote endpoint 10.244.3.5 02-11-0a-f4-03-05 named kube-proxy-lib 10.244.3.5
+	// load balancer 10.96.0.10:80/TCP -> 8080 of 10.244.2.7, 10.244.3.5
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/Microsoft/hnslib/hcn"
 	"github.com/stretchr/testify/require"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 

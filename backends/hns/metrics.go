@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	shared "sigs.k8s.io/kube-proxy-lib/backends/internal/metrics"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 )
 
 // metrics are kube-proxy's in mode kernelspace, with its names and labels. As there, a series begins with its first

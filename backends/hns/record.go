@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 )
 
 // record is the file with the frontends of the backend's load balancers. A line is a sign and a frontend: "+ IPv4

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
-	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -14,8 +13,8 @@ import (
 // A backend on an iptables in memory, told about one service by hand. Without Options.Dataplanes it is the machine's.
 func Example() {
 	ctx := context.Background()
-	fake := dataplane.NewFake(model.IPv4)
-	backend, err := iptables.New(ctx, iptables.Options{Dataplanes: []dataplane.Interface{fake}})
+	fake := iptables.NewFake(model.IPv4)
+	backend, err := iptables.New(ctx, iptables.Options{Dataplanes: []iptables.Dataplane{fake}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/backends/iptables/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
@@ -19,6 +19,15 @@ import (
 
 // DefaultMasqueradeMark is bit 14 of the packet mark (S31).
 const DefaultMasqueradeMark = 1 << 14
+
+// Variant is one of the two implementations of iptables' programs.
+type Variant = dataplane.Variant
+
+// The variants.
+const (
+	NFT    = dataplane.NFT    // iptables-nft, which writes to nf_tables
+	Legacy = dataplane.Legacy // iptables-legacy, which writes to x_tables
+)
 
 // Options configure a [Backend]. The zero value is usable.
 type Options struct {
@@ -41,14 +50,14 @@ type Options struct {
 	Families []model.Family
 	// Variant is the variant of the programs: iptables-nft or iptables-legacy. Default: the one that the node already
 	// uses. If it changes between two runs, the chains of the earlier one stay until [CleanUp] is called.
-	Variant dataplane.Variant
+	Variant Variant
 	// Sysctls is where kernel parameters are: nf_conntrack_tcp_be_liberal, which New reads (S34), and route_localnet.
 	// Default: the machine's, in the network namespace of the calling thread.
 	Sysctls sysctl.Root
 	// Dataplanes are where rules are written, one for each family to serve; Families and Variant are ignored then. The
 	// backend does not close Dataplanes that it is given. Default: the programs, in the network namespace of the thread
 	// that calls New.
-	Dataplanes []dataplane.Interface
+	Dataplanes []Dataplane
 	// OnProblem, if given, is called once for each part of a service port that is not served, for example to create an
 	// Event. See [frontend.Options].
 	OnProblem func(ctx context.Context, p frontend.Problem)
@@ -71,8 +80,8 @@ func (o *Options) Validate() error {
 	if err := frontend.CheckFamilies(given); err != nil {
 		errs = append(errs, fmt.Errorf("dataplanes: %w", err))
 	}
-	if o.Variant != "" && o.Variant != dataplane.NFT && o.Variant != dataplane.Legacy {
-		errs = append(errs, fmt.Errorf("variant: %q is neither %q nor %q", o.Variant, dataplane.NFT, dataplane.Legacy))
+	if o.Variant != "" && o.Variant != NFT && o.Variant != Legacy {
+		errs = append(errs, fmt.Errorf("variant: %q is neither %q nor %q", o.Variant, NFT, Legacy))
 	}
 	return errors.Join(errs...)
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sink"

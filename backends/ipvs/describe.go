@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
-	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
@@ -30,7 +29,7 @@ func Example() {
 		_ = os.MkdirAll(filepath.Dir(path), 0o755)
 		_ = os.WriteFile(path, []byte("1\n"), 0o600)
 	}
-	kernel := dataplane.NewFake()
+	kernel := ipvs.NewFake()
 	backend, err := ipvs.New(ctx, ipvs.Options{Dataplane: kernel, NFTables: nft.NewFake(), Host: &nodeaddr.Fake{},
 		Sysctls: sysctl.Root(root), Families: []model.Family{model.IPv4}})
 	if err != nil {

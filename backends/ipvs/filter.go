@@ -8,7 +8,7 @@ import (
 	"slices"
 	"syscall"
 
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 )
 
 // filter is the nftables table: its wanted content, and what it was last known to hold.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"

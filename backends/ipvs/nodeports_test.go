@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	dp "sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"

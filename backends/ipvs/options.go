@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
@@ -34,6 +34,9 @@ const (
 	defaultDrainInterval = 10 * time.Second
 )
 
+// Timeouts are how long IPVS keeps a connection without packets. 0 leaves the kernel's value unchanged.
+type Timeouts = dataplane.Timeouts
+
 // Options configure a [Backend]. The zero value is usable.
 type Options struct {
 	// Scheduler chooses the endpoint of a new connection: rr, wrr, lc, sh, mh, or any other that the kernel has. New
@@ -47,7 +50,7 @@ type Options struct {
 	// it.
 	StrictARP bool
 	// Timeouts are the timeouts of connections. 0 leaves the kernel's value unchanged.
-	Timeouts dataplane.Timeouts
+	Timeouts Timeouts
 	// DrainTimeout is how long the TCP connections of a removed endpoint may go on. Default 15 minutes.
 	DrainTimeout time.Duration
 	// DrainInterval is how often the backend checks whether such connections have ended. Default 10 s.

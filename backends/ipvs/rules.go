@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	nft "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
-	dp "sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 )
 
 // frontendKey returns the key of a frontend in service-ips or nodeports.

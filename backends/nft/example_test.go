@@ -6,15 +6,13 @@ import (
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 // A backend on a fake kernel, told about one service by hand. Without Options.Dataplane it is the real kernel.
 func Example() {
 	ctx := context.Background()
-	kernel := dataplane.NewFake()
+	kernel := nft.NewFake()
 	backend, err := nft.New(ctx, nft.Options{Dataplane: kernel})
 	if err != nil {
 		fmt.Println(err)
@@ -30,7 +28,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	for line := range strings.Lines(kernel.Dump(dataplane.TableKey{Family: model.IPv4, Name: nft.DefaultTableName})) {
+	for line := range strings.Lines(kernel.Dump()) {
 		if strings.Contains(line, "10.96.0.10 .") || strings.Contains(line, "numgen random mod 2 ") {
 			fmt.Println(strings.TrimSpace(line))
 		}

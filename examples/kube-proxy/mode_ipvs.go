@@ -6,7 +6,6 @@ import (
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
-	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/config"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 )
@@ -34,7 +33,7 @@ func ipvsOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m *machin
 		Scheduler:    c.IPVS.Scheduler,
 		ExcludeCIDRs: exclude,
 		StrictARP:    c.IPVS.StrictARP,
-		Timeouts: dataplane.Timeouts{TCP: c.IPVS.TCPTimeout.Duration, TCPFin: c.IPVS.TCPFinTimeout.Duration,
+		Timeouts: ipvs.Timeouts{TCP: c.IPVS.TCPTimeout.Duration, TCPFin: c.IPVS.TCPFinTimeout.Duration,
 			UDP: c.IPVS.UDPTimeout.Duration},
 		MasqueradeMark:    config.MasqueradeMark(c),
 		NodePortAddresses: choice,

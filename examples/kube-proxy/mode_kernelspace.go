@@ -12,9 +12,9 @@ import (
 	"strconv"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/hns"
-	"sigs.k8s.io/kube-proxy-lib/backends/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/config/v1alpha2"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
+	"sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 

@@ -9,15 +9,26 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Dump returns a table as "nft list table" prints it, with every element on its own line, sorted. It returns "" if the
-// table does not exist.
-func (f *Fake) Dump(key TableKey) string {
+// Dump returns tables as "nft list table" prints them, with every element on its own line, sorted: all tables if no key
+// is given. A table that does not exist is left out.
+func (f *Fake) Dump(keys ...TableKey) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	t := f.tables[key]
-	if t == nil {
-		return ""
+	if len(keys) == 0 {
+		keys = slices.SortedFunc(maps.Keys(f.tables), func(a, b TableKey) int {
+			return strings.Compare(a.String(), b.String())
+		})
 	}
+	var b strings.Builder
+	for _, key := range keys {
+		if t := f.tables[key]; t != nil {
+			b.WriteString(t.dump(key))
+		}
+	}
+	return b.String()
+}
+
+func (t *fakeTable) dump(key TableKey) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table %v {\n", key)
 	if t.comment != "" {

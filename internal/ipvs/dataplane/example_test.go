@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
