@@ -31,6 +31,14 @@ func FamilyOf(addr netip.Addr) Family {
 	return 0
 }
 
+// Loopback returns the family's loopback addresses.
+func (f Family) Loopback() netip.Prefix {
+	if f == IPv6 {
+		return netip.MustParsePrefix("::1/128")
+	}
+	return netip.MustParsePrefix("127.0.0.0/8")
+}
+
 // String returns "IPv4" or "IPv6".
 func (f Family) String() string {
 	switch f {

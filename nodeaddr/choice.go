@@ -41,7 +41,7 @@ func Parse(list []string) (Choice, error) {
 		case primary:
 			c.Primary = true
 		case localhost:
-			c.CIDRs = append(c.CIDRs, loopback(model.IPv4), loopback(model.IPv6))
+			c.CIDRs = append(c.CIDRs, model.IPv4.Loopback(), model.IPv6.Loopback())
 		case all:
 			c.CIDRs = append(c.CIDRs, everything(model.IPv4), everything(model.IPv6))
 		default:
@@ -92,13 +92,6 @@ func (e ElementError) Error() string {
 		all)
 }
 
-func loopback(f model.Family) netip.Prefix {
-	if f == model.IPv6 {
-		return netip.MustParsePrefix("::1/128")
-	}
-	return netip.MustParsePrefix("127.0.0.0/8")
-}
-
 func everything(f model.Family) netip.Prefix {
 	if f == model.IPv6 {
 		return netip.MustParsePrefix("::/0")
@@ -134,7 +127,7 @@ func (c Choice) All(f model.Family) bool {
 // Loopback reports whether the IPv4 loopback range, or a part of it, is chosen: only then can node ports be served on
 // 127.0.0.1 (S36).
 func (c Choice) Loopback() bool {
-	return c.All(model.IPv4) || slices.ContainsFunc(c.CIDRs, loopback(model.IPv4).Overlaps)
+	return c.All(model.IPv4) || slices.ContainsFunc(c.CIDRs, model.IPv4.Loopback().Overlaps)
 }
 
 // ExplicitLoopback reports whether a range of loopback addresses of a family is chosen, such as "localhost", and not

@@ -135,13 +135,6 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 	return c
 }
 
-func loopback(f model.Family) netip.Prefix {
-	if f == model.IPv6 {
-		return netip.MustParsePrefix("::1/128")
-	}
-	return netip.MustParsePrefix("127.0.0.0/8")
-}
-
 // baseChains returns the chains that every table has, in the order in which they can be made. strays says whether some
 // cluster IPs are outside the service CIDRs.
 //
@@ -223,7 +216,7 @@ func (c *config) onNodeChain(s *sets, name, to string) chain {
 		ch.add(dp.InSet{Set: s[nodePortIPs]}, then)
 	}
 	for _, p := range c.nodePortPrefixes {
-		match := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: loopback(c.family), Not: true}}
+		match := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: c.family.Loopback(), Not: true}}
 		if p.Bits() > 0 {
 			match = append(match, dp.InPrefix{Field: dp.DestinationAddr, Prefix: p})
 		}

@@ -28,7 +28,7 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 		Metrics:           o.metrics,
 		OnProblem:         o.onProblem,
 	})
-	if err != nil || !proxiesLoopback(c) {
+	if err != nil || !o.loopback {
 		return kernel, err
 	}
 	// What it cannot serve because of another service is a problem that the kernel's backend reports as well.
@@ -46,19 +46,17 @@ func startNFTables(ctx context.Context, c *v1alpha2.KubeProxyConfiguration, m *m
 
 // proxiesLoopback reports whether node ports are served on 127.0.0.1 and ::1, where nodePortAddresses includes them, by
 // a proxy in this process (S36a).
-func proxiesLoopback(c *v1alpha2.KubeProxyConfiguration) bool {
-	gates, err := config.Gates(c)
-	return err == nil && c.Mode == v1alpha2.ProxyModeNFTables &&
-		gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)
+func (s *settings) proxiesLoopback() bool {
+	return s.Mode == v1alpha2.ProxyModeNFTables && s.gates.Enabled(config.KubeProxyNFTablesLocalhostNodePorts)
 }
 
 // noLoopbackProxy says why the feature gate has no effect although it is on, or "".
-func noLoopbackProxy(c *v1alpha2.KubeProxyConfiguration) string {
-	if !proxiesLoopback(c) {
+func (s *settings) noLoopbackProxy() string {
+	if !s.proxiesLoopback() {
 		return "it is for mode nftables"
 	}
 	loopback := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
-	if choice, err := config.NodePortAddresses(c); err == nil && len(choice.Of(loopback, nil).IPs) == 0 {
+	if choice, err := config.NodePortAddresses(s.KubeProxyConfiguration); err == nil && len(choice.Of(loopback, nil).IPs) == 0 {
 		return "nodePortAddresses includes no loopback address"
 	}
 	return ""

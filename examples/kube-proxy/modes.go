@@ -32,6 +32,7 @@ type mode struct {
 // backendOptions are the options of all backends, in addition to the configuration.
 type backendOptions struct {
 	families  []model.Family
+	loopback  bool // node ports on loopback addresses are served by a proxy in this process (S36a)
 	metrics   prometheus.Registerer
 	onProblem func(context.Context, frontend.Problem)
 }

@@ -219,7 +219,8 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
 	families := opts.State.EnabledFamilies()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
-		backendOptions{families: families, metrics: p.registry, onProblem: p.events.notServed})
+		backendOptions{families: families, loopback: p.proxiesLoopback(), metrics: p.registry,
+			onProblem: p.events.notServed})
 	if err != nil {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
@@ -277,7 +278,7 @@ func (p *proxy) newPage() (*page.Page, error) {
 		c := oracle.Config{
 			NodePortCIDRs: choice.CIDRs, NodePortPrimary: choice.Primary,
 			LocalhostNodePorts: servesLocalhost(p.KubeProxyConfiguration),
-			LoopbackProxy:      proxiesLoopback(p.KubeProxyConfiguration),
+			LoopbackProxy:      p.proxiesLoopback(),
 		}
 		host, err := p.machine.host.Addresses()
 		for _, a := range host {

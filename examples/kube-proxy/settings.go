@@ -205,7 +205,7 @@ func (s *settings) gatesWithoutEffect() []config.Warning {
 		} else if !s.FeatureGates[gate] && slices.Contains(alwaysOn, gate) {
 			reason = "the feature is always on here"
 		} else if gate == string(config.KubeProxyNFTablesLocalhostNodePorts) && s.FeatureGates[gate] {
-			reason = noLoopbackProxy(s.KubeProxyConfiguration)
+			reason = s.noLoopbackProxy()
 		}
 		if reason != "" {
 			w = append(w, config.Warning{Field: "featureGates",

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
@@ -55,13 +54,6 @@ func (n nodePorts) needsLocalhost() bool {
 	return n == onLocalhostToo || n == onPrimaryAndLocalhost || n == onLocalhostAlone
 }
 
-func loopback(f model.Family) netip.Prefix {
-	if f == model.IPv6 {
-		return netip.MustParsePrefix("::1/128")
-	}
-	return netip.MustParsePrefix("127.0.0.0/8")
-}
-
 // node returns the node as the backend receives it.
 func (s setup) node(families []model.Family) *model.Node {
 	n := &model.Node{Name: theNode}
@@ -99,7 +91,7 @@ func (s setup) oracleConfig(families []model.Family) oracle.Config {
 		case s.nodePorts == onNodeIPs:
 			c.NodePortCIDRs = append(c.NodePortCIDRs, hostPrefix(host[0]))
 		case s.nodePorts == onPrimaryAndLocalhost, s.nodePorts == onLocalhostAlone, s.nodePorts == onLoopbackByProxy:
-			c.NodePortCIDRs = append(c.NodePortCIDRs, loopback(f))
+			c.NodePortCIDRs = append(c.NodePortCIDRs, f.Loopback())
 		case (s.nodePorts == onOtherIPv4Only || s.nodePorts == onPrimaryAndOtherIPv4) && f == model.IPv4:
 			c.NodePortCIDRs = append(c.NodePortCIDRs, planOf(f).toOtherNode)
 		}

@@ -170,7 +170,7 @@ func (m *measurement) untilReached(service int, pod netip.Addr, deadline time.Ti
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("service %d: %w; last answer from %s, error %v", service, errDeadline, got, err)
+			return errors.Join(fmt.Errorf("service %d: %w; last answer from %s", service, errDeadline, got), err)
 		}
 		time.Sleep(pause(asked, err == nil, time.Since(began)))
 	}
