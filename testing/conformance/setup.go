@@ -1,7 +1,6 @@
 package conformance
 
 import (
-
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
