@@ -15,8 +15,6 @@
 //
 //   - [Tee] feeds several sinks.
 //   - [Filter] hides services and endpoints from a sink.
-//   - [Rewrite] changes services before they reach a sink.
-//   - [Count] counts the calls, [Log] logs them.
 //   - [Forward] is for your own middleware to embed, so that it passes everything on.
 //
 // # Tests

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/klog/v2/ktesting"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -14,8 +13,6 @@ import (
 
 // No nil value, sink or function makes the package panic.
 func TestNilIsNothing(t *testing.T) {
-	logger, _ := ktesting.NewTestContext(t)
-	same := func(s *model.Service) *model.Service { return s }
 	all := func(*model.Service) bool { return true }
 	for name, wrap := range map[string]func(sink.Sink) sink.Sink{
 		"FullState": func(sink.Sink) sink.Sink {
@@ -25,10 +22,6 @@ func TestNilIsNothing(t *testing.T) {
 		"Tee":                          func(s sink.Sink) sink.Sink { return sink.Tee(s, nil) },
 		"Filter":                       func(s sink.Sink) sink.Sink { return sink.Filter(s, sink.Keep{Service: all}) },
 		"Filter without a function":    func(s sink.Sink) sink.Sink { return sink.Filter(s, sink.Keep{}) },
-		"Rewrite":                      func(s sink.Sink) sink.Sink { return sink.Rewrite(s, same) },
-		"Rewrite without a function":   func(s sink.Sink) sink.Sink { return sink.Rewrite(s, nil) },
-		"Count":                        func(s sink.Sink) sink.Sink { return sink.Count(s) },
-		"Log":                          func(s sink.Sink) sink.Sink { return sink.Log(s, logger) },
 		"Forward":                      func(s sink.Sink) sink.Sink { return sink.NewForward(s) },
 		"Recorder":                     func(sink.Sink) sink.Sink { return &sink.Recorder{} },
 	} {

@@ -270,3 +270,12 @@ func (r *Recorder) BrokenInvariants() []string {
 	defer r.mu.Unlock()
 	return append([]string(nil), r.broken...)
 }
+
+// oneLine returns the readable form of a service without its line ends.
+func oneLine(s *model.Service) string {
+	var parts []string
+	for line := range strings.Lines(s.String()) {
+		parts = append(parts, strings.TrimSpace(line))
+	}
+	return strings.Join(parts, "; ")
+}

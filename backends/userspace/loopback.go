@@ -51,7 +51,7 @@ func NewLoopback(ctx context.Context, o Options) (*Loopback, error) {
 		return nil, fmt.Errorf("userspace: %w", err)
 	}
 	return &Loopback{
-		FilterSink: sink.Filter(sink.Rewrite(b, onLoopback), sink.Keep{Service: hasNodePorts}),
+		FilterSink: sink.Filter(nodePortsOnly{sink.NewForward(b)}, sink.Keep{Service: hasNodePorts}),
 		backend:    b,
 		unregister: unregister,
 	}, nil
@@ -104,6 +104,12 @@ func (o Options) within(files int) Options {
 func hasNodePorts(s *model.Service) bool { return slices.ContainsFunc(s.Ports, hasNodePort) }
 
 func hasNodePort(p model.ServicePort) bool { return p.NodePort != 0 && p.Protocol != model.SCTP }
+
+// nodePortsOnly passes services on as they are served on loopback addresses.
+type nodePortsOnly struct{ *sink.Forward }
+
+// SetService implements [sink.Sink].
+func (n nodePortsOnly) SetService(s *model.Service) { n.Forward.SetService(onLoopback(s)) }
 
 // onLoopback returns a service with its node ports alone. They have one route, whoever connects: to the set that serves
 // clients outside of the node, so that with traffic policy Local only endpoints of this node are used. Without any,

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
@@ -19,9 +18,6 @@ func TestMiddlewareLosesNoAbility(t *testing.T) {
 		"Forward": func(s sink.Sink) sink.Sink { return sink.NewForward(s) },
 		"Tee":     func(s sink.Sink) sink.Sink { return sink.Tee(nil, s) },
 		"Filter":  func(s sink.Sink) sink.Sink { return sink.Filter(s, sink.Keep{}) },
-		"Rewrite": func(s sink.Sink) sink.Sink { return sink.Rewrite(s, nil) },
-		"Count":   func(s sink.Sink) sink.Sink { return sink.Count(s) },
-		"Log":     func(s sink.Sink) sink.Sink { return sink.Log(s, klog.Background().V(10)) },
 		"conntrack": func(s sink.Sink) sink.Sink {
 			return conntrack.Wrap(t.Context(), s, conntrack.Options{Table: &conntrack.Fake{}})
 		},
