@@ -29,9 +29,6 @@ type ClientsetOptions struct {
 	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
 	// that name in localstate.Options.
 	HeadlessServices bool
-	// Shared makes concurrent runs, for different nodes, share their lists and watches. Then objects are kept in
-	// memory, once for all runs, and the Nodes are all of the cluster's.
-	Shared bool
 }
 
 // Clientset is the [Source] that lists and watches with an API server. It is safe for concurrent use.
@@ -55,18 +52,10 @@ type ClientsetOptions struct {
 //
 // # Memory
 //
-// Unless Shared is set, no API object is kept, only names, to find out which objects a new list lacks. Fields that do
-// not affect service traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers;
-// of EndpointSlices also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints'
-// deprecatedTopology and, unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and
-// volumes.
-//
-// # Several nodes in one process
-//
-// A server that works for many nodes, or a simulator, calls Run for each. With Shared, the API server still sees a
-// single client: four lists and four watches, which begin with the first Run and end with the last. A Run that begins
-// later first gets all known objects. Each Run gets changes at its own pace; a slow handler gets only the latest of
-// several states.
+// No API object is kept, only names, to find out which objects a new list lacks. Fields that do not affect service
+// traffic are dropped as soon as an object is decoded: managedFields, ownerReferences, finalizers; of EndpointSlices
+// also all annotations but endpoints.kubernetes.io/last-change-trigger-time, and the endpoints' deprecatedTopology and,
+// unless EndpointDetails is set, their targetRef and hostname; of Nodes also images and volumes.
 //
 // # Protobuf
 //
@@ -77,7 +66,6 @@ type ClientsetOptions struct {
 type Clientset struct {
 	client kubernetes.Interface
 	opts   ClientsetOptions
-	hub    *hub // nil unless opts.Shared
 }
 
 var _ Source = (*Clientset)(nil)
@@ -92,12 +80,7 @@ func NewClientset(client kubernetes.Interface, opts ClientsetOptions) (*Clientse
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("clientset source: %w", err)
 	}
-	c := &Clientset{client: client, opts: opts}
-	if opts.Shared {
-		everyNode := c.inputs(fields.Everything())
-		c.hub = &hub{watch: func(ctx context.Context, h Handler) { c.watch(ctx, everyNode, h) }}
-	}
-	return c, nil
+	return &Clientset{client: client, opts: opts}, nil
 }
 
 // ServiceProxyName returns the option, for programs that read from the source.
@@ -105,12 +88,10 @@ func (c *Clientset) ServiceProxyName() string { return c.opts.ServiceProxyName }
 
 // Run implements [Source]. The error is always nil.
 func (c *Clientset) Run(ctx context.Context, nodeName string, h Handler) error {
-	switch {
-	case c.hub != nil:
-		c.hub.run(ctx, nodeName, h)
-	case nodeName == "":
+	switch nodeName {
+	case "":
 		c.watch(ctx, c.inputs(nil), h)
-	case nodeName == AllNodes:
+	case AllNodes:
 		c.watch(ctx, c.inputs(fields.Everything()), h)
 	default:
 		c.watch(ctx, c.inputs(fields.OneTermEqualSelector(metav1.ObjectNameField, nodeName)), h)
