@@ -93,7 +93,7 @@ func registered(t *testing.T) described {
 	byHNS, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: hnsdp.NewFake(), Metrics: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byHNS.Close()) })
-	source, err := watch.NewFiles("../examples/mock/cluster", watch.FilesOptions{})
+	source, err := watch.NewFiles("../examples/mock/cluster")
 	require.NoError(t, err)
 	server, err := remote.NewServer(t.Context(), remote.ServerOptions{Source: source, Metrics: d})
 	require.NoError(t, err)

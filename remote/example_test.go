@@ -41,7 +41,7 @@ func Example() {
 	target := "unix://" + filepath.Join(dir, "brain.sock")
 
 	// The brain.
-	source, err := watch.NewFilesFS(fstest.MapFS{"shop.yaml": {Data: []byte(objects)}}, watch.FilesOptions{})
+	source, err := watch.NewFilesFS(fstest.MapFS{"shop.yaml": {Data: []byte(objects)}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -37,13 +37,13 @@ func BenchmarkFiles(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				if n := read(newFileState(filter{}, 0, klog.Background()), text); n != 20_000 {
+				if n := read(newFileState("", klog.Background()), text); n != 20_000 {
 					b.Fatal(n)
 				}
 			}
 		})
 		b.Run("OneChange/"+format.name, func(b *testing.B) {
-			s := newFileState(filter{}, 0, klog.Background())
+			s := newFileState("", klog.Background())
 			read(s, text)
 			b.ReportAllocs()
 			b.SetBytes(int64(len(text)))

@@ -21,8 +21,6 @@ type ClientsetOptions struct {
 	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
 	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
 	ServiceProxyName string
-	// NoServiceCIDRs leaves the ServiceCIDRs out: they are neither listed nor waited for.
-	NoServiceCIDRs bool
 	// EndpointDetails keeps the endpoints' targetRef and hostname, for programs that set the option of that name in
 	// localstate.Options.
 	EndpointDetails bool
@@ -144,17 +142,12 @@ func (c *Clientset) inputs(selectedNodes fields.Selector) []input {
 		{kind: services, lw: listWatch(c.client.CoreV1().Services(metav1.NamespaceAll), serviceSelectors)},
 		{kind: endpointSlices, lw: listWatch(c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll),
 			sliceSelectors)},
+		{kind: serviceCIDRs, lw: listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{})},
 	}
 	if selectedNodes != nil {
 		inputs = append(inputs, input{
 			kind: nodes,
 			lw:   listWatch(c.client.CoreV1().Nodes(), selectors{fields: selectedNodes.String()}),
-		})
-	}
-	if !c.opts.NoServiceCIDRs {
-		inputs = append(inputs, input{
-			kind: serviceCIDRs,
-			lw:   listWatch(c.client.NetworkingV1().ServiceCIDRs(), selectors{}),
 		})
 	}
 	for i := range inputs {

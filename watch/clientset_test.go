@@ -340,16 +340,16 @@ func TestClientsetIsCompleteWithoutServiceCIDRsOnAServerThatHasNone(t *testing.T
 	})
 }
 
-func TestClientsetOptionsLeaveOutServiceCIDRsAndNodes(t *testing.T) {
+func TestClientsetLeavesOutNodesWithoutANodeName(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, service("a"), serviceCIDR("kubernetes"), node("n1"))
 		r := newRecorder(t)
-		start(t, newClientset(t, s.client(), ClientsetOptions{NoServiceCIDRs: true}), "", r)
+		start(t, newClientset(t, s.client(), ClientsetOptions{}), "", r)
 		r.waitSynced()
-		assert.Equal(t, []string{"services default/a"}, r.atSynced)
+		assert.Equal(t, []string{"servicecidrs.networking.k8s.io kubernetes", "services default/a"}, r.atSynced)
 		for _, q := range s.asked() {
-			assert.NotContains(t, []kind{serviceCIDRs, nodes}, q.kind)
+			assert.NotEqual(t, nodes, q.kind)
 		}
 	})
 }

@@ -18,14 +18,14 @@
 // they may not be listed, Synced does not wait for them. An empty cluster is complete.
 //
 // No deletion is lost. An object that was deleted while the connection was down, or while a file could not be read, is
-// delivered as deleted once that is known. So is an object that S1 excludes after a change: one that another proxy
-// takes over, or that becomes headless.
+// delivered as deleted once that is known.
 //
 // When Run returns, no call to the handler is in progress, and none will follow.
 //
 // # Limits
 //
-// Sources apply rule S1 (no Services of other proxies, no headless Services and their slices, no Nodes but this one)
-// and no other rule: interpreting the objects is up to package localstate. They do not order kinds of objects: an
-// EndpointSlice may come before its Service. They do not write to the cluster.
+// Interpreting the objects is up to package localstate. That includes rule S1: [Clientset] has the API server leave out
+// Services of other proxies, headless Services and their slices, the other sources deliver them. No source delivers
+// other nodes' Nodes. Sources do not order kinds of objects: an EndpointSlice may come before its Service. They do not
+// write to the cluster.
 package watch

@@ -98,12 +98,12 @@ items:
   metadata: {name: node-2}
 `
 
-// SetFS and Reload make a source that runs read again. What differs is one Update.
+// SetFS makes a source that runs read again. What differs is one Update.
 func ExampleFiles_SetFS() {
 	before := fstest.MapFS{"cluster.yaml": {Data: []byte(cluster)}}
 	after := fstest.MapFS{"cluster.yaml": {Data: []byte(strings.ReplaceAll(cluster, "web", "shop"))}}
 
-	source, err := watch.NewFilesFS(before, watch.FilesOptions{})
+	source, err := watch.NewFilesFS(before)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -121,22 +121,4 @@ func ExampleFiles_SetFS() {
 	// there is Service shop/shop
 	// gone: Service shop/web
 	// <nil>
-}
-
-// A program that runs once reads, and decides itself what a malformed document means to it.
-func ExampleFiles_Read() {
-	source, err := watch.NewFilesFS(fstest.MapFS{
-		"a.yaml": {Data: []byte(cluster)},
-		"b.yaml": {Data: []byte("apiVersion: v1\nkind: Service\nmetadata:\n  name: [\n")},
-	}, watch.FilesOptions{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	changes, err := source.Read(context.Background(), "node-1")
-	fmt.Println(len(changes), "objects")
-	fmt.Println(err)
-	// Output:
-	// 2 objects
-	// files source: b.yaml: document 1: not YAML: line 4: did not find expected node content
 }

@@ -2,9 +2,6 @@ package watch
 
 import (
 	"context"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -32,7 +29,7 @@ func TestFilesThatBecomeEmptyKeepTheirObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			noLeaks(t)
 			synctest.Test(t, func(t *testing.T) {
-				f := newFilesFS(t, files("1.yaml", doc("a", "1")+doc("b", "1")), FilesOptions{})
+				f := newFilesFS(t, files("1.yaml", doc("a", "1")+doc("b", "1")))
 				r := newRecorder(t)
 				_, logs := startLogged(t, f, "", r)
 				r.waitSynced()
@@ -53,43 +50,12 @@ func TestFilesThatBecomeEmptyKeepTheirObjects(t *testing.T) {
 	}
 }
 
-func TestFilesThatStayEmptyCountAsDeleted(t *testing.T) {
-	for name, empty := range emptied() {
-		t.Run(name, func(t *testing.T) {
-			noLeaks(t)
-			synctest.Test(t, func(t *testing.T) {
-				f := newFilesFS(t, files("1.yaml", doc("a", "1")), FilesOptions{EmptyAfter: time.Minute})
-				r := newRecorder(t)
-				start(t, f, "", r)
-				r.waitSynced()
-				for range 2 { // something in between begins the time anew
-					f.SetFS(empty)
-					time.Sleep(50 * time.Second) // virtual
-					f.SetFS(files("1.yaml", doc("a", "1")))
-					synctest.Wait()
-				}
-				f.SetFS(empty)
-				time.Sleep(59 * time.Second) // virtual
-				assert.Equal(t, []string{"services default/a"}, r.names())
-				if name == "zero-filled" { // malformed, and not empty
-					time.Sleep(time.Hour)
-					assert.Equal(t, []string{"services default/a"}, r.names())
-					return
-				}
-				r.waitFor()
-				f.SetFS(files("1.yaml", doc("a", "2")))
-				r.waitFor("services default/a")
-			})
-		})
-	}
-}
-
 // TestFilesEmptyOneOfSeveral: the objects of an empty file stay, and those of a deleted one do not, while there are
 // others.
 func TestFilesEmptyOneOfSeveral(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
-		f := newFilesFS(t, files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), FilesOptions{})
+		f := newFilesFS(t, files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")))
 		r := newRecorder(t)
 		start(t, f, "", r)
 		r.waitSynced()
@@ -107,42 +73,14 @@ func TestFilesEmptyOneOfSeveral(t *testing.T) {
 
 // TestFilesReadOnceReturnExistingObjects: a program that reads once has no last state.
 func TestFilesReadOnceReturnExistingObjects(t *testing.T) {
-	f := newFilesFS(t, files("1.yaml", doc("a", "1")), FilesOptions{})
-	changes, err := f.Read(t.Context(), "")
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")))
+	changes, err := readOnce(t, f, "")
 	require.NoError(t, err)
 	assert.Len(t, changes, 1)
 	f.SetFS(files("1.yaml", ""))
-	changes, err = f.Read(t.Context(), "")
+	changes, err = readOnce(t, f, "")
 	require.NoError(t, err)
 	assert.Empty(t, changes)
-}
-
-// TestFilesAPathThatStaysMissingCountsAsDeleted does to the path on disk what emptied does to files.
-func TestFilesAPathThatStaysMissingCountsAsDeleted(t *testing.T) {
-	noLeaks(t)
-	path := filepath.Join(t.TempDir(), "cluster")
-	write(t, path, doc("a", "1"))
-	f := newFilesAt(t, path)
-	logger, _ := testLogger(t)
-	s := newFileState(filter{}, time.Hour, logger)
-	changes, _, err := f.read(t.Context(), s)
-	require.NoError(t, err)
-	require.Len(t, changes, 1)
-	require.NoError(t, os.Remove(path))
-	for range 2 {
-		changes, _, err = f.read(t.Context(), s)
-		require.ErrorIs(t, err, fs.ErrNotExist)
-		require.Empty(t, changes)
-	}
-	due, ok := s.due()
-	require.True(t, ok)
-	require.WithinDuration(t, time.Now().Add(time.Hour), due, time.Minute)
-	s.emptySince[path] = time.Now().Add(-time.Hour)
-	changes, _, err = f.read(t.Context(), s)
-	require.NoError(t, err)
-	require.Equal(t, []string{"-services default/a"}, changeNames(changes))
-	_, ok = s.due()
-	require.False(t, ok)
 }
 
 func TestFilesEndBetweenDocuments(t *testing.T) {
@@ -150,11 +88,11 @@ func TestFilesEndBetweenDocuments(t *testing.T) {
 	logger, _ := testLogger(t)
 	p := newParser("", logger)
 	p.begin()
-	p.filter.nodeName = "n1"
+	p.nodeName = "n1"
 	text := doc("a", "1") + doc("b", "1")
 	cancel()
 	p.file(ctx, "f.yaml", []byte(text))
 	assert.Empty(t, p.found)
-	_, _, err := newFileState(filter{}, 0, logger).read(ctx, location{fsys: files("f.yaml", text)})
+	_, _, err := newFileState("", logger).read(ctx, location{fsys: files("f.yaml", text)})
 	require.ErrorIs(t, err, context.Canceled)
 }

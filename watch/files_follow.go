@@ -93,15 +93,9 @@ func (w *follower) arm() {
 	}
 }
 
-// wait returns true when the files have to be read again, and false when the context has ended. due returns when they
-// have to be read even if they do not change, if ever.
-func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool {
-	var poll, isDue <-chan time.Time
-	if t, ok := due(); ok {
-		timer := time.NewTimer(time.Until(t))
-		defer timer.Stop()
-		isDue = timer.C
-	}
+// wait returns true when the files have to be read again, and false when the context has ended.
+func (w *follower) wait(ctx context.Context) bool {
+	var poll <-chan time.Time
 	if w.path != "" {
 		ticker := time.NewTicker(w.poll)
 		defer ticker.Stop()
@@ -129,8 +123,6 @@ func (w *follower) wait(ctx context.Context, due func() (time.Time, bool)) bool 
 		case <-ctx.Done():
 			return false
 		case <-w.reload:
-			return true
-		case <-isDue:
 			return true
 		case <-isQuiet:
 			return true

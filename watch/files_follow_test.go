@@ -17,7 +17,7 @@ import (
 func waitLong(t *testing.T, w *follower) time.Duration {
 	t.Helper()
 	begin := time.Now()
-	assert.True(t, w.wait(t.Context(), func() (time.Time, bool) { return time.Time{}, false }))
+	assert.True(t, w.wait(t.Context()))
 	return time.Since(begin)
 }
 

@@ -15,14 +15,14 @@ import (
 // parser turns files into objects. It remembers the content of documents, as hashes and names, so that reading a file
 // again decodes only the documents that have changed.
 type parser struct {
-	filter filter
-	logger klog.Logger
-	before map[sum][]entry // of the last reading
-	now    map[sum][]entry // of this one
+	nodeName string
+	logger   klog.Logger
+	before   map[sum][]entry // of the last reading
+	now      map[sum][]entry // of this one
 
 	// The results of this reading.
 	found     []found
-	malformed []*DocumentError
+	malformed []*documentError
 	documents map[string]int // by file
 }
 
@@ -44,8 +44,8 @@ type found struct {
 	object   metav1.Object // nil if the document has been decoded before
 }
 
-func (f *found) position() Position {
-	return Position{File: f.file, Document: f.document.Number, Item: f.item}
+func (f *found) position() position {
+	return position{file: f.file, document: f.document.Number, item: f.item}
 }
 
 // begin begins a reading.
@@ -54,8 +54,8 @@ func (p *parser) begin() {
 	p.found, p.malformed, p.documents = nil, nil, map[string]int{}
 }
 
-func (p *parser) fail(at Position, err error) {
-	p.malformed = append(p.malformed, &DocumentError{Position: at, Err: err})
+func (p *parser) fail(at position, err error) {
+	p.malformed = append(p.malformed, &documentError{position: at, err: err})
 }
 
 // file reads a file, until ctx ends.
@@ -67,7 +67,7 @@ func (p *parser) file(ctx context.Context, name string, text []byte) {
 		}
 		p.documents[name]++
 		if err != nil {
-			p.fail(Position{File: name, Document: document.Number}, err)
+			p.fail(position{file: name, document: document.Number}, err)
 			continue
 		}
 		s := sum(sha256.Sum256(document.Text))
@@ -85,7 +85,7 @@ func (p *parser) file(ctx context.Context, name string, text []byte) {
 
 // document reads a document, and returns false if it has to be read again the next time.
 func (p *parser) document(file string, document manifest.Document) ([]entry, bool) {
-	at := Position{File: file, Document: document.Number}
+	at := position{file: file, document: document.Number}
 	objects, err := document.Objects(false)
 	if err != nil {
 		p.fail(at, err)
@@ -97,7 +97,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 	}
 	entries, good := []entry{}, true
 	for _, o := range objects {
-		at.Item = o.Item
+		at.item = o.Item
 		object, err := o.Decode(false)
 		if other := (*manifest.OtherKindError)(nil); errors.As(err, &other) {
 			p.skip(at, other)
@@ -109,7 +109,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 			continue
 		}
 		k, _ := kindOf(object)
-		if !p.filter.wants(object) {
+		if !wants(p.nodeName, object) {
 			continue
 		}
 		trim(object, true)
@@ -125,7 +125,7 @@ func (p *parser) document(file string, document manifest.Document) ([]entry, boo
 }
 
 // skip logs that the kind of an object is not used, at level 0 if it looks as if it were meant to be used.
-func (p *parser) skip(at Position, other *manifest.OtherKindError) {
+func (p *parser) skip(at position, other *manifest.OtherKindError) {
 	level := 4
 	switch other.Kind {
 	case "EndpointSlice", "ServiceCIDR": // of another version, since other groups do not have them

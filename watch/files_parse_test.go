@@ -23,13 +23,13 @@ func parseText(t *testing.T, text string) (objects, malformed []string) {
 		objects = append(objects, f.position().String()+": "+f.key.String())
 	}
 	for _, err := range p.malformed {
-		malformed = append(malformed, err.Error())
+		malformed = append(malformed, fmt.Sprintf("%v: %v", err.position, err.err))
 	}
 	return objects, malformed
 }
 
 func newParser(nodeName string, logger klog.Logger) *parser {
-	return &parser{filter: filter{nodeName: nodeName}, logger: logger}
+	return &parser{nodeName: nodeName, logger: logger}
 }
 
 func TestDocuments(t *testing.T) {
@@ -403,7 +403,7 @@ func TestAFileThatIsStillBeingWrittenDeletesNothing(t *testing.T) {
 	yamlText, jsonText := cluster(2, 1)
 	logger, _ := testLogger(t)
 	for _, text := range []string{yamlText, jsonText} {
-		s := newFileState(filter{}, 0, logger)
+		s := newFileState("", logger)
 		read := func(text string) []string {
 			changes, _, err := s.read(t.Context(), location{fsys: files("f.yaml", text)})
 			require.NoError(t, err)
@@ -427,20 +427,20 @@ func FuzzDocuments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		logger, _ := testLogger(t)
 		p := newParser("n1", logger)
-		read := func() ([]found, []*DocumentError) {
+		read := func() ([]found, []*documentError) {
 			p.begin()
 			p.file(t.Context(), "f.yaml", data)
 			return p.found, p.malformed
 		}
 		first, malformed := read()
 		for _, o := range first {
-			if o.position().Document < 1 || o.key.name == "" || o.object == nil {
+			if o.position().document < 1 || o.key.name == "" || o.object == nil {
 				t.Errorf("%s: object %q without a name or nothing", o.position(), o.key)
 			}
 		}
 		for _, err := range malformed {
-			if err.Document < 1 {
-				t.Errorf("%s: where is that?", err)
+			if err.document < 1 {
+				t.Errorf("%v: where is that?", err.err)
 			}
 		}
 		again, malformedAgain := read()

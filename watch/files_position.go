@@ -1,52 +1,32 @@
 package watch
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
-// Position says where in a file something is.
-type Position struct {
-	// File is the file's name.
-	File string
-	// Document is the number of the document in the file, from 1, not counting documents without content. 0 is the
+// position says where in a file something is.
+type position struct {
+	file string
+	// document is the number of the document in the file, from 1, not counting documents without content. 0 is the
 	// whole file.
-	Document int
-	// Item is the number of the item in a document that is a List, from 1; 0 is the document itself.
-	Item int
+	document int
+	// item is the number of the item in a document that is a List, from 1; 0 is the document itself.
+	item int
 }
 
-// String returns "cluster.yaml: document 3, item 7", or the file's name alone if Document is 0.
-func (p Position) String() string {
-	if p.Document == 0 {
-		return p.File
+// String returns "cluster.yaml: document 3, item 7", or the file's name alone if document is 0.
+func (p position) String() string {
+	if p.document == 0 {
+		return p.file
 	}
-	s := fmt.Sprintf("%s: document %d", p.File, p.Document)
-	if p.Item > 0 {
-		s += fmt.Sprintf(", item %d", p.Item)
+	s := fmt.Sprintf("%s: document %d", p.file, p.document)
+	if p.item > 0 {
+		s += fmt.Sprintf(", item %d", p.item)
 	}
 	return s
 }
 
-// DocumentError says what is wrong with a document of a file, an item of a List or, if Document is 0, a file. Line
-// numbers in its text are relative to the document.
-type DocumentError struct {
-	// Position is where the file, document or item is.
-	Position
-	// Err is the problem, without the position.
-	Err error
-}
-
-// Error returns "cluster.yaml: document 3, item 7: what is wrong".
-func (e *DocumentError) Error() string { return e.Position.String() + ": " + e.Err.Error() }
-
-// Unwrap returns Err.
-func (e *DocumentError) Unwrap() error { return e.Err }
-
-func joinDocumentErrors(malformed []*DocumentError) error {
-	var errs []error
-	for _, err := range malformed {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+// documentError says what is wrong with a document of a file, an item of a List or, if document is 0, a file. Line
+// numbers in the error are relative to the document.
+type documentError struct {
+	position
+	err error // without the position
 }

@@ -5,18 +5,17 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
-	"time"
 
 	"k8s.io/klog/v2"
 )
 
 // fileState records what has been delivered from files. It holds names and hashes, no objects.
 type fileState struct {
-	parser     parser
-	emptyAfter time.Duration
-	delivered  map[key]delivered
-	emptySince map[string]time.Time // of the files that objects came from and that have none now
+	parser    parser
+	delivered map[key]delivered
+	empty     map[string]bool // the files that objects came from and that have none now
 }
 
 // delivered records which text of which file an object was made of.
@@ -25,16 +24,16 @@ type delivered struct {
 	sum  sum
 }
 
-func newFileState(f filter, emptyAfter time.Duration, logger klog.Logger) *fileState {
-	return &fileState{parser: parser{filter: f, logger: logger}, emptyAfter: emptyAfter, delivered: map[key]delivered{}}
+func newFileState(nodeName string, logger klog.Logger) *fileState {
+	return &fileState{parser: parser{nodeName: nodeName, logger: logger}, delivered: map[key]delivered{}}
 }
 
 // read reads the files and returns what has changed since the last time, deletions at the end, each sorted, and what is
 // malformed. An error means that there is nothing to read at the location.
 //
 // While a part of a file is malformed, its content is not known: objects that were delivered from it and that it now
-// seems to lack stay as they are. The same is true, for a time, of a file that has become empty.
-func (s *fileState) read(ctx context.Context, files location) ([]Change, []*DocumentError, error) {
+// seems to lack stay as they are. The same is true of a file that has become empty.
+func (s *fileState) read(ctx context.Context, files location) ([]Change, []*documentError, error) {
 	names, err := files.list()
 	if err != nil {
 		return nil, nil, err
@@ -55,19 +54,13 @@ func (s *fileState) read(ctx context.Context, files location) ([]Change, []*Docu
 			if path := (*fs.PathError)(nil); errors.As(err, &path) {
 				err = path.Err
 			}
-			p.fail(Position{File: files.display(name)}, err)
+			p.fail(position{file: files.display(name)}, err)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
 	}
 	return s.changes(), p.malformed, nil
-}
-
-// gone returns the changes when nothing exists at the location any more.
-func (s *fileState) gone() []Change {
-	s.parser.begin()
-	return s.changes()
 }
 
 // changes returns the difference between what has been delivered and what was found, and marks it as delivered.
@@ -83,7 +76,7 @@ func (s *fileState) changes() []Change {
 	}
 	broken := s.emptied()
 	for _, err := range s.parser.malformed {
-		broken[err.File] = true
+		broken[err.file] = true
 	}
 	next := make(map[key]delivered, len(objects))
 	var sets, deletions []Change
@@ -130,40 +123,20 @@ func (s *fileState) emptied() map[string]bool {
 		nothing = nothing && n == 0
 	}
 	for _, err := range s.parser.malformed {
-		nothing = nothing && err.Document > 0 // a file that cannot be read
+		nothing = nothing && err.document > 0 // a file that cannot be read
 	}
-	now := time.Now()
-	since, stays := map[string]time.Time{}, map[string]bool{}
+	empty := map[string]bool{}
 	for _, d := range s.delivered {
 		n, exists := s.parser.documents[d.file]
-		if _, seen := stays[d.file]; seen || n > 0 || !exists && !nothing {
+		if empty[d.file] || n > 0 || !exists && !nothing {
 			continue
 		}
-		begin, ok := s.emptySince[d.file]
-		if !ok {
-			begin = now
-			s.parser.logger.Info("A file that had objects is empty or gone; they stay for now", "file", d.file,
-				"emptyAfter", s.emptyAfter)
-		}
-		if stays[d.file] = s.emptyAfter == 0 || now.Before(begin.Add(s.emptyAfter)); stays[d.file] {
-			since[d.file] = begin
+		if empty[d.file] = true; !s.empty[d.file] {
+			s.parser.logger.Info("A file that had objects is empty or gone; they stay for now", "file", d.file)
 		}
 	}
-	s.emptySince = since
-	return stays
-}
-
-// due returns the time at which to read the files again even if they do not change, and false if that is not needed.
-func (s *fileState) due() (time.Time, bool) {
-	var first time.Time
-	if s.emptyAfter > 0 {
-		for _, t := range s.emptySince {
-			if t = t.Add(s.emptyAfter); first.IsZero() || t.Before(first) {
-				first = t
-			}
-		}
-	}
-	return first, !first.IsZero()
+	s.empty = empty
+	return maps.Clone(empty)
 }
 
 func compareChanges(a, b Change) int {

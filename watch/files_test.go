@@ -36,17 +36,27 @@ func files(namesAndTexts ...string) fstest.MapFS {
 	return fsys
 }
 
-func newFilesFS(t *testing.T, fsys fs.FS, opts FilesOptions) *Files {
+func newFilesFS(t *testing.T, fsys fs.FS) *Files {
 	t.Helper()
-	f, err := NewFilesFS(fsys, opts)
+	f, err := NewFilesFS(fsys)
 	require.NoError(t, err)
 	return f
+}
+
+// readOnce returns what Run delivers first, and what is malformed.
+func readOnce(t *testing.T, f *Files, nodeName string) ([]Change, error) {
+	changes, malformed, err := f.read(t.Context(), newFileState(nodeName, klog.Background()))
+	errs := []error{err}
+	for _, m := range malformed {
+		errs = append(errs, fmt.Errorf("%v: %w", m.position, m.err))
+	}
+	return changes, errors.Join(errs...)
 }
 
 // newFilesAt returns a source of a path that looks at nothing regularly, so that tests see what events do.
 func newFilesAt(t *testing.T, path string) *Files {
 	t.Helper()
-	f, err := NewFiles(path, FilesOptions{})
+	f, err := NewFiles(path)
 	require.NoError(t, err)
 	f.quiet, f.poll = 10*time.Millisecond, time.Hour
 	return f
@@ -82,12 +92,10 @@ func replace(t *testing.T, path, text string) {
 }
 
 func TestFilesRefuseBadOptions(t *testing.T) {
-	_, err := NewFiles("", FilesOptions{})
+	_, err := NewFiles("")
 	require.ErrorContains(t, err, "the path is empty")
-	_, err = NewFilesFS(nil, FilesOptions{})
+	_, err = NewFilesFS(nil)
 	require.ErrorContains(t, err, "fsys is nil")
-	_, err = NewFilesFS(files(), FilesOptions{ServiceProxyName: "not a label"})
-	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
 }
 
 func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
@@ -99,7 +107,7 @@ func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
 		`{"apiVersion":"v1","kind":"NodeList","items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}`,
 		"c.yml", "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n",
 		"README.md", "not read", ".hidden.yaml", malformedDoc, "below/s.yaml", doc("below", "1"),
-	), FilesOptions{})
+	))
 	r := newRealTimeRecorder(t)
 	start(t, f, "n1", r)
 	r.waitSynced()
@@ -110,7 +118,7 @@ func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
 	require.Equal(t, 1, r.updateCount())
 	assert.Equal(t, want, r.update(0))
 
-	changes, err := f.Read(t.Context(), "n1")
+	changes, err := readOnce(t, f, "n1")
 	require.NoError(t, err)
 	var inOrder []string
 	for _, c := range changes {
@@ -126,7 +134,7 @@ func TestFilesDeliverEverythingAsOneUpdate(t *testing.T) {
 func TestFilesTakeAnEmptyDirectoryForComplete(t *testing.T) {
 	noLeaks(t)
 	for name, f := range map[string]*Files{
-		"an fs.FS": newFilesFS(t, files(), FilesOptions{}), "a directory": newFilesAt(t, t.TempDir()),
+		"an fs.FS": newFilesFS(t, files()), "a directory": newFilesAt(t, t.TempDir()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRealTimeRecorder(t)
@@ -139,24 +147,10 @@ func TestFilesTakeAnEmptyDirectoryForComplete(t *testing.T) {
 	}
 }
 
-func TestFilesApplyS1(t *testing.T) {
-	text := doc("a", "1") + doc("none", "1\n  clusterIP: None") +
-		"---\napiVersion: v1\nkind: Service\nmetadata: {name: mine, labels: " +
-		"{service.kubernetes.io/service-proxy-name: mine}}\n" +
-		"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: h, labels: " +
-		"{service.kubernetes.io/headless: \"\"}}\n"
-	changes, err := newFilesFS(t, files("a.yaml", text), FilesOptions{}).Read(t.Context(), "")
-	require.NoError(t, err)
-	assert.Equal(t, []string{"+services default/a"}, changeNames(changes))
-	changes, err = newFilesFS(t, files("a.yaml", text), FilesOptions{ServiceProxyName: "mine"}).Read(t.Context(), "")
-	require.NoError(t, err)
-	assert.Equal(t, []string{"+services default/mine"}, changeNames(changes))
-}
-
-func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
+func TestFilesSetFSDeliversWhatDiffersAsOneUpdate(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("1.yaml", doc("same", "1")+doc("changes", "2")+doc("goes", "3"), "2.yaml",
-		doc("file-goes", "4")), FilesOptions{})
+		doc("file-goes", "4")))
 	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
@@ -167,7 +161,7 @@ func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
 	}, r.update(1))
 	assert.Equal(t, "22", ip(r, "changes"))
 
-	f.Reload() // nothing differs
+	f.SetFS(f.fsys) // nothing differs
 	f.SetFS(files("1.yaml", doc("same", "1")))
 	r.waitFor("services default/same")
 	assert.Equal(t, 3, r.updateCount())
@@ -176,26 +170,26 @@ func TestFilesReloadDeliversWhatDiffersAsOneUpdate(t *testing.T) {
 	assert.Equal(t, 1, r.syncedCount())
 }
 
-func TestFilesReloadReadsTheSameFSAgain(t *testing.T) {
+func TestFilesSetFSReadsTheSameFSAgain(t *testing.T) {
 	noLeaks(t)
 	dir := t.TempDir()
-	f := newFilesFS(t, os.DirFS(dir), FilesOptions{})
+	f := newFilesFS(t, os.DirFS(dir))
 	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
-	r.onUpdate = func() { // while the source is busy, Reload does not wait
+	r.onUpdate = func() { // while the source is busy, SetFS does not wait
 		write(t, filepath.Join(dir, "b.yaml"), doc("b", "1"))
-		f.Reload()
-		f.Reload()
+		f.SetFS(os.DirFS(dir))
+		f.SetFS(os.DirFS(dir))
 	}
 	write(t, filepath.Join(dir, "a.yaml"), doc("a", "1"))
-	f.Reload()
+	f.SetFS(os.DirFS(dir))
 	r.waitFor("services default/a", "services default/b")
 }
 
 func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 	noLeaks(t)
-	f := newFilesFS(t, files("1.yaml", doc("a", "1")+doc("a", "2"), "2.yaml", doc("a", "3")), FilesOptions{})
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")+doc("a", "2"), "2.yaml", doc("a", "3")))
 	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
@@ -213,25 +207,22 @@ func TestFilesUseTheLastOfSeveralDocumentsOfAnObject(t *testing.T) {
 
 func TestFilesUseWellFormedDocumentsTheFirstTime(t *testing.T) {
 	noLeaks(t)
-	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")),
-		FilesOptions{})
+	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc+doc("b", "1"), "2.yaml", doc("c", "1")))
 	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
 	assert.Equal(t, []string{"services default/a", "services default/b", "services default/c"}, r.atSynced)
 	assert.Contains(t, logs(), `position="1.yaml: document 2"`)
 
-	changes, err := f.Read(t.Context(), "")
+	changes, err := readOnce(t, f, "")
 	assert.Len(t, changes, 3)
-	var malformed *DocumentError
-	require.ErrorAs(t, err, &malformed)
-	assert.Equal(t, Position{File: "1.yaml", Document: 2}, malformed.Position)
+	require.ErrorContains(t, err, "1.yaml: document 2: ")
 }
 
 func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
 	noLeaks(t)
 	good := files("1.yaml", doc("a", "1")+doc("b", "1")+doc("c", "1"), "2.yaml", doc("d", "1")+doc("e", "1"))
-	f := newFilesFS(t, good, FilesOptions{})
+	f := newFilesFS(t, good)
 	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
@@ -260,7 +251,7 @@ func TestFilesKeepTheLastGoodStateOfWhatIsMalformed(t *testing.T) {
 
 func TestFilesDoNotFallBackToWhatAMalformedFileOverrides(t *testing.T) {
 	noLeaks(t)
-	f := newFilesFS(t, files("1.yaml", doc("a", "1"), "2.yaml", doc("a", "2"), "3.yaml", ""), FilesOptions{})
+	f := newFilesFS(t, files("1.yaml", doc("a", "1"), "2.yaml", doc("a", "2"), "3.yaml", ""))
 	r := newRealTimeRecorder(t)
 	start(t, f, "", r)
 	r.waitSynced()
@@ -271,29 +262,10 @@ func TestFilesDoNotFallBackToWhatAMalformedFileOverrides(t *testing.T) {
 	r.wait("a later file counts", hasIP(r, "a", "3"))
 }
 
-func TestFilesStrictFails(t *testing.T) {
-	noLeaks(t)
-	logger, _ := testLogger(t)
-	ctx := klog.NewContext(t.Context(), logger)
-	r := newRealTimeRecorder(t)
-
-	f := newFilesFS(t, files("1.yaml", doc("a", "1")+malformedDoc), FilesOptions{Strict: true})
-	err := f.Run(ctx, "", r)
-	require.ErrorContains(t, err, "1.yaml: document 2: not YAML")
-	assert.Zero(t, r.updateCount())
-	assert.Zero(t, r.syncedCount())
-
-	f, err = NewFiles(filepath.Join(t.TempDir(), "missing"), FilesOptions{Strict: true})
-	require.NoError(t, err)
-	require.ErrorIs(t, f.Run(ctx, "", r), fs.ErrNotExist)
-	_, err = f.Read(ctx, "")
-	require.ErrorIs(t, err, fs.ErrNotExist)
-}
-
 func TestFilesThatCannotBeReadAreLikeMalformedOnes(t *testing.T) {
 	noLeaks(t)
 	broken := brokenFS{files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), "1.yaml"}
-	f := newFilesFS(t, broken.MapFS, FilesOptions{})
+	f := newFilesFS(t, broken.MapFS)
 	r := newRealTimeRecorder(t)
 	_, logs := startLogged(t, f, "", r)
 	r.waitSynced()
@@ -301,8 +273,8 @@ func TestFilesThatCannotBeReadAreLikeMalformedOnes(t *testing.T) {
 	r.wait("b", hasIP(r, "b", "2"))
 	assert.Equal(t, []string{"services default/a", "services default/b"}, r.names())
 	assert.Contains(t, logs(), `position="1.yaml"`)
-	_, err := newFilesFS(t, broken, FilesOptions{}).Read(t.Context(), "")
-	require.EqualError(t, err, "files source: 1.yaml: input/output error")
+	_, err := readOnce(t, newFilesFS(t, broken), "")
+	require.EqualError(t, err, "1.yaml: input/output error")
 }
 
 // brokenFS cannot read one of its files.
@@ -437,12 +409,12 @@ func TestFilesWaitForAPathToAppearAndSurviveItsLoss(t *testing.T) {
 func TestFilesSayOnceThatThereIsNothingToRead(t *testing.T) {
 	noLeaks(t)
 	opened := make(chan struct{})
-	f := newFilesFS(t, failingFS(opened), FilesOptions{})
+	f := newFilesFS(t, failingFS(opened))
 	r := newRealTimeRecorder(t)
 	stop, logs := startLogged(t, f, "", r)
 	for range 3 {
 		<-opened
-		f.Reload()
+		f.SetFS(failingFS(opened))
 	}
 	<-opened
 	f.SetFS(files("a.yaml", doc("a", "1")))
@@ -481,9 +453,9 @@ func TestFilesRefuseAPathThatIsNeitherFileNorDirectory(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no such device")
 	}
-	f, err := NewFiles(os.DevNull, FilesOptions{})
+	f, err := NewFiles(os.DevNull)
 	require.NoError(t, err)
-	_, err = f.Read(t.Context(), "")
+	_, err = readOnce(t, f, "")
 	require.ErrorContains(t, err, "neither a regular file nor a directory")
 }
 
@@ -494,15 +466,15 @@ func TestFilesOfADirectoryAreItsFiles(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "directory.yaml"), 0o755))
 	symlink(t, "directory.yaml", filepath.Join(dir, "link-to-directory.yaml"))
 	symlink(t, "nowhere", filepath.Join(dir, "link-to-nowhere.yaml"))
-	f, err := NewFiles(dir, FilesOptions{})
+	f, err := NewFiles(dir)
 	require.NoError(t, err)
-	changes, err := f.Read(t.Context(), "")
+	changes, err := readOnce(t, f, "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"+services default/a"}, changeNames(changes))
 	assert.Equal(t, "10.0.0.2", changes[0].Object.(*corev1.Service).Spec.ClusterIP)
 
 	symlink(t, "circle.yaml", filepath.Join(dir, "circle.yaml"))
-	changes, err = f.Read(t.Context(), "")
+	changes, err = readOnce(t, f, "")
 	require.ErrorContains(t, err, filepath.Join(dir, "circle.yaml")+": ")
 	assert.Len(t, changes, 1)
 }
@@ -510,7 +482,7 @@ func TestFilesOfADirectoryAreItsFiles(t *testing.T) {
 func TestFilesDropFieldsThatHaveNoSay(t *testing.T) {
 	text := "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\n  labels: {l: x}\n  finalizers: [f]\n  " +
 		"managedFields: [{manager: m}]\n"
-	changes, err := newFilesFS(t, files("a.yaml", text), FilesOptions{}).Read(t.Context(), "")
+	changes, err := readOnce(t, newFilesFS(t, files("a.yaml", text)), "")
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
 	assert.Empty(t, changes[0].Object.GetManagedFields())
@@ -521,7 +493,7 @@ func TestFilesDropFieldsThatHaveNoSay(t *testing.T) {
 func TestFilesRunAgain(t *testing.T) {
 	noLeaks(t)
 	f := newFilesFS(t, files("a.yaml", doc("a", "1")+"---\napiVersion: v1\nkind: NodeList\nitems:\n- metadata: "+
-		"{name: n1}\n- metadata: {name: n2}\n"), FilesOptions{})
+		"{name: n1}\n- metadata: {name: n2}\n"))
 	first, atOnce := newRealTimeRecorder(t), newRealTimeRecorder(t)
 	stop := start(t, f, "n1", first)
 	start(t, f, "n2", atOnce)
@@ -544,7 +516,7 @@ func TestFilesEndWhileReading(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	fsys := &cancelFS{MapFS: files("1.yaml", doc("a", "1"), "2.yaml", doc("b", "1")), cancel: cancel}
 	r := newRealTimeRecorder(t)
-	require.NoError(t, newFilesFS(t, fsys, FilesOptions{Strict: true}).Run(ctx, "", r))
+	require.NoError(t, newFilesFS(t, fsys).Run(ctx, "", r))
 	assert.Zero(t, r.updateCount())
 	assert.Zero(t, r.syncedCount())
 	assert.Equal(t, 1, fsys.reads)
@@ -570,7 +542,7 @@ func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
 	}
 	text := strings.Join(documents, "")
 	logger, _ := testLogger(t)
-	s := newFileState(filter{}, 0, logger)
+	s := newFileState("", logger)
 	read := func(text string) (decoded int, changes []string) {
 		s.parser.begin()
 		s.parser.file(t.Context(), "f.yaml", []byte(text))
@@ -593,7 +565,7 @@ func TestFilesDecodeOnlyWhatHasChanged(t *testing.T) {
 
 	// Of a List that has changed, everything is decoded, and what has changed is delivered.
 	list, _ := cluster(20, 2)
-	s = newFileState(filter{}, 0, logger)
+	s = newFileState("", logger)
 	for range 2 {
 		decoded, _ = read(list)
 	}

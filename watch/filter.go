@@ -6,8 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -16,39 +15,16 @@ import (
 // over from another proxy has its endpoints at once, and slices that other programs write need not have the label.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// filter applies rule S1 for sources that get unfiltered objects; with NewClientset the API server does that.
-type filter struct {
-	nodeName         string
-	serviceProxyName string
-	headless         bool // headless services are wanted, too
+// wants reports whether a run for one node, for none or for all of them delivers an object: every one but other nodes'
+// Nodes.
+func wants(nodeName string, obj metav1.Object) bool {
+	_, isNode := obj.(*corev1.Node)
+	return !isNode || wantsNode(nodeName, obj.GetName())
 }
 
-// wants reports whether the object is delivered.
-func (f filter) wants(obj any) bool {
-	switch o := obj.(type) {
-	case *corev1.Service:
-		return (f.headless || o.Spec.ClusterIP != corev1.ClusterIPNone) && f.servedHere(o.Labels)
-	case *discoveryv1.EndpointSlice:
-		_, headless := o.Labels[corev1.IsHeadlessService]
-		return f.headless || !headless
-	case *corev1.Node:
-		return wantsNode(f.nodeName, o.Name)
-	case *networkingv1.ServiceCIDR:
-		return true
-	}
-	return false
-}
-
-// wantsNode reports whether a run for one node, for none or for all of them delivers a Node.
+// wantsNode is wants for the name of a Node.
 func wantsNode(nodeName, name string) bool {
 	return nodeName != "" && (name == nodeName || nodeName == AllNodes)
-}
-
-// servedHere reports whether this proxy serves a Service with these labels. If the proxy has no name, any value of the
-// label, even the empty one, means that another proxy serves the Service.
-func (f filter) servedHere(labels map[string]string) bool {
-	name, labelled := labels[labelServiceProxyName]
-	return labelled == (f.serviceProxyName != "") && name == f.serviceProxyName
 }
 
 // validateServiceProxyName returns an error if a ServiceProxyName option is invalid.

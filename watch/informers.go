@@ -19,25 +19,17 @@ import (
 
 // InformersOptions say which objects [Informers] takes from a factory. The zero value selects what kube-proxy watches.
 type InformersOptions struct {
-	// ServiceProxyName selects the Services whose label service.kubernetes.io/service-proxy-name has this value. If it
-	// is empty, those without the label are selected. The label of EndpointSlices does not matter.
-	ServiceProxyName string
-	// HeadlessServices also delivers headless Services and their EndpointSlices, for programs that set the option of
-	// that name in localstate.Options.
-	HeadlessServices bool
 	// NodeInformer delivers this node's Node. Default: the factory's informer, which watches all Nodes of the cluster.
 	// Except on small clusters, use that of a second factory that selects metadata.name=<node name>.
 	NodeInformer coreinformers.NodeInformer
-	// NoNode leaves the Node out: no informer of Nodes is created or used. For programs that run without a node name.
-	NoNode bool
 	// NoServiceCIDRs leaves the ServiceCIDRs out. It is for API servers that do not have them (before v1.33) and for
 	// programs that may not list them: otherwise Run waits ten seconds for their informer.
 	NoServiceCIDRs bool
 }
 
-// Informers is the [Source] for programs that already have informers of Services and EndpointSlices. It applies S1 to
-// the informers' objects, so they need no filter: an object that S1 excludes after a change is delivered as deleted. It
-// is safe for concurrent use.
+// Informers is the [Source] for programs that already have informers of Services and EndpointSlices. It delivers all of
+// their objects, except other nodes' Nodes: package localstate ignores those that S1 excludes. It is safe for
+// concurrent use.
 //
 // The factory belongs to the caller, who starts it and shuts it down. NewInformers requests informers from it, and a
 // factory starts only the informers that have been requested, so call Start after NewInformers; calling it a second
@@ -51,7 +43,6 @@ type InformersOptions struct {
 // A transform function of the informers must not change what package localstate reads. Informers deliver the result of
 // a relist object by object; with [Clientset] it is one Update.
 type Informers struct {
-	opts   InformersOptions
 	inputs map[kind]cache.SharedIndexInformer
 }
 
@@ -68,28 +59,18 @@ type InformerFactory interface {
 
 // NewInformers returns a source that takes its objects from the factory's informers.
 func NewInformers(factory InformerFactory, opts InformersOptions) (*Informers, error) {
-	var errs []error
 	if factory == nil {
-		errs = append(errs, errors.New("factory is nil"))
+		return nil, errors.New("informers source: factory is nil")
 	}
-	if opts.NoNode && opts.NodeInformer != nil {
-		errs = append(errs, errors.New("both NodeInformer and NoNode are set"))
+	nodeInformer := opts.NodeInformer
+	if nodeInformer == nil {
+		nodeInformer = factory.Core().V1().Nodes()
 	}
-	errs = append(errs, validateServiceProxyName(opts.ServiceProxyName))
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("informers source: %w", err)
-	}
-	s := &Informers{opts: opts, inputs: map[kind]cache.SharedIndexInformer{
+	s := &Informers{inputs: map[kind]cache.SharedIndexInformer{
 		services:       factory.Core().V1().Services().Informer(),
 		endpointSlices: factory.Discovery().V1().EndpointSlices().Informer(),
+		nodes:          nodeInformer.Informer(),
 	}}
-	if !opts.NoNode {
-		nodeInformer := opts.NodeInformer
-		if nodeInformer == nil {
-			nodeInformer = factory.Core().V1().Nodes()
-		}
-		s.inputs[nodes] = nodeInformer.Informer()
-	}
 	if !opts.NoServiceCIDRs {
 		s.inputs[serviceCIDRs] = factory.Networking().V1().ServiceCIDRs().Informer()
 	}
@@ -105,14 +86,8 @@ const serviceCIDRsGrace = 10 * time.Second
 // syncedPoll is how often Run checks whether the informers have delivered everything.
 const syncedPoll = 20 * time.Millisecond
 
-// ServiceProxyName returns the option, for programs that read from the source.
-func (s *Informers) ServiceProxyName() string { return s.opts.ServiceProxyName }
-
-// Run implements [Source]. It fails if an informer has been shut down, or if a nodeName is given and NoNode is set.
+// Run implements [Source]. It fails if an informer has been shut down.
 func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
-	if nodeName != "" && s.opts.NoNode {
-		return fmt.Errorf("informers source: node name %q is given, but NoNode is set", nodeName)
-	}
 	logger := klog.FromContext(ctx)
 	var calls calls
 	defer calls.stop()
@@ -122,12 +97,11 @@ func (s *Informers) Run(ctx context.Context, nodeName string, h Handler) error {
 			continue
 		}
 		handler := &eventHandler{
-			kind: k,
-			filter: filter{nodeName: nodeName, serviceProxyName: s.opts.ServiceProxyName,
-				headless: s.opts.HeadlessServices},
-			calls:   &calls,
-			handler: h,
-			logger:  logger,
+			kind:     k,
+			nodeName: nodeName,
+			calls:    &calls,
+			handler:  h,
+			logger:   logger,
 		}
 		registration, err := informer.AddEventHandlerWithOptions(handler, cache.HandlerOptions{Logger: &logger})
 		if err != nil {
@@ -184,20 +158,20 @@ func awaitSynced(ctx context.Context, all []cache.ResourceEventHandlerRegistrati
 	return true
 }
 
-// eventHandler applies S1 to an informer's events. It keeps no state: the events have the previous object.
+// eventHandler passes an informer's events on. It keeps no state: the events have the previous object.
 type eventHandler struct {
-	kind    kind
-	filter  filter
-	calls   *calls
-	handler Handler
-	logger  klog.Logger
+	kind     kind
+	nodeName string
+	calls    *calls
+	handler  Handler
+	logger   klog.Logger
 }
 
 var _ cache.ResourceEventHandler = (*eventHandler)(nil)
 
 // OnAdd implements cache.ResourceEventHandler.
 func (e *eventHandler) OnAdd(obj any, _ bool) {
-	if o := e.object(obj); o != nil && e.filter.wants(o) {
+	if o := e.object(obj); o != nil {
 		e.update(Change{Object: o})
 	}
 }
@@ -208,39 +182,29 @@ func (e *eventHandler) OnUpdate(before, after any) {
 	if n == nil {
 		return
 	}
-	was, is := o != nil && e.filter.wants(o), e.filter.wants(n)
-	switch {
-	case was && is && o.GetResourceVersion() == n.GetResourceVersion() && n.GetResourceVersion() != "":
-		// A resync: the informer repeats its last event.
-	case is:
-		e.update(Change{Object: n})
-	case was:
-		e.update(Change{Object: n, Deleted: true})
+	if o != nil && o.GetResourceVersion() == n.GetResourceVersion() && n.GetResourceVersion() != "" {
+		return // a resync: the informer repeats its last event
 	}
+	e.update(Change{Object: n})
 }
 
 // OnDelete implements cache.ResourceEventHandler.
 func (e *eventHandler) OnDelete(obj any) {
 	tombstone, ok := obj.(cache.DeletedFinalStateUnknown)
 	if !ok {
-		if o := e.object(obj); o != nil && e.filter.wants(o) {
+		if o := e.object(obj); o != nil {
 			e.update(Change{Object: o, Deleted: true})
 		}
 		return
 	}
 	// The informer missed the deletion. The tombstone has the last object that it delivered, if any.
 	if k, ok := kindOf(tombstone.Obj); ok && k == e.kind {
-		if o := tombstone.Obj.(metav1.Object); e.filter.wants(o) {
-			e.update(Change{Object: o, Deleted: true})
-		}
+		e.update(Change{Object: tombstone.Obj.(metav1.Object), Deleted: true})
 		return
 	}
 	namespace, name, found := strings.Cut(tombstone.Key, "/")
 	if !found {
 		namespace, name = "", namespace
-	}
-	if e.kind == nodes && !wantsNode(e.filter.nodeName, name) {
-		return
 	}
 	e.update(key{e.kind, namespace, name}.deleted())
 }
@@ -256,10 +220,10 @@ func (e *eventHandler) object(obj any) metav1.Object {
 	return nil
 }
 
-// update passes a change to the handler, unless Run has returned: an informer may still call an event handler for a
-// moment after it was removed.
+// update passes a change to the handler, unless it is about another node's Node, or Run has returned: an informer may
+// still call an event handler for a moment after it was removed.
 func (e *eventHandler) update(c Change) {
-	if e.calls.begin() {
+	if wants(e.nodeName, c.Object) && e.calls.begin() {
 		defer e.calls.done()
 		e.handler.Update(c)
 	}

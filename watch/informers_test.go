@@ -66,26 +66,14 @@ func (e *factoryEnv) update(obj object) {
 	require.NoError(e.t, err)
 }
 
-func TestInformersRefuseBadOptions(t *testing.T) {
-	_, err := NewInformers(nil, InformersOptions{ServiceProxyName: "not a label"})
+func TestInformersNeedAFactory(t *testing.T) {
+	_, err := NewInformers(nil, InformersOptions{})
 	require.ErrorContains(t, err, "factory is nil")
-	require.ErrorContains(t, err, `ServiceProxyName "not a label"`)
-
-	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
-	_, err = NewInformers(factory, InformersOptions{NoNode: true, NodeInformer: factory.Core().V1().Nodes()})
-	require.ErrorContains(t, err, "NoNode")
-
-	s, err := NewInformers(factory, InformersOptions{NoNode: true})
-	require.NoError(t, err)
-	require.ErrorContains(t, s.Run(t.Context(), "n1", newRecorder(t)), `node name "n1" is given`)
 }
 
 func TestInformersDeliverExistingObjectsAndThenChanges(t *testing.T) {
-	headless := service("headless")
-	headless.Spec.ClusterIP = corev1.ClusterIPNone
 	objs := []runtime.Object{
-		service("a"), headless, labelled(service("other"), labelServiceProxyName, "other"),
-		slice("a-1"), labelled(slice("headless-1"), corev1.IsHeadlessService, ""),
+		service("a"), slice("a-1"),
 		node("n1"), node("n2"), serviceCIDR("kubernetes"),
 	}
 	withFactory(t, objs, func(t *testing.T, e *factoryEnv) {
@@ -185,56 +173,6 @@ func TestInformersAreCompleteWhenTheHandlersHaveSeenEverythingNotTheInformers(t 
 	})
 }
 
-func TestInformersDeliverADeletionWhenAnObjectIsFilteredFromNowOn(t *testing.T) {
-	headless := service("a")
-	headless.Spec.ClusterIP = corev1.ClusterIPNone
-	for _, test := range []struct {
-		name           string
-		wanted, unwant object
-	}{
-		{"a service that another proxy serves", service("a"), labelled(service("a"), labelServiceProxyName, "other")},
-		{"a service that becomes headless", service("a"), headless},
-		{"a slice that becomes headless", slice("a"), labelled(slice("a"), corev1.IsHeadlessService, "")},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			withFactory(t, []runtime.Object{test.wanted}, func(t *testing.T, e *factoryEnv) {
-				r := newRecorder(t)
-				s := e.source(InformersOptions{})
-				e.start()
-				start(t, s, "n1", r)
-				r.waitSynced()
-				synctest.Wait()
-				name := keyOf(test.wanted).String()
-				assert.Equal(t, []string{name}, r.names())
-				e.update(test.unwant)
-				r.waitFor()
-				updates := r.updateCount()
-				e.update(test.unwant)
-				e.update(test.wanted)
-				r.waitFor(name)
-				assert.Equal(t, updates+1, r.updateCount(), "a change of what is left out is none")
-			})
-		})
-	}
-}
-
-func TestInformersSelectTheServicesOfTheirProxyName(t *testing.T) {
-	objs := []runtime.Object{service("a"), labelled(service("mine"), labelServiceProxyName, "mine"), slice("a-1"),
-		labelled(slice("mine-1"), labelServiceProxyName, "mine")}
-	withFactory(t, objs, func(t *testing.T, e *factoryEnv) {
-		r := newRecorder(t)
-		s := e.source(InformersOptions{ServiceProxyName: "mine"})
-		e.start()
-		start(t, s, "", r)
-		r.waitSynced()
-		synctest.Wait()
-		assert.Equal(t, []string{
-			"endpointslices.discovery.k8s.io default/a-1", "endpointslices.discovery.k8s.io default/mine-1",
-			"services default/mine",
-		}, r.atSynced, "the label of slices does not matter")
-	})
-}
-
 func TestInformersDoNotRepeatAtAResync(t *testing.T) {
 	noLeaks(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -258,18 +196,18 @@ func TestInformersDoNotRepeatAtAResync(t *testing.T) {
 	})
 }
 
-func TestInformersOptionsLeaveOutKinds(t *testing.T) {
+func TestInformersOptionsLeaveOutServiceCIDRs(t *testing.T) {
 	withFactory(t, []runtime.Object{node("n1"), serviceCIDR("kubernetes"), service("a")},
 		func(t *testing.T, e *factoryEnv) {
 			r := newRecorder(t)
-			s := e.source(InformersOptions{NoNode: true, NoServiceCIDRs: true})
+			s := e.source(InformersOptions{NoServiceCIDRs: true})
 			e.start()
 			start(t, s, "", r)
 			r.waitSynced()
 			synctest.Wait()
 			assert.Equal(t, []string{"services default/a"}, r.atSynced)
 			for _, action := range e.client.Actions() {
-				assert.NotContains(t, []string{"nodes", "servicecidrs"}, action.GetResource().Resource)
+				assert.NotEqual(t, "servicecidrs", action.GetResource().Resource)
 			}
 		})
 }
@@ -424,10 +362,8 @@ func TestInformersHandleTombstonesAndForeignTypes(t *testing.T) {
 	}{
 		{"a tombstone with the last state", services,
 			func(e *eventHandler) { e.OnDelete(tombstone("default/a", gone)) }, []string{"-services default/a"}},
-		{"a tombstone of an object that was left out", services,
-			func(e *eventHandler) {
-				e.OnDelete(tombstone("default/a", labelled(service("a"), labelServiceProxyName, "x")))
-			}, nil},
+		{"a tombstone of another node", nodes,
+			func(e *eventHandler) { e.OnDelete(tombstone("n2", node("n2"))) }, nil},
 		{"a tombstone without a state", endpointSlices,
 			func(e *eventHandler) { e.OnDelete(tombstone("default/a", nil)) },
 			[]string{"-endpointslices.discovery.k8s.io default/a"}},
@@ -448,7 +384,7 @@ func TestInformersHandleTombstonesAndForeignTypes(t *testing.T) {
 			r := newRecorder(t)
 			logger, _ := testLogger(t)
 			test.send(&eventHandler{
-				kind: test.kind, filter: filter{nodeName: "n1"}, calls: &calls{}, handler: r, logger: logger,
+				kind: test.kind, nodeName: "n1", calls: &calls{}, handler: r, logger: logger,
 			})
 			var got []string
 			for i := range r.updateCount() {

@@ -69,7 +69,7 @@ func TestFilesKeepNoObjectAlive(t *testing.T) {
 			text += doc(fmt.Sprint("s-", i), "1")
 		}
 		h := &forgetful{synced: make(chan struct{})}
-		runForgetful(t, newFilesFS(t, files("a.yaml", text), FilesOptions{}), h)
+		runForgetful(t, newFilesFS(t, files("a.yaml", text)), h)
 		synctest.Wait()
 		alive, all := h.alive()
 		assert.Equal(t, 50, all)

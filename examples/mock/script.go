@@ -39,7 +39,7 @@ func newScript() (*script, error) {
 	for _, step := range steps {
 		s.steps = append(s.steps, step.Name())
 	}
-	s.files, err = watch.NewFilesFS(s.cluster, watch.FilesOptions{})
+	s.files, err = watch.NewFilesFS(s.cluster)
 	return s, err
 }
 

@@ -236,7 +236,7 @@ func TestWithABrain(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS(cluster)))
-	source, err := watch.NewFiles(dir, watch.FilesOptions{})
+	source, err := watch.NewFiles(dir)
 	require.NoError(t, err)
 	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source})
 	require.NoError(t, err)

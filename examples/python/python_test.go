@@ -53,7 +53,7 @@ func python(t *testing.T, dir, target, node string, more ...string) *exec.Cmd {
 // serve runs a brain over the files of a directory until the test ends, or stop is called.
 func serve(t *testing.T, dir, target string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	source, err := watch.NewFiles(dir, watch.FilesOptions{})
+	source, err := watch.NewFiles(dir)
 	require.NoError(t, err)
 	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: source, MinInterval: -1})
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ func (f *Cluster) Source() (watch.Source, error) {
 		if _, err := os.Stat(f.File); err != nil {
 			return nil, fmt.Errorf("--file: %w", err) // a proxy would wait for it; a person wants to know
 		}
-		return watch.NewFiles(f.File, watch.FilesOptions{})
+		return watch.NewFiles(f.File)
 	case f.Kubeconfig != "":
 		config, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig)
 		if err != nil {

@@ -119,9 +119,9 @@ func clientset(t *testing.T, client kubernetes.Interface, serviceProxyName strin
 }
 
 // sharedInformers is a source of informers that the program has anyway, for all objects of the cluster.
-func sharedInformers(t *testing.T, client kubernetes.Interface, serviceProxyName string) watch.Source {
+func sharedInformers(t *testing.T, client kubernetes.Interface, _ string) watch.Source {
 	factory := informers.NewSharedInformerFactory(client, 0)
-	s, err := watch.NewInformers(factory, watch.InformersOptions{ServiceProxyName: serviceProxyName})
+	s, err := watch.NewInformers(factory, watch.InformersOptions{})
 	require.NoError(t, err)
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(t.Context()), logger))
