@@ -210,41 +210,5 @@ func testClauses(t *testing.T, newTable func(t *testing.T) testTable) {
 }
 
 func TestClausesOnTheFake(t *testing.T) {
-	testClauses(t, func(*testing.T) testTable { return &Fake{} })
-}
-
-// The plain function finds the same as the reconciler.
-func TestDeleteStaleAgreesWithTheReconciler(t *testing.T) {
-	for _, c := range clauses() {
-		t.Run(c.name, func(t *testing.T) {
-			f := model.IPv6
-			table := &Fake{}
-			entries := func(specs []spec) func(func(*sink.ServiceEntry) bool) {
-				return func(yield func(*sink.ServiceEntry) bool) {
-					for _, s := range specs {
-						if !yield(s.entry(t, f)) {
-							return
-						}
-					}
-				}
-			}
-			wantDeleted := 0
-			for i, flow := range c.flows {
-				to, target := netip.AddrPortFrom(host(f, flow.to), flow.port), netip.AddrPort{}
-				if flow.target != 0 {
-					target = netip.AddrPortFrom(host(f, flow.target), max(flow.tport, 5353))
-				}
-				table.Add(flowTo(f, uint16(4000+i), to, target))
-				if flow.deleted {
-					wantDeleted++
-				}
-			}
-			deleted, err := DeleteStale(t.Context(), table, f, nodePorts(), entries(c.after), entries(c.before))
-			require.NoError(t, err)
-			require.Equal(t, wantDeleted, deleted)
-			require.Len(t, table.Flows(), len(c.flows)-wantDeleted)
-			require.Equal(t, 1, table.passesOf(f))
-			require.Zero(t, table.passesOf(model.IPv4))
-		})
-	}
+	testClauses(t, func(*testing.T) testTable { return &fakeTable{} })
 }

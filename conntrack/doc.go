@@ -27,8 +27,7 @@
 //
 // # Use
 //
-// Most backends need one line: [Wrap] returns a sink that passes everything on to the backend and cleans up after it.
-// Others call [DeleteStale].
+// One line: [Wrap] returns a sink that passes everything on to the backend and cleans up after it.
 //
 // # Guarantees
 //
@@ -40,6 +39,6 @@
 //     the flows concerned.
 //   - There is a pass only after a change that can have made UDP flows stale (S20), and after a restart.
 //
-// It works on Linux. On other systems [Kernel] returns an error, and everything else compiles and can be tested with
-// [Fake].
+// It works on Linux. On other systems [Kernel] returns an error. A program with another table, such as a conntrack zone
+// of its own, implements [Table].
 package conntrack

@@ -78,8 +78,6 @@ type index struct {
 	revision      uint64
 	// nodeAddresses are the addresses of this node that serve node ports, as of the last pass.
 	nodeAddresses []netip.Addr
-	// owned are ranges in which every rewritten flow has to belong to a service.
-	owned []netip.Prefix
 }
 
 func newIndex() *index {
@@ -251,11 +249,8 @@ func (x *index) stale(f Flow) bool {
 		ours := f.rewritten() || slices.Contains(x.nodeAddresses, f.Destination.Addr())
 		return ours && !x.anyServes(ports, f.ReplySource)
 	}
-	if _, gone := x.goneNodePorts[f.Destination.Port()]; gone && f.rewritten() {
-		return true
-	}
-	return len(x.owned) > 0 && f.rewritten() &&
-		slices.ContainsFunc(x.owned, func(p netip.Prefix) bool { return p.Contains(f.Destination.Addr()) })
+	_, gone := x.goneNodePorts[f.Destination.Port()]
+	return gone && f.rewritten()
 }
 
 // anyServes reports whether any of the ports has a serving endpoint. Thousands of services may claim one address, or

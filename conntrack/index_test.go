@@ -21,7 +21,7 @@ func TestTheIndexHasWhatASyncApplied(t *testing.T) {
 			f := model.Families()[seed%2]
 			random := rand.New(rand.NewSource(seed))
 			next := &sink.Recorder{}
-			r := Wrap(t.Context(), next, Options{Table: &Fake{}, Families: []model.Family{f}, Addresses: nodePorts})
+			r := Wrap(t.Context(), next, Options{Table: &fakeTable{}, Families: []model.Family{f}, Addresses: nodePorts})
 			defer r.Wait()
 			var before []*sink.ServiceEntry
 			for step := range 30 {

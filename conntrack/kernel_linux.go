@@ -113,7 +113,7 @@ func (p *kernelPass) dump(filter func(*nfnetlink.Builder), selection Selection) 
 		if !ok {
 			return nil
 		}
-		p.unfiltered = p.unfiltered || !selection.Matches(e.flow)
+		p.unfiltered = p.unfiltered || !selection.matches(e.flow)
 		if p.stale(e.flow) {
 			return p.deletes.add(e)
 		}

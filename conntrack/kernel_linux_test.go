@@ -55,7 +55,7 @@ func (k *kernelTable) create(f Flow, protocol uint8) {
 		return netlink.IPTuple{Protocol: protocol, SrcIP: net.IP(source.Addr().AsSlice()), SrcPort: source.Port(),
 			DstIP: net.IP(destination.Addr().AsSlice()), DstPort: destination.Port()}
 	}
-	family := nlFamily(f.family())
+	family := nlFamily(model.FamilyOf(f.Destination.Addr()))
 	flow := netlink.ConntrackFlow{
 		FamilyType: uint8(family), Forward: tuple(f.Source, f.Destination),
 		Reverse: tuple(f.ReplySource, f.ReplyDestination),
@@ -222,7 +222,7 @@ func (k *kernelTable) createInZone(f Flow, zone uint16) {
 	conn, err := nfnetlink.Dial(nfnetlink.Config{NetNS: k.NetNS})
 	require.NoError(k.t, err)
 	defer conn.Close()
-	b := conn.Request(ctNew, unix.NLM_F_CREATE|unix.NLM_F_ACK, nfnetlink.Proto(f.family()))
+	b := conn.Request(ctNew, unix.NLM_F_CREATE|unix.NLM_F_ACK, nfnetlink.Proto(model.FamilyOf(f.Destination.Addr())))
 	tuple := func(kind uint16, source, destination netip.AddrPort) {
 		whole := b.Open(kind)
 		ip := b.Open(ctaTupleIP)

@@ -59,7 +59,7 @@ func TestAPassAfterASmallChangeIsAboutThatAlone(t *testing.T) {
 		{"five things change", []spec{dns.with(one, two, three, four)}, []spec{{}}, everything},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			table := &Fake{}
+			table := &fakeTable{}
 			r := wrap(t, table, f)
 			entries := func(specs []spec) (list []*sink.ServiceEntry) {
 				for _, s := range specs {
@@ -96,26 +96,26 @@ func TestAPassLooksAtEverythingAfterFailuresAndResyncs(t *testing.T) {
 	one := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 	failed := errors.New("on purpose")
 	for name, test := range map[string]struct {
-		before func(r *Reconciler, next *sink.Recorder, table *Fake)
+		before func(r *Reconciler, next *sink.Recorder, table *fakeTable)
 		narrow bool
 	}{
-		"otherwise narrow": {before: func(*Reconciler, *sink.Recorder, *Fake) {}, narrow: true},
-		"ForceResync":      {before: func(r *Reconciler, _ *sink.Recorder, _ *Fake) { r.ForceResync() }},
-		"a Sync that failed": {before: func(r *Reconciler, next *sink.Recorder, _ *Fake) {
+		"otherwise narrow": {before: func(*Reconciler, *sink.Recorder, *fakeTable) {}, narrow: true},
+		"ForceResync":      {before: func(r *Reconciler, _ *sink.Recorder, _ *fakeTable) { r.ForceResync() }},
+		"a Sync that failed": {before: func(r *Reconciler, next *sink.Recorder, _ *fakeTable) {
 			next.FailNext(failed)
 			require.ErrorIs(t, r.Sync(t.Context()), failed)
 		}},
-		"a Sync that failed for the family": {before: func(r *Reconciler, next *sink.Recorder, _ *Fake) {
+		"a Sync that failed for the family": {before: func(r *Reconciler, next *sink.Recorder, _ *fakeTable) {
 			next.FailNext(&sink.FamilyError{Family: f, Err: failed})
 			require.ErrorIs(t, r.Sync(t.Context()), failed)
 		}},
-		"a Sync that failed for the other family": {before: func(r *Reconciler, next *sink.Recorder, _ *Fake) {
+		"a Sync that failed for the other family": {before: func(r *Reconciler, next *sink.Recorder, _ *fakeTable) {
 			next.FailNext(&sink.FamilyError{Family: model.IPv6, Err: failed})
 			require.ErrorIs(t, r.Sync(t.Context()), failed)
 		}, narrow: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table, next := &Fake{}, &sink.Recorder{}
+			table, next := &fakeTable{}, &sink.Recorder{}
 			r := Wrap(t.Context(), next, Options{Table: table, Families: []model.Family{f}, Addresses: nodePorts})
 			r.SetNode(&model.Node{Name: "node-1"})
 			describe(r, nil, two)
@@ -146,7 +146,7 @@ func TestAPassLooksAtEverythingAfterFailuresAndResyncs(t *testing.T) {
 // A flow to a node port's number elsewhere has nothing to do with this node.
 func TestAFlowToTheNumberOfANodePortElsewherePassesBy(t *testing.T) {
 	for _, f := range model.Families() {
-		table := &Fake{}
+		table := &fakeTable{}
 		elsewhere := netip.MustParseAddrPort("8.8.8.8:30053")
 		if f == model.IPv6 {
 			elsewhere = netip.MustParseAddrPort("[2001:4860:4860::8888]:30053")
@@ -169,7 +169,7 @@ func TestNarrowPassesFindWhatFullOnesWould(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			f := model.Families()[seed%2]
 			random := rand.New(rand.NewSource(seed))
-			table := &Fake{}
+			table := &fakeTable{}
 			r := wrap(t, table, f)
 			var before []*sink.ServiceEntry
 			narrow := 0
@@ -181,10 +181,9 @@ func TestNarrowPassesFindWhatFullOnesWould(t *testing.T) {
 				if len(table.lastSelections(f)) > 0 {
 					narrow++
 				}
-				left := &Fake{}
+				left := &fakeTable{}
 				left.Add(table.Flows()...)
-				deleted, err := DeleteStale(t.Context(), left, f, nodePorts(), slices.Values(after),
-					slices.Values(before))
+				deleted, err := deleteAll(t, left, f, before, after)
 				require.NoError(t, err)
 				require.Zero(t, deleted, "step %d", step)
 				for i := range 10 {
@@ -195,6 +194,36 @@ func TestNarrowPassesFindWhatFullOnesWould(t *testing.T) {
 			require.NotZero(t, narrow)
 		})
 	}
+}
+
+// deleteAll deletes the flows that are stale after one state followed another, with a pass over all of them.
+func deleteAll(t *testing.T, table Table, f model.Family, before, after []*sink.ServiceEntry) (deleted int, err error) {
+	x := newIndex()
+	x.nodeAddresses = nodePorts().Of(f)
+	for _, e := range before {
+		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+	}
+	for _, e := range before {
+		x.set(e.Service.Name, nil, nil, &pending{})
+	}
+	for _, e := range after {
+		x.set(e.Service.Name, udpPorts(e.Service, f), servingIn(e, f), &pending{})
+	}
+	return pass(t.Context(), table, f, nil, x.stale)
+}
+
+// servingIn returns a function that returns the serving endpoints of a port of an entry.
+func servingIn(e *sink.ServiceEntry, family model.Family) func(model.PortName) targets {
+	serving := map[model.PortName]targets{}
+	for _, ep := range e.Endpoints {
+		if ep.Port.Protocol == model.UDP && ep.Family() == family && serves(ep) {
+			if serving[ep.Port] == nil {
+				serving[ep.Port] = targets{}
+			}
+			serving[ep.Port][ep.Target] = struct{}{}
+		}
+	}
+	return func(port model.PortName) targets { return serving[port] }
 }
 
 // randomServices changes one or two services of three that share addresses.

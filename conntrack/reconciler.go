@@ -21,11 +21,6 @@ type Options struct {
 	// is called at every pass, from a goroutine of the Reconciler. Default: all addresses of the Table's network
 	// namespace, if that is a [Kernel], otherwise of this process's.
 	Addresses func() nodeaddr.Addresses
-	// OwnsServiceCIDRs: no other proxy on this node serves addresses of the cluster's service ranges
-	// ([model.Node.ServiceCIDRs]), so that any rewritten flow to such an address that belongs to no service is stale.
-	// After a restart, flows to services that were deleted meanwhile can only be found with this option. Leave it off
-	// if services have the label service.kubernetes.io/service-proxy-name.
-	OwnsServiceCIDRs bool
 }
 
 // Reconciler is a sink that cleans up stale UDP flows after the sink that it wraps. See [Wrap].
@@ -39,7 +34,6 @@ type Reconciler struct {
 	// Only the goroutine that calls the Sink's methods uses these fields, and the first part of familyState.
 	services map[model.ServiceName]*model.Service // those with UDP ports
 	serving  map[model.PortName]targets
-	node     *model.Node
 
 	mu       sync.Mutex // guards the rest, and the familyStates' other parts
 	families []*familyState
@@ -123,12 +117,6 @@ func Wrap(ctx context.Context, next sink.Sink, opts Options) *Reconciler {
 		}
 	}
 	return r
-}
-
-// SetNode implements [sink.NodeSetter].
-func (r *Reconciler) SetNode(node *model.Node) {
-	r.node = node
-	r.Forward.SetNode(node)
 }
 
 // ForceResync implements [sink.Resyncer]: a pass is due after the next Sync.
@@ -290,9 +278,6 @@ func (r *Reconciler) apply(f *familyState) {
 	}
 	emptied(&f.services)
 	emptied(&f.endpoints)
-	if r.opts.OwnsServiceCIDRs && r.node != nil {
-		f.index.owned = r.node.ServiceCIDRs
-	}
 }
 
 // emptied empties a map. Clearing a large one costs as much as it ever held, so a new one takes its place.

@@ -19,7 +19,7 @@ import (
 )
 
 // passes returns how often the table was passed over for each family since the last call of it.
-func passesOf(table *Fake) func() [2]int {
+func passesOf(table *fakeTable) func() [2]int {
 	var last [2]int
 	return func() [2]int {
 		now := [2]int{table.passesOf(model.IPv4), table.passesOf(model.IPv6)}
@@ -60,7 +60,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayBeStale(t *testing.T) {
 		{"a VIP goes", entries(spec{external: externalIP, nodePort: 30053}.with(udp.endpoints...), tcp), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			table := &Fake{}
+			table := &fakeTable{}
 			since := passesOf(table)
 			r := wrap(t, table)
 			describe(r, nil, start)
@@ -82,7 +82,7 @@ func TestAPassIsDueOnlyWhenUDPFlowsMayBeStale(t *testing.T) {
 }
 
 func TestChangesThatRevertBeforeTheSyncAreNone(t *testing.T) {
-	table := &Fake{}
+	table := &fakeTable{}
 	since := passesOf(table)
 	r := wrap(t, table, model.IPv4)
 	start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, model.IPv4)}
@@ -99,7 +99,7 @@ func TestChangesThatRevertBeforeTheSyncAreNone(t *testing.T) {
 
 func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 	f := model.IPv4
-	table, next := &Fake{}, &sink.Recorder{}
+	table, next := &fakeTable{}, &sink.Recorder{}
 	since := passesOf(table)
 	r := Wrap(t.Context(), next, Options{Table: table})
 	toOne := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 5353))
@@ -151,7 +151,7 @@ func TestNothingIsDeletedBeforeItIsInForce(t *testing.T) {
 
 // A service port, or a family, that is not applied does not hold up the rest, nor lead to passes over it.
 func TestAFailureConcernsItsFamilyAlone(t *testing.T) {
-	table, next := &Fake{}, &sink.Recorder{}
+	table, next := &fakeTable{}, &sink.Recorder{}
 	since := passesOf(table)
 	r := Wrap(t.Context(), next, Options{Table: table})
 	r.SetNode(&model.Node{Name: "node-1"})
@@ -181,7 +181,7 @@ func TestAFailureConcernsItsFamilyAlone(t *testing.T) {
 func TestRemovedServicesAreRememberedUntilAPassSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv4
-		table := &Fake{}
+		table := &fakeTable{}
 		r := wrap(t, table)
 		start := []*sink.ServiceEntry{all.with(endpoint{host: 1}).entry(t, f)}
 		describe(r, nil, start)
@@ -212,7 +212,7 @@ func TestRemovedServicesAreRememberedUntilAPassSucceeds(t *testing.T) {
 func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv6
-		table := &Fake{}
+		table := &fakeTable{}
 		for i := range 8 {
 			table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53),
 				netip.AddrPortFrom(host(f, 1), 53)))
@@ -228,7 +228,7 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 
 		table.FailNext(ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted, ErrInterrupted)
-		_, err := DeleteStale(t.Context(), table, f, nodePorts(), func(func(*sink.ServiceEntry) bool) {}, nil)
+		_, err := pass(t.Context(), table, f, nil, func(Flow) bool { return true })
 		require.ErrorIs(t, err, ErrInterrupted)
 		require.ErrorContains(t, err, "IPv6")
 	})
@@ -236,7 +236,7 @@ func TestAnInterruptedPassIsTriedAgainAtOnce(t *testing.T) {
 
 func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := &Fake{}
+		table := &fakeTable{}
 		table.FailNext(fmt.Errorf("conntrack: %w", errors.ErrUnsupported))
 		r := wrap(t, table, model.IPv4)
 		for range 3 {
@@ -263,7 +263,7 @@ func TestWhereThereIsNoTableItIsTriedOnce(t *testing.T) {
 func TestTheWorkerEndsWithTheContextOfWrapAndNotOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := model.IPv4
-		table := &Fake{}
+		table := &fakeTable{}
 		ctx, cancel := context.WithCancel(t.Context())
 		r := Wrap(ctx, nil, Options{Table: table, Families: []model.Family{f}})
 		describe(r, nil, []*sink.ServiceEntry{all.entry(t, f)})
@@ -292,7 +292,7 @@ func TestTheWorkerEndsWithTheContextOfWrapAndNotOfSync(t *testing.T) {
 
 // blockingTable blocks in a pass until it is let go.
 type blockingTable struct {
-	Fake
+	fakeTable
 	entered, proceed chan struct{}
 }
 
@@ -300,7 +300,7 @@ func (b *blockingTable) DeleteUDP(ctx context.Context, f model.Family, only []Se
 	stale func(Flow) bool) (int, error) {
 	b.entered <- struct{}{}
 	<-b.proceed
-	return b.Fake.DeleteUDP(ctx, f, only, stale)
+	return b.fakeTable.DeleteUDP(ctx, f, only, stale)
 }
 
 func TestSyncDoesNotWaitForAPassAndPassesDoNotOverlap(t *testing.T) {
@@ -357,7 +357,7 @@ func TestEachFamilyHasItsOwnPasses(t *testing.T) {
 	less := dual
 	less.LoadBalancerIPs = dual.LoadBalancerIPs[:1]
 
-	table := &Fake{}
+	table := &fakeTable{}
 	since := passesOf(table)
 	r := wrap(t, table)
 	r.SetService(&dual)
@@ -377,26 +377,9 @@ func TestEachFamilyHasItsOwnPasses(t *testing.T) {
 	require.Equal(t, 1, deleted, "of that family")
 }
 
-func TestWithTheServiceRangesOwnedOrphansAreFoundAfterARestart(t *testing.T) {
-	f := model.IPv4
-	orphan := flowTo(f, 4000, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPortFrom(host(f, 1), 53))
-	direct := flowTo(f, 4001, netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{})
-	elsewhere := flowTo(f, 4002, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 53),
-		netip.AddrPortFrom(host(f, 1), 53))
-	for owns, want := range map[bool][]Flow{false: {orphan, direct, elsewhere}, true: {direct, elsewhere}} {
-		table := &Fake{}
-		table.Add(orphan, direct, elsewhere)
-		r := Wrap(t.Context(), nil, Options{Table: table, OwnsServiceCIDRs: owns})
-		r.SetNode(&model.Node{Name: "node-1", ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}})
-		require.NoError(t, r.Sync(t.Context()))
-		r.Wait()
-		require.Equal(t, want, table.Flows(), "owned: %v", owns)
-	}
-}
-
 func TestMetricsHaveKubeProxysNames(t *testing.T) {
 	f := model.IPv6
-	table := &Fake{}
+	table := &fakeTable{}
 	for i := range 3 {
 		table.Add(flowTo(f, uint16(4000+i), netip.AddrPortFrom(host(f, clusterIP), 53), netip.AddrPort{}))
 	}
@@ -418,7 +401,7 @@ kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family="IPv6"} 3
 }
 
 func TestBadCallsDoNoHarm(t *testing.T) {
-	table := &Fake{}
+	table := &fakeTable{}
 	r := wrap(t, table)
 	r.SetService(nil)
 	r.SetEndpoint(nil)

@@ -10,8 +10,8 @@ type Selection struct {
 	Destination, ReplySource netip.AddrPort
 }
 
-// Matches reports whether a flow is one of those selected.
-func (s Selection) Matches(f Flow) bool {
+// matches reports whether a flow is one of those selected.
+func (s Selection) matches(f Flow) bool {
 	return matches(s.Destination, f.Destination) && matches(s.ReplySource, f.ReplySource)
 }
 

@@ -71,7 +71,7 @@ func TestTheKernelShowsOnlyWhatIsSelected(t *testing.T) {
 			var want []Flow
 			for _, flow := range flows {
 				for _, s := range filterable(f, only) {
-					if s.Matches(flow) {
+					if s.matches(flow) {
 						want = append(want, flow) // once for each
 					}
 				}

@@ -18,9 +18,6 @@ type Flow struct {
 	ReplySource, ReplyDestination netip.AddrPort
 }
 
-// family returns the flow's IP family.
-func (f Flow) family() model.Family { return model.FamilyOf(f.Destination.Addr()) }
-
 // rewritten reports whether packets go to another address or port than they were sent to.
 func (f Flow) rewritten() bool { return f.ReplySource != f.Destination }
 
@@ -29,8 +26,7 @@ func (f Flow) String() string {
 	return fmt.Sprintf("%v -> %v (%v -> %v)", f.Source, f.Destination, f.ReplySource, f.ReplyDestination)
 }
 
-// Table is the part of a connection-tracking table that a clean-up needs. [Kernel] is the real one, [Fake] is for
-// tests.
+// Table is the part of a connection-tracking table that a clean-up needs. [Kernel] is the kernel's.
 type Table interface {
 	// DeleteUDP passes over the table and deletes the UDP flows of a family for which stale returns true. It returns
 	// how many it deleted, even if it fails.

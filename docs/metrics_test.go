@@ -100,7 +100,7 @@ func registered(t *testing.T) described {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.NoError(t, server.Run(ended)) // it registers when it runs
-	d.MustRegister(conntrack.Wrap(t.Context(), sink.NewForward(nil), conntrack.Options{Table: &conntrack.Fake{}}),
+	d.MustRegister(conntrack.Wrap(t.Context(), sink.NewForward(nil), conntrack.Options{}),
 		health.New(health.Options{}))
 	return d
 }

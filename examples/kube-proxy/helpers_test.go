@@ -25,7 +25,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
-	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	hnsdataplane "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	iptablesdataplane "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdataplane "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
@@ -114,7 +113,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 		nftables: r.nft,
 		iptables: []iptablesdataplane.Interface{r.iptables[0], r.iptables[1]},
 		ipvs:     r.ipvs,
-		flows:    &conntrack.Fake{},
+		flows:    noFlows{},
 		host:     &r.hostAddresses,
 
 		hns:       r.hns,

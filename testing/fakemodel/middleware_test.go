@@ -19,13 +19,20 @@ func TestMiddlewareLosesNoAbility(t *testing.T) {
 		"Tee":     func(s sink.Sink) sink.Sink { return sink.Tee(nil, s) },
 		"Filter":  func(s sink.Sink) sink.Sink { return sink.Filter(s, sink.Keep{}) },
 		"conntrack": func(s sink.Sink) sink.Sink {
-			return conntrack.Wrap(t.Context(), s, conntrack.Options{Table: &conntrack.Fake{}})
+			return conntrack.Wrap(t.Context(), s, conntrack.Options{Table: noFlows{}})
 		},
 		"healthcheck": func(s sink.Sink) sink.Sink { return healthcheck.NewServices(s, healthcheck.ServicesOptions{}) },
 		"Faulty":      func(s sink.Sink) sink.Sink { return faulty(s, NewFaults(1, 0)) },
 	} {
 		assert.Empty(t, LostAbilities(t.Context(), wrap), name)
 	}
+}
+
+// noFlows is an empty conntrack table.
+type noFlows struct{}
+
+func (noFlows) DeleteUDP(context.Context, model.Family, []conntrack.Selection, func(conntrack.Flow) bool) (int, error) {
+	return 0, nil
 }
 
 // embedding embeds what it should not.

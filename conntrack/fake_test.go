@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Fake is a [Table] in memory, for tests. The zero value is an empty table. It is safe for concurrent use.
-type Fake struct {
+// fakeTable is a [Table] in memory. The zero value is an empty table. It is safe for concurrent use.
+type fakeTable struct {
 	mu       sync.Mutex
 	flows    []Flow
 	passes   map[model.Family]int
@@ -18,17 +18,17 @@ type Fake struct {
 	selections map[model.Family][]Selection // of the last pass
 }
 
-var _ Table = (*Fake)(nil)
+var _ Table = (*fakeTable)(nil)
 
 // Add adds flows at the end.
-func (t *Fake) Add(flows ...Flow) {
+func (t *fakeTable) Add(flows ...Flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.flows = append(t.flows, flows...)
 }
 
 // Flows returns the remaining flows.
-func (t *Fake) Flows() []Flow {
+func (t *fakeTable) Flows() []Flow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clone(t.flows)
@@ -36,14 +36,14 @@ func (t *Fake) Flows() []Flow {
 
 // FailNext makes the next calls of DeleteUDP, as many as there are errors, fail. Each checks the first half of the
 // flows before it fails: an interrupted pass has done a part of its work. A nil error lets a call succeed.
-func (t *Fake) FailNext(errs ...error) {
+func (t *fakeTable) FailNext(errs ...error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.failures = append(t.failures, errs...)
 }
 
 // DeleteUDP implements [Table]: it passes only selected flows to stale, which must not call the table.
-func (t *Fake) DeleteUDP(
+func (t *fakeTable) DeleteUDP(
 	ctx context.Context, family model.Family, only []Selection, stale func(Flow) bool,
 ) (deleted int, err error) {
 	t.mu.Lock()
@@ -54,7 +54,7 @@ func (t *Fake) DeleteUDP(
 	t.passes[family]++
 	t.selections[family] = slices.Clone(only)
 	selected := func(f Flow) bool {
-		return len(only) == 0 || slices.ContainsFunc(only, func(s Selection) bool { return s.Matches(f) })
+		return len(only) == 0 || slices.ContainsFunc(only, func(s Selection) bool { return s.matches(f) })
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -68,7 +68,7 @@ func (t *Fake) DeleteUDP(
 	}
 	kept := t.flows[:0:0]
 	for i, f := range t.flows {
-		if i < seen && f.family() == family && selected(f) && stale(f) {
+		if i < seen && model.FamilyOf(f.Destination.Addr()) == family && selected(f) && stale(f) {
 			deleted++
 			continue
 		}
@@ -76,4 +76,18 @@ func (t *Fake) DeleteUDP(
 	}
 	t.flows = kept
 	return deleted, err
+}
+
+// lastSelections returns those that DeleteUDP was last called with for a family; none if that was a pass over all flows.
+func (t *fakeTable) lastSelections(family model.Family) []Selection {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.selections[family]
+}
+
+// passesOf returns how often DeleteUDP was called for a family.
+func (t *fakeTable) passesOf(family model.Family) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.passes[family]
 }
