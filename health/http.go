@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // status is the body of the answers.
@@ -30,7 +32,7 @@ func (p *Proxy) status(now time.Time) status {
 	s := status{CurrentTime: now, Healthy: true, Status: map[string]familyStatus{},
 		AwaitingNodeCIDR: p.Phase() == AwaitingNodeCIDR,
 		Disconnected:     p.DisconnectedSince()}
-	for _, f := range p.families() {
+	for _, f := range model.Families() {
 		h := p.familyAt(f, now)
 		if h.LastApplied.IsZero() {
 			continue

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +13,6 @@ import (
 
 // Options configures a [Proxy]. The zero value is usable.
 type Options struct {
-	// Families are the families that count. Default: both.
-	Families []model.Family
 	// Limit is how long a change may wait until it is applied. Default 60 s: twice kube-proxy's default sync period.
 	Limit time.Duration
 }
@@ -156,22 +153,12 @@ func (p *Proxy) family(f model.Family) *family {
 // Healthy reports whether the proxy is healthy, whether or not the node is eligible.
 func (p *Proxy) Healthy() bool {
 	now := time.Now()
-	for _, f := range p.families() {
+	for _, f := range model.Families() {
 		if !p.familyAt(f, now).Healthy {
 			return false
 		}
 	}
 	return true
-}
-
-func (p *Proxy) families() []model.Family {
-	var families []model.Family
-	for _, f := range model.Families() {
-		if len(p.opts.Families) == 0 || slices.Contains(p.opts.Families, f) {
-			families = append(families, f)
-		}
-	}
-	return families
 }
 
 // Phase returns the current phase.

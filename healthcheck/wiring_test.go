@@ -3,6 +3,7 @@ package healthcheck_test
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
@@ -46,7 +47,8 @@ func Example_allTogether() {
 		mux.Handle("/healthz", proxy.Healthz())
 		mux.Handle("/livez", proxy.Livez())
 
-		if err := sysctl.KubeProxyDefaults().Apply(ctx, ""); err != nil {
+		limits := sysctl.Conntrack{MaxPerCore: 32768, Min: 131072, TCPCloseWaitTimeout: time.Hour}
+		if err := limits.Apply(ctx, ""); err != nil {
 			klog.FromContext(ctx).Error(err, "Some kernel parameters are not set") // normal in a container
 		}
 		return kubeproxy.Run(ctx, kubeproxy.Options{

@@ -69,7 +69,7 @@ type ParseError []ElementError
 func (e ParseError) Error() string {
 	var lines []string
 	for _, element := range e {
-		lines = append(lines, element.Error())
+		lines = append(lines, element.text())
 	}
 	return strings.Join(lines, "\n")
 }
@@ -83,8 +83,7 @@ type ElementError struct {
 	Duplicate bool
 }
 
-// Error implements error.
-func (e ElementError) Error() string {
+func (e ElementError) text() string {
 	if e.Duplicate {
 		return fmt.Sprintf("nodePortAddresses[%d]: %q is in the list twice", e.Index, e.Text)
 	}
@@ -128,14 +127,6 @@ func (c Choice) All(f model.Family) bool {
 // 127.0.0.1 (S36).
 func (c Choice) Loopback() bool {
 	return c.All(model.IPv4) || slices.ContainsFunc(c.CIDRs, model.IPv4.Loopback().Overlaps)
-}
-
-// ExplicitLoopback reports whether a range of loopback addresses of a family is chosen, such as "localhost", and not
-// only a range that has other addresses too.
-func (c Choice) ExplicitLoopback(f model.Family) bool {
-	return slices.ContainsFunc(c.CIDRs, func(p netip.Prefix) bool {
-		return model.FamilyOf(p.Addr()) == f && p.Masked().Addr().IsLoopback()
-	})
 }
 
 // Of computes the result of the choice for a host with the given addresses, in any order, and a node, which only

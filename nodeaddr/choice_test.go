@@ -90,30 +90,6 @@ func TestChoiceOf(t *testing.T) {
 	}
 }
 
-func TestExplicitLoopback(t *testing.T) {
-	for _, test := range []struct {
-		list   []string
-		v4, v6 bool
-	}{
-		{nil, false, false},
-		{[]string{"all"}, false, false},
-		{[]string{"primary"}, false, false},
-		{[]string{"localhost"}, true, true},
-		{[]string{"all", "localhost"}, true, true},
-		{[]string{"127.0.0.0/8"}, true, false},
-		{[]string{"primary", "127.3.0.0/16"}, true, false},
-		{[]string{"::1/128"}, false, true},
-		{[]string{"126.0.0.0/7", "::/127"}, false, false},
-	} {
-		c, err := Parse(test.list)
-		require.NoError(t, err)
-		require.Equal(t, test.v4, c.ExplicitLoopback(model.IPv4), "%v", test.list)
-		require.Equal(t, test.v6, c.ExplicitLoopback(model.IPv6), "%v", test.list)
-	}
-	unmasked := Choice{CIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/7")}}
-	require.False(t, unmasked.ExplicitLoopback(model.IPv4))
-}
-
 func TestParseNamesInvalidElementsAndKeepsTheRest(t *testing.T) {
 	c, err := Parse([]string{"10.0.0.0/8", "10.0.0.1", "primary", "localhost", "Primary", "fd00::/8", "", " all",
 		"10.0.0.0/8", "primary", "localhost"})

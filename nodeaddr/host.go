@@ -51,8 +51,7 @@ func combined(f func()) (call, stop func()) {
 type Fake struct {
 	mu       sync.Mutex
 	addrs    []HostAddress
-	readErr  error
-	watchers map[*func()]context.CancelCauseFunc
+	watchers map[*func()]struct{}
 }
 
 var _ Host = (*Fake)(nil)
@@ -71,38 +70,20 @@ func (h *Fake) Set(addrs ...HostAddress) {
 	}
 }
 
-// Fail makes Addresses return an error, until it is called with nil.
-func (h *Fake) Fail(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.readErr = err
-}
-
-// Break makes all current calls of Watch return an error.
-func (h *Fake) Break(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, cancel := range h.watchers {
-		cancel(err)
-	}
-}
-
 // Addresses implements [Host].
 func (h *Fake) Addresses() ([]HostAddress, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.addrs), h.readErr
+	return slices.Clone(h.addrs), nil
 }
 
 // Watch implements [Host].
 func (h *Fake) Watch(ctx context.Context, changed func()) error {
-	broken, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	h.mu.Lock()
 	if h.watchers == nil {
-		h.watchers = map[*func()]context.CancelCauseFunc{}
+		h.watchers = map[*func()]struct{}{}
 	}
-	h.watchers[&changed] = cancel
+	h.watchers[&changed] = struct{}{}
 	h.mu.Unlock()
 	defer func() {
 		h.mu.Lock()
@@ -110,9 +91,6 @@ func (h *Fake) Watch(ctx context.Context, changed func()) error {
 		delete(h.watchers, &changed)
 	}()
 	changed()
-	<-broken.Done()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return context.Cause(broken)
+	<-ctx.Done()
+	return nil
 }

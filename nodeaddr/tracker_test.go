@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,50 @@ func on(name string, list ...string) []HostAddress {
 		addrs = append(addrs, HostAddress{a, name})
 	}
 	return addrs
+}
+
+// faulty is a host that fails on request.
+type faulty struct {
+	Fake
+	mu      sync.Mutex // guards what follows
+	readErr error
+	cancel  context.CancelCauseFunc // of the last Watch
+}
+
+// Fail makes Addresses return an error, until it is called with nil.
+func (h *faulty) Fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.readErr = err
+}
+
+// Break makes Watch return an error.
+func (h *faulty) Break(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cancel(err)
+}
+
+func (h *faulty) Addresses() ([]HostAddress, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.readErr != nil {
+		return nil, h.readErr
+	}
+	return h.Fake.Addresses()
+}
+
+func (h *faulty) Watch(ctx context.Context, changed func()) error {
+	broken, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	h.mu.Lock()
+	h.cancel = cancel
+	h.mu.Unlock()
+	_ = h.Fake.Watch(broken, changed)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return context.Cause(broken)
 }
 
 func TestTrackerFollowsTheHost(t *testing.T) {
@@ -56,7 +101,7 @@ func TestTrackerFollowsTheHost(t *testing.T) {
 // Addresses that could not be read after a change are read again without another one.
 func TestAddressesThatCannotBeReadAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := &Fake{}
+		host := &faulty{}
 		tracker, err := NewTracker(Options{Host: host})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -107,7 +152,7 @@ func TestChangesDuringAReadingAreReadTogether(t *testing.T) {
 
 func TestTrackerGoesOnAfterErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		host := &Fake{}
+		host := &faulty{}
 		host.Set(on("eth0", "10.0.0.1")...)
 		tracker, err := NewTracker(Options{Host: host})
 		require.NoError(t, err)
@@ -166,7 +211,7 @@ func TestTrackerOfThePrimaryAddressFollowsTheNode(t *testing.T) {
 }
 
 func TestNewTrackerSaysThatItCannotRead(t *testing.T) {
-	host := &Fake{}
+	host := &faulty{}
 	host.Fail(errors.New("no memory"))
 	_, err := NewTracker(Options{Host: host})
 	require.EqualError(t, err, "reading the host's addresses: no memory")

@@ -23,7 +23,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !p.enter() {
-		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.MaxBrowsers),
+		http.Error(w, fmt.Sprintf("%d browsers follow this page already", p.opts.maxBrowsers),
 			http.StatusServiceUnavailable)
 		return
 	}
@@ -46,7 +46,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		before = &now
-		timer.Reset(p.opts.MinInterval)
+		timer.Reset(p.opts.minInterval)
 		select {
 		case <-r.Context().Done():
 			return
@@ -66,7 +66,7 @@ func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 func (p *Page) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.browsers >= p.opts.MaxBrowsers {
+	if p.browsers >= p.opts.maxBrowsers {
 		return false
 	}
 	p.browsers++

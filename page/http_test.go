@@ -82,7 +82,7 @@ func TestOnlyThoseWhoMaySeeIt(t *testing.T) {
 
 // A request that asks for headers alone ends, and does not take the place of a browser that follows the page.
 func TestAskingForTheHeadersOfEventsEnds(t *testing.T) {
-	r := newRig(t, nil, Options{MaxBrowsers: 1})
+	r := newRig(t, nil, Options{maxBrowsers: 1})
 	r.apply()
 	ctx, cancel := context.WithCancel(t.Context())
 	q := httptest.NewRequestWithContext(ctx, http.MethodHead, "http://localhost/api/events", nil)
@@ -186,7 +186,7 @@ func (b *browser) next() *pageState {
 }
 
 func TestBrowsersReceiveChanges(t *testing.T) {
-	r := newRig(t, nil, Options{MinInterval: time.Nanosecond})
+	r := newRig(t, nil, Options{minInterval: time.Nanosecond})
 	web := service("web", 1, false)
 	r.sink.SetService(web)
 	r.sink.SetService(service("other", 2, false))
@@ -218,7 +218,7 @@ func TestBrowsersReceiveChanges(t *testing.T) {
 // A browser that does not read holds nothing up; when it reads again it is told the sum of what it missed, and no more
 // than it can use.
 func TestASlowBrowserHoldsNothingUp(t *testing.T) {
-	r := newRig(t, nil, Options{MinInterval: time.Nanosecond})
+	r := newRig(t, nil, Options{minInterval: time.Nanosecond})
 	r.apply()
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	w := &slowWriter{ResponseRecorder: httptest.NewRecorder(), reached: reached, goOn: goOn}
@@ -260,7 +260,7 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 }
 
 func TestTooManyBrowsersAreRefused(t *testing.T) {
-	r := newRig(t, nil, Options{MaxBrowsers: 1})
+	r := newRig(t, nil, Options{maxBrowsers: 1})
 	r.apply()
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close) // after the browsers'
@@ -278,7 +278,7 @@ func TestTooManyBrowsersAreRefused(t *testing.T) {
 
 // A browser whose machine has gone does not keep its place for ever: what cannot be written ends its request.
 func TestABrowserThatIsGoneIsForgotten(t *testing.T) {
-	r := newRig(t, nil, Options{MinInterval: time.Nanosecond})
+	r := newRig(t, nil, Options{minInterval: time.Nanosecond})
 	r.apply()
 	w := &brokenWriter{httptest.NewRecorder()}
 	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/api/events", nil)) // returns

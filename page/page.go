@@ -21,10 +21,10 @@ type Options struct {
 	Config func() oracle.Config
 	// Hosts are names, besides localhost, by which browsers may request the page.
 	Hosts []string
-	// MaxBrowsers bounds how many browsers may follow the page at a time. Default 32.
-	MaxBrowsers int
-	// MinInterval is the minimum time between two messages to a browser. Default 500 ms.
-	MinInterval time.Duration
+
+	// Tests set other values than the defaults.
+	maxBrowsers int           // that may follow the page at a time
+	minInterval time.Duration // between two messages to a browser
 }
 
 // Explainer explains why endpoints are or are not used. kubeproxy.Runner implements it.
@@ -67,11 +67,11 @@ const (
 
 // New returns a page that shows nothing yet.
 func New(opts Options) *Page {
-	if opts.MaxBrowsers <= 0 {
-		opts.MaxBrowsers = defaultMaxBrowsers
+	if opts.maxBrowsers <= 0 {
+		opts.maxBrowsers = defaultMaxBrowsers
 	}
-	if opts.MinInterval <= 0 {
-		opts.MinInterval = defaultMinInterval
+	if opts.minInterval <= 0 {
+		opts.minInterval = defaultMinInterval
 	}
 	if opts.Config == nil {
 		opts.Config = func() oracle.Config { return oracle.Config{} }

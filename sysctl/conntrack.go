@@ -12,7 +12,7 @@ import (
 )
 
 // Conntrack has the limits of connection tracking, as in kube-proxy's configuration (S42). Zero fields leave the
-// kernel's value unchanged. [KubeProxyDefaults] returns kube-proxy's defaults.
+// kernel's value unchanged.
 type Conntrack struct {
 	// MaxPerCore and Min say how many connections the kernel can track at least: MaxPerCore times CPUs, at most 1,048,576
 	// and at least Min. A higher limit of the kernel's stays. Min has no effect without MaxPerCore.
@@ -30,12 +30,6 @@ type Conntrack struct {
 	// CPUs is the number of cores. Default: all cores of the machine that are online, even if this process, or its
 	// container, may not run on all of them.
 	CPUs int
-}
-
-// KubeProxyDefaults returns the defaults of kube-proxy's configuration.
-func KubeProxyDefaults() Conntrack {
-	return Conntrack{MaxPerCore: 32768, Min: 131072, TCPEstablishedTimeout: 24 * time.Hour,
-		TCPCloseWaitTimeout: time.Hour}
 }
 
 // maxConntrack bounds the result of MaxPerCore on a large machine: an entry takes about 300 bytes of kernel memory.

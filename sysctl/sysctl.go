@@ -56,18 +56,15 @@ func (r Root) Get(name string) (string, error) {
 	return value, nil
 }
 
-// Set sets a parameter unless it already has the value, and reports whether it was changed. The error is an [*Error].
-func (r Root) Set(name, value string) (changed bool, err error) {
+// SetInt sets a parameter unless it already has the value, and reports whether it was changed. The error is an
+// [*Error].
+func (r Root) SetInt(name string, value int) (changed bool, err error) {
+	want := strconv.Itoa(value)
 	path, err := r.sysctl(name)
 	if err != nil {
-		return false, &Error{Name: name, Want: value, Err: err}
+		return false, &Error{Name: name, Want: want, Err: err}
 	}
-	return set(name, path, value, func(got string) bool { return got == value })
-}
-
-// SetInt is Set for a number.
-func (r Root) SetInt(name string, value int) (changed bool, err error) {
-	return r.Set(name, strconv.Itoa(value))
+	return set(name, path, want, func(got string) bool { return got == want })
 }
 
 // sysctl returns the file of a parameter.

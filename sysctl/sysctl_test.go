@@ -96,7 +96,7 @@ func TestConntrackSetsOnlyRequestedParameters(t *testing.T) {
 		})
 	}
 	require.Equal(t, Root("").cpus(), Conntrack{MaxPerCore: 1}.limit(), "of this machine")
-	require.Equal(t, 131072, KubeProxyDefaults().withCPUs(1).limit())
+	require.Equal(t, 131072, Conntrack{MaxPerCore: 32768, Min: 131072}.withCPUs(1).limit())
 }
 
 func TestTheCPUsThatCountAreThoseOfTheMachine(t *testing.T) {
@@ -251,7 +251,7 @@ func TestNamesStayBelowTheRoot(t *testing.T) {
 	for _, name := range []string{"../../secret", "/etc/passwd", ""} {
 		_, err := root.Get(name)
 		require.ErrorContains(t, err, "is not the name of a parameter", name)
-		_, err = root.Set(name, "2")
+		_, err = root.SetInt(name, 2)
 		var e *Error
 		require.True(t, errors.As(err, &e), name)
 	}
@@ -262,7 +262,7 @@ func TestNamesStayBelowTheRoot(t *testing.T) {
 }
 
 func TestApplyWithoutConntrackSaysSo(t *testing.T) {
-	err := KubeProxyDefaults().Apply(context.Background(), Root(t.TempDir()))
+	err := Conntrack{MaxPerCore: 32768}.Apply(context.Background(), Root(t.TempDir()))
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.ErrorContains(t, err, "nf_conntrack_max")
 }

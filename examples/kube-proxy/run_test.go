@@ -105,7 +105,7 @@ detectLocalMode: NodeCIDR
 func TestWithoutIPv6InTheKernelThereIsIPv4Only(t *testing.T) {
 	needModesOfLinux(t)
 	r := newRig(t, cluster()...)
-	_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
+	_, err := r.machine.root.SetInt("net/ipv6/conf/all/disable_ipv6", 1)
 	require.NoError(t, err)
 	watching := r.watches("endpointslices")
 	stop := r.start(t, arguments...)
@@ -220,7 +220,7 @@ func TestAStartThatFailsLeavesTheMachineAsItWas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, cluster()...)
-			_, err := r.machine.root.Set("net/ipv6/conf/all/disable_ipv6", "1")
+			_, err := r.machine.root.SetInt("net/ipv6/conf/all/disable_ipv6", 1)
 			require.NoError(t, err)
 			if tc.client != nil {
 				r.newClient = func(componentbasev1alpha1.ClientConnectionConfiguration, string) (kubernetes.Interface,
