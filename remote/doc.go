@@ -37,7 +37,7 @@
 // difference between the two classes.
 //
 // The server's memory is one state for each class, and for each client pointers into it. Of older versions it keeps the
-// changes, for ServerOptions.Keep.
+// changes, for ten minutes.
 //
 // # Replicas
 //

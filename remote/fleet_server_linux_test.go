@@ -150,7 +150,8 @@ func runFleetServer() error {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logr.Discard()))
 	defer cancel()
 	source := newCluster(spec.objects()...)
-	server, err := NewServer(ctx, ServerOptions{Source: source, Heartbeat: spec.Heartbeat, MinInterval: -1})
+	server, err := NewServer(ctx,
+		ServerOptions{Source: source, limits: limits{heartbeat: spec.Heartbeat}, MinInterval: -1})
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func TestAStreamEndsWithTheCertificateOfItsClient(t *testing.T) {
 	ca := newAuthority(t)
 	config := ca.server(t)
 	config.Time = func() time.Time { return time.Now().Add(-30 * time.Minute) }
-	server := serveTCP(t, ServerOptions{Source: newCluster(baseObjects()...), Heartbeat: time.Millisecond},
+	server := serveTCP(t, ServerOptions{Source: newCluster(baseObjects()...), limits: limits{heartbeat: time.Millisecond}},
 		ServeOptions{TLS: config})
 	cert := ca.ClientUntil(t, "client", "system:node:n1", time.Now().Add(-10*time.Minute))
 	conn, err := grpc.NewClient("passthrough:///"+server.target, grpc.WithTransportCredentials(credentials.NewTLS(

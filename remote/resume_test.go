@@ -209,7 +209,7 @@ func TestARevisionOfTheSameServerIsResumed(t *testing.T) {
 // A client that is away for longer than versions are kept is compared, however long that is.
 func TestWhoComesBackLateIsCompared(t *testing.T) {
 	c := newCluster(append(baseObjects(), append(web("a", "10.0.0.1"), web("b", "10.0.0.2")...)...)...)
-	server := serve(t, ServerOptions{Source: c, MinInterval: -1, Keep: -1}, socket(t))
+	server := serve(t, ServerOptions{Source: c, MinInterval: -1, limits: limits{keep: -1}}, socket(t))
 	p := newProxy(t, server.target)
 	rec := &sink.Recorder{}
 	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
@@ -230,7 +230,8 @@ func TestWhoComesBackLateIsCompared(t *testing.T) {
 // A program that keeps what it has elsewhere goes on from a revision, and sees what changed since.
 func TestAnotherProgramGoesOnFromAPosition(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
-	server := serve(t, ServerOptions{Source: c, MinInterval: -1, Heartbeat: 5 * time.Millisecond}, socket(t))
+	server := serve(t,
+		ServerOptions{Source: c, MinInterval: -1, limits: limits{heartbeat: 5 * time.Millisecond}}, socket(t))
 	run := func(resume *Resume) (*Feed, *sink.Recorder, func()) {
 		feed, err := NewFeed(Options{Targets: []string{server.target}, State: stateN1, Resume: resume})
 		require.NoError(t, err)

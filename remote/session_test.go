@@ -270,7 +270,7 @@ func TestAReplicaThatHasNotListedEverythingServesNobody(t *testing.T) {
 // wait.
 func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
-	server := serve(t, ServerOptions{Source: c, MaxFullStates: 1, MaxWait: time.Millisecond}, socket(t))
+	server := serve(t, ServerOptions{Source: c, limits: limits{maxFullStates: 1, maxWait: time.Millisecond}}, socket(t))
 	first := &sink.Recorder{}
 	p := newProxy(t, server.target)
 	follow(t, Options{Targets: []string{p.target}, Sink: first, State: stateN1})
@@ -297,12 +297,12 @@ func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 
 func TestTooManyAreTurnedAway(t *testing.T) {
 	c := newCluster(baseObjects()...)
-	server := serve(t, ServerOptions{Source: c, MaxClients: 1, MaxClasses: 1}, socket(t))
+	server := serve(t, ServerOptions{Source: c, limits: limits{maxClients: 1, maxClasses: 1}}, socket(t))
 	one := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
 	receiveBatch(t, one)
 	_, err := rawStream(t, server.target, &remotev1.Hello{Node: "n1"}).Recv()
 	assert.ErrorContains(t, err, "there are 1 clients already")
-	server = serve(t, ServerOptions{Source: c, MaxClasses: 1}, socket(t))
+	server = serve(t, ServerOptions{Source: c, limits: limits{maxClasses: 1}}, socket(t))
 	receiveBatch(t, rawStream(t, server.target, &remotev1.Hello{Node: "n1"}))
 	_, err = rawStream(t, server.target, &remotev1.Hello{Node: "n2"}).Recv()
 	assert.ErrorContains(t, err, "there are 1 classes of nodes already")
@@ -312,7 +312,8 @@ func TestTooManyAreTurnedAway(t *testing.T) {
 // there.
 func TestANodeWaitsForItsPodCIDRs(t *testing.T) {
 	c := newCluster(append(web("a", "10.0.0.1"), kube.Node("n1").Zone("a").Build())...)
-	server := serve(t, ServerOptions{Source: c, MinInterval: -1, Heartbeat: 10 * time.Millisecond}, socket(t))
+	server := serve(t,
+		ServerOptions{Source: c, MinInterval: -1, limits: limits{heartbeat: 10 * time.Millisecond}}, socket(t))
 	stream := rawStream(t, server.target,
 		&remotev1.Hello{Node: "n1", Options: &remotev1.Options{DetectLocal: &remotev1.DetectLocal{NodeCIDR: true}}})
 	u, err := stream.Recv()
@@ -331,8 +332,8 @@ func TestFaults(t *testing.T) {
 			d := testdice.Seeded(seed)
 			c := newCluster(baseObjects()...)
 			opts := ServerOptions{Source: c, MinInterval: time.Duration(d.Roll(3)-1) * time.Millisecond,
-				Heartbeat:     100 * time.Millisecond,
-				MaxFullStates: 1 + d.Roll(2), Keep: time.Duration(1+d.Roll(200)) * time.Millisecond}
+				limits: limits{heartbeat: 100 * time.Millisecond, maxFullStates: 1 + d.Roll(2),
+					keep: time.Duration(1+d.Roll(200)) * time.Millisecond}}
 			targets := []string{socket(t), socket(t)}
 			servers := []*replica{serve(t, opts, targets[0]), serve(t, opts, targets[1])}
 			proxies := []*proxy{newProxy(t, targets[0]), newProxy(t, targets[1])}
