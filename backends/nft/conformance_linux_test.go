@@ -74,8 +74,7 @@ func loopback(ctx context.Context, env conformance.Env, kernel backend) (backend
 	}
 	proxy, err := userspace.NewLoopback(ctx, userspace.Options{
 		Families: env.Families, NodePortAddresses: env.NodePorts,
-		Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}, Listen: env.Do,
-		Dial: backendtest.DialIn(env.Do),
+		Host: &nodeaddr.System{NetNS: int(env.NetNS.Fd())}, Open: env.Do,
 	})
 	if err != nil {
 		return nil, err

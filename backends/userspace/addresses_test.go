@@ -44,16 +44,8 @@ func TestWhereLocalhostListens(t *testing.T) {
 
 func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 	_, err := userspace.New(t.Context(),
-		userspace.Options{DialTimeout: -time.Second, TCPEstablishedTimeout: -1, TCPCloseWaitTimeout: -2, UDPTimeout: -1,
-			MaxConnections: -1, MaxFlows: -2, MaxListeners: -3, NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
-	require.EqualError(t, err, `userspace: dialTimeout: -1s is negative
-tcpEstablishedTimeout: -1ns is negative
-tcpCloseWaitTimeout: -2ns is negative
-udpTimeout: -1ns is negative
-maxConnections: -1 is negative
-maxFlows: -2 is negative
-maxListeners: -3 is negative
-nodePortAddresses[0]: invalid Prefix is not a prefix`)
+		userspace.Options{NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}}})
+	require.EqualError(t, err, `userspace: nodePortAddresses[0]: invalid Prefix is not a prefix`)
 	_, err = userspace.New(t.Context(), userspace.Options{Families: []model.Family{7}})
 	require.ErrorContains(t, err, "invalid or duplicate family")
 }

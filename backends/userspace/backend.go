@@ -62,25 +62,25 @@ var (
 func New(ctx context.Context, o Options) (*Backend, error) { return newBackend(ctx, o, false) }
 
 func newBackend(ctx context.Context, o Options, loopbackOnly bool) (*Backend, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.NodePortAddresses.Validate(); err != nil {
 		return nil, fmt.Errorf("userspace: %w", err)
 	}
 	b := &Backend{options: o.withDefaults(), loopbackOnly: loopbackOnly, families: map[model.Family]*family{},
 		wake: make(chan struct{}, 1), flows: map[*flow]bool{}, flowShares: newShares()}
 	if o.KeepSource {
-		if err := b.options.Listen(canKeepSource); err != nil {
+		if err := b.options.Open(canKeepSource); err != nil {
 			return nil, fmt.Errorf("userspace: keepSource: %w", err)
 		}
 	}
 	b.buffers.New = func() any { return new([maxDatagram]byte) }
-	b.connections, b.listeners = newPlaces(b.options.MaxConnections), newPlaces(b.options.MaxListeners)
-	b.held = make(chan struct{}, b.options.MaxConnections/8)
+	b.connections, b.listeners = newPlaces(b.options.tuning.MaxConnections), newPlaces(b.options.tuning.MaxListeners)
+	b.held = make(chan struct{}, b.options.tuning.MaxConnections/8)
 	b.metrics = newMetrics(b.options.Families)
 	for _, f := range b.options.Families {
 		b.families[f] = newFamily(b, f)
 	}
 	var err error
-	b.Table, err = frontend.New(frontend.Options{Families: b.options.Families, Apply: b.apply, OnProblem: o.OnProblem})
+	b.Table, err = frontend.New(frontend.Options{Families: b.options.Families, Apply: b.apply})
 	if err != nil {
 		return nil, err
 	}

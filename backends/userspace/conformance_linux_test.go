@@ -88,8 +88,7 @@ func (p *parent) start(ctx context.Context, env conformance.Env) (sink.Sink, err
 		Host:               &nodeaddr.System{NetNS: int(env.NetNS.Fd())},
 		Sockets:            sockets,
 		KeepSource:         p.keepSource,
-		Listen:             env.Do,
-		Dial:               backendtest.DialIn(env.Do),
+		Open:               env.Do,
 	})
 	if err != nil {
 		return nil, err

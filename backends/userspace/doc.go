@@ -19,17 +19,19 @@
 //   - If an endpoint does not accept a connection, two others are tried.
 //   - It proxies TCP in both directions, with half-close, and with splice(2) on Linux. If one side resets its
 //     connection, so does the other.
-//   - It proxies UDP in flows that end after a timeout. A flow whose endpoint no longer serves moves to another one
-//     (S40, S41).
+//   - It proxies UDP in flows that end when they have been idle for two minutes. A flow whose endpoint no longer serves
+//     moves to another one (S40, S41).
 //   - It follows traffic policies, session affinity across all addresses of a port (S32), source ranges (S26) and node
 //     ports (S35, S36).
 //   - A frontend without endpoints has no listener, so the kernel refuses connections (S25). Connections that are to be
-//     dropped are accepted and not answered, for a minute and for an eighth of [Options.MaxConnections] at most; others
-//     are reset. A user-space proxy cannot do better.
+//     dropped are accepted and not answered, for a minute and for an eighth of the connections at most; others are
+//     reset. A user-space proxy cannot do better.
 //   - Established connections continue when their endpoint or their service is deleted.
-//   - Connections, flows and listeners are limited, and shared out among service ports and namespaces: no service can
-//     take what others need. See [Options.MaxConnections], [Options.MaxFlows] and [Options.MaxListeners]. A port
-//     remembers the endpoints of 65,536 clients with affinity.
+//   - There are at most 16,384 TCP connections, 4,096 UDP flows and 32,768 listeners at a time, shared out among service
+//     ports and namespaces: no service can take what others need. A connection takes two file descriptors, on Linux
+//     six, the others one. Alone, a port can have half of the connections, and a namespace three quarters; more wait in
+//     the listener's queue. A flow too many replaces one that has been idle for long. A port remembers the endpoints of
+//     65,536 clients with affinity.
 //   - A connection ends when neither side has sent anything for a day, or for an hour once one side has ended its half:
 //     the times for which kube-proxy has the kernel remember connections. TCP keepalives find dead peers within minutes.
 //   - A changed endpoint costs one slot, even in a service of 50,000 endpoints, and traffic never waits for a Sync.

@@ -47,10 +47,10 @@ func TestWhatAllListenersFindOutIsLoggedNowAndThen(t *testing.T) {
 
 // Limits fit into the file descriptors of a process that does more than serve node ports.
 func TestLimitsFitIntoTheFilesOfTheProcess(t *testing.T) {
-	o := Options{}.within(24000)
+	o := tuning{}.within(24000)
 	require.Equal(t, []int{1000, 4096, 6000}, []int{o.MaxConnections, o.MaxFlows, o.MaxListeners})
-	o = Options{MaxConnections: 7}.within(1 << 30)
+	o = tuning{MaxConnections: 7}.within(1 << 30)
 	require.Equal(t, []int{7, 4096, 32768}, []int{o.MaxConnections, o.MaxFlows, o.MaxListeners})
-	o = Options{}.within(0)
+	o = tuning{}.within(0)
 	require.Equal(t, []int{1, 1, 1}, []int{o.MaxConnections, o.MaxFlows, o.MaxListeners})
 }

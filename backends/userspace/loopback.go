@@ -3,7 +3,6 @@ package userspace
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -37,11 +36,12 @@ var (
 // LocalhostNodePorts and KeepSource. Options.NodePortAddresses has to choose 127.0.0.1 or ::1, and the host has to have
 // the address; otherwise it is not served. Like New it follows the host's addresses until Close.
 //
-// Defaults of MaxConnections, MaxFlows and MaxListeners are lower where the process may not open many files: together
-// they take three quarters of the file descriptors at most, so that the rest of the program keeps some.
+// Its limits are lower where the process may not open many files: together connections, flows and listeners take three
+// quarters of the file descriptors at most, so that the rest of the program keeps some.
 func NewLoopback(ctx context.Context, o Options) (*Loopback, error) {
 	o.Addresses, o.LocalhostNodePorts, o.KeepSource = nil, false, false
-	b, err := newBackend(ctx, o.within(maxFiles()), true)
+	o.tuning = o.tuning.within(maxFiles())
+	b, err := newBackend(ctx, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -69,35 +69,10 @@ func (l *Loopback) DescribeService(ctx context.Context, name model.ServiceName) 
 	return l.backend.DescribeService(ctx, name)
 }
 
-// Listeners returns what is served at present, sorted by service port.
-func (l *Loopback) Listeners() []Listener { return l.backend.Listeners() }
-
-// Sockets returns duplicates of all listening sockets, see [Backend.Sockets].
-func (l *Loopback) Sockets() ([]*os.File, error) { return l.backend.Sockets() }
-
-// Drain stops accepting connections and waits until all have ended, see [Backend.Drain].
-func (l *Loopback) Drain(ctx context.Context) error { return l.backend.Drain(ctx) }
-
 // Close ends all connections and flows, and every goroutine. Call no other method after it.
 func (l *Loopback) Close() error {
 	l.unregister()
 	return l.backend.Close()
-}
-
-// within returns the options with limits that fit into a number of file descriptors, each into a quarter. Limits that
-// are given stay.
-func (o Options) within(files int) Options {
-	// On Linux a connection takes six.
-	for limit, fits := range map[*int]int{
-		&o.MaxConnections: min(defaultMaxConnections, files/4/6),
-		&o.MaxFlows:       min(defaultMaxFlows, files/4),
-		&o.MaxListeners:   min(defaultMaxListeners, files/4),
-	} {
-		if *limit == 0 {
-			*limit = max(fits, 1)
-		}
-	}
-	return o
 }
 
 // hasNodePorts reports whether a service has a node port that can be served.

@@ -52,7 +52,7 @@ func newNode(t *testing.T, choice nodeaddr.Choice) *node {
 	n.has("127.0.0.1", "127.0.0.2", "::1", "192.0.2.10", "2001:db8::10")
 	var err error
 	n.local, err = userspace.NewLoopback(t.Context(), userspace.Options{NodePortAddresses: choice, Host: n.host,
-		Metrics: n.registry, Dial: n.dial, DialTimeout: 2 * time.Second})
+		Metrics: n.registry}.With(userspace.Tuning{Dial: n.dial, DialTimeout: 2 * time.Second}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, n.local.Close()) })
 	n.Driver = fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return n.local }})
@@ -327,13 +327,14 @@ func TestLoopbackIsClosedDuringADial(t *testing.T) {
 	var dials atomic.Int32
 	n := &node{host: &nodeaddr.Fake{}, nodePort: freePort(t)}
 	n.has("127.0.0.1")
-	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: n.host, DialTimeout: 24 * time.Hour,
+	l, err := userspace.NewLoopback(t.Context(), userspace.Options{Host: n.host}.With(userspace.Tuning{
+		DialTimeout: 24 * time.Hour,
 		Dial: func(ctx context.Context, _ *net.Dialer, _ string, _ netip.AddrPort) (net.Conn, error) {
 			dials.Add(1)
 			dialling <- struct{}{}
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}})
+		}}))
 	require.NoError(t, err)
 	d := fakemodel.NewDriver(t, fakemodel.Options{NewSink: func() sink.Sink { return l }})
 	d.Set(n.web().Build(), fakemodel.Endpoint("default/web:http/TCP", "10.244.1.5:80").Build())

@@ -3,8 +3,6 @@ package userspace
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -12,23 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
-)
-
-// Defaults of [Options].
-const (
-	defaultMaxConnections = 16384
-	defaultMaxFlows       = 4096
-	defaultMaxListeners   = 32768
-	// These two are what kube-proxy has connection tracking use.
-	defaultTCPEstablishedTimeout = 24 * time.Hour
-	defaultTCPCloseWaitTimeout   = time.Hour
-	// defaultUDPTimeout is conntrack's for flows with traffic in both directions.
-	defaultUDPTimeout = 2 * time.Minute
-	// defaultDialTimeout is how long an endpoint may take to accept a connection.
-	defaultDialTimeout = 5 * time.Second
 )
 
 // Options configure a [Backend]. The zero value serves service addresses that the host already has.
@@ -47,64 +30,17 @@ type Options struct {
 	// S28). It needs Linux, CAP_NET_ADMIN, and a route back for the endpoints' answers: see the package documentation.
 	// Without it endpoints see an address of the node.
 	KeepSource bool
-	// Dial connects to an endpoint with a dialer that knows the source address; network is "tcp" or "udp". Default: it
-	// calls d.DialContext.
-	Dial func(ctx context.Context, d *net.Dialer, network string, endpoint netip.AddrPort) (net.Conn, error)
-	// Listen calls a function that opens a socket, and returns its error. To serve a network namespace other than the
-	// process's own, call the function on a thread in that namespace, and set Dial as well. Default: it just calls it.
-	Listen func(open func() error) error
-	// DialTimeout bounds each attempt to connect to an endpoint. Default 5 s.
-	DialTimeout time.Duration
-	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors, on Linux six, because
-	// splice(2) needs a pipe in each direction. A service port may have no more connections than are left, and its
-	// namespace no more than three times as many: alone, a port can have half of them, and a namespace three quarters.
-	// New connections beyond that wait in the listener's queue. Default 16384.
-	MaxConnections int
-	// MaxFlows limits the UDP flows at a time. Each takes a file descriptor. At the limit, a new flow replaces one of
-	// the namespace and port with most flows that has been idle for long. Default 4096.
-	MaxFlows int
-	// MaxListeners limits the listening sockets, which are shared out like MaxConnections. Each takes a file descriptor
-	// and about 10 KB. A frontend that gets none is a [sink.PortError]. Default 32768.
-	MaxListeners int
-	// TCPEstablishedTimeout ends a connection on which neither side has sent anything for so long. It takes up to twice
-	// the time, and three times if a side does not read either. Default 24 hours.
-	TCPEstablishedTimeout time.Duration
-	// TCPCloseWaitTimeout is the timeout once one side has ended its half of the connection, if it is the shorter one.
-	// Default 1 hour.
-	TCPCloseWaitTimeout time.Duration
-	// UDPTimeout ends a flow that has been idle in both directions for so long. Default 2 minutes.
-	UDPTimeout time.Duration
+	// Open calls a function that opens a socket, to listen on an address or to connect to an endpoint, and returns its
+	// error. To serve a network namespace other than the process's own, call the function on a thread in that
+	// namespace. Default: it just calls it.
+	Open func(open func() error) error
 	// Sockets are the listening sockets of an earlier process, as its [Backend.Sockets] returned them. The backend owns
 	// them, and its first Sync closes those that it does not need.
 	Sockets []*os.File
 	// Metrics, if given, is the registry for the metrics of [NewLoopback]: they are registered until Close. New has none.
 	Metrics prometheus.Registerer
-	// OnProblem is called from within Sync, once for everything that is not served, with the reason. Each is also
-	// logged.
-	OnProblem func(ctx context.Context, p frontend.Problem)
-}
 
-// Validate returns an error that joins everything invalid.
-func (o *Options) Validate() error {
-	var errs []error
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"dialTimeout", o.DialTimeout}, {"tcpEstablishedTimeout", o.TCPEstablishedTimeout},
-		{"tcpCloseWaitTimeout", o.TCPCloseWaitTimeout}, {"udpTimeout", o.UDPTimeout}} {
-		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("%s: %v is negative", d.field, d.value))
-		}
-	}
-	for _, n := range []struct {
-		field string
-		value int
-	}{{"maxConnections", o.MaxConnections}, {"maxFlows", o.MaxFlows}, {"maxListeners", o.MaxListeners}} {
-		if n.value < 0 {
-			errs = append(errs, fmt.Errorf("%s: %d is negative", n.field, n.value))
-		}
-	}
-	return errors.Join(append(errs, o.NodePortAddresses.Validate())...)
+	tuning tuning
 }
 
 // withDefaults returns the options with every field set.
@@ -118,20 +54,64 @@ func (o Options) withDefaults() Options {
 	if o.Host == nil {
 		o.Host = &nodeaddr.System{}
 	}
-	if o.Dial == nil {
-		o.Dial = func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
+	if o.Open == nil {
+		o.Open = func(open func() error) error { return open() }
+	}
+	o.tuning = o.tuning.withDefaults()
+	return o
+}
+
+// tuning are limits and timeouts that only tests change.
+type tuning struct {
+	// MaxConnections limits the TCP connections at a time. Each takes two file descriptors, on Linux six, because
+	// splice(2) needs a pipe in each direction. A service port may have no more connections than are left, and its
+	// namespace no more than three times as many.
+	MaxConnections int
+	// MaxFlows limits the UDP flows at a time. At the limit, a new flow replaces one of the namespace and port with
+	// most flows.
+	MaxFlows int
+	// MaxListeners limits the listening sockets, which are shared out like MaxConnections. Each takes about 10 KB. A
+	// frontend that gets none is a [sink.PortError].
+	MaxListeners int
+	// DialTimeout bounds each attempt to connect to an endpoint.
+	DialTimeout time.Duration
+	// TCPEstablishedTimeout ends a connection on which neither side has sent anything for so long. It takes up to twice
+	// the time, and three times if a side does not read either.
+	TCPEstablishedTimeout time.Duration
+	// TCPCloseWaitTimeout is the timeout once one side has ended its half of the connection, if it is the
+	// shorter one.
+	TCPCloseWaitTimeout time.Duration
+	// UDPTimeout ends a flow that has been idle in both directions for so long.
+	UDPTimeout time.Duration
+	// Dial connects to an endpoint with a dialer that knows the source address; network is "tcp" or "udp".
+	Dial func(ctx context.Context, d *net.Dialer, network string, endpoint netip.AddrPort) (net.Conn, error)
+}
+
+// withDefaults returns the values with those that are not set.
+func (t tuning) withDefaults() tuning {
+	t.MaxConnections = cmp.Or(t.MaxConnections, 16384)
+	t.MaxFlows = cmp.Or(t.MaxFlows, 4096)
+	t.MaxListeners = cmp.Or(t.MaxListeners, 32768)
+	t.DialTimeout = cmp.Or(t.DialTimeout, 5*time.Second)
+	t.TCPEstablishedTimeout = cmp.Or(t.TCPEstablishedTimeout, 24*time.Hour) // this and the next: as kube-proxy sets them
+	t.TCPCloseWaitTimeout = cmp.Or(t.TCPCloseWaitTimeout, time.Hour)
+	t.UDPTimeout = cmp.Or(t.UDPTimeout, 2*time.Minute) // conntrack's, for flows with traffic in both directions
+	if t.Dial == nil {
+		t.Dial = func(ctx context.Context, d *net.Dialer, network string, to netip.AddrPort) (net.Conn, error) {
 			return d.DialContext(ctx, network, to.String())
 		}
 	}
-	if o.Listen == nil {
-		o.Listen = func(open func() error) error { return open() }
-	}
-	o.DialTimeout = cmp.Or(o.DialTimeout, defaultDialTimeout)
-	o.MaxConnections = cmp.Or(o.MaxConnections, defaultMaxConnections)
-	o.MaxFlows = cmp.Or(o.MaxFlows, defaultMaxFlows)
-	o.MaxListeners = cmp.Or(o.MaxListeners, defaultMaxListeners)
-	o.TCPEstablishedTimeout = cmp.Or(o.TCPEstablishedTimeout, defaultTCPEstablishedTimeout)
-	o.TCPCloseWaitTimeout = cmp.Or(o.TCPCloseWaitTimeout, defaultTCPCloseWaitTimeout)
-	o.UDPTimeout = cmp.Or(o.UDPTimeout, defaultUDPTimeout)
-	return o
+	return t
+}
+
+// within returns the values with lower limits where these do not fit into a number of file descriptors, a quarter for
+// each. Limits that are set stay.
+func (t tuning) within(files int) tuning {
+	// On Linux a connection takes six.
+	fits := tuning{MaxConnections: files / 4 / 6, MaxFlows: files / 4, MaxListeners: files / 4}
+	most := tuning{}.withDefaults()
+	t.MaxConnections = cmp.Or(t.MaxConnections, max(min(most.MaxConnections, fits.MaxConnections), 1))
+	t.MaxFlows = cmp.Or(t.MaxFlows, max(min(most.MaxFlows, fits.MaxFlows), 1))
+	t.MaxListeners = cmp.Or(t.MaxListeners, max(min(most.MaxListeners, fits.MaxListeners), 1))
+	return t
 }

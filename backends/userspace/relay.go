@@ -23,7 +23,7 @@ type relay struct {
 
 func (b *Backend) newRelay(client, server net.Conn) *relay {
 	return &relay{client: client, server: server, open: 2,
-		timeout: b.options.TCPEstablishedTimeout, closeWait: b.options.TCPCloseWaitTimeout}
+		timeout: b.options.tuning.TCPEstablishedTimeout, closeWait: b.options.tuning.TCPCloseWaitTimeout}
 }
 
 // run copies in both directions until both have ended. It passes on the end of each direction, and resets.

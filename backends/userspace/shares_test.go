@@ -97,7 +97,7 @@ func TestAPlaceMovesToThePortThatTakesOverAFrontend(t *testing.T) {
 func TestFlowsOfOneNamespaceDoNotReplaceThoseOfOthers(t *testing.T) {
 	var lines []string
 	logger := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
-	b := &Backend{ctx: klog.NewContext(t.Context(), logger), options: Options{MaxFlows: 8}, flows: map[*flow]bool{},
+	b := &Backend{ctx: klog.NewContext(t.Context(), logger), options: Options{tuning: tuning{MaxFlows: 8}}, flows: map[*flow]bool{},
 		flowShares: newShares()}
 	add := func(namespace string, i int) *flow {
 		_, server := net.Pipe()

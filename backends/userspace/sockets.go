@@ -48,7 +48,7 @@ func (f *family) open(ctx context.Context, t target, addresses []netip.AddrPort)
 		if inherited {
 			delete(f.backend.inherited, key)
 		} else {
-			err := f.backend.options.Listen(func() (err error) {
+			err := f.backend.options.Open(func() (err error) {
 				s, err = f.backend.bind(ctx, key)
 				return err
 			})

@@ -7,8 +7,8 @@ import (
 )
 
 // dial connects to the endpoint of a decision, from the client's address if that is to be kept.
-func (b *Backend) dial(network string, d decision) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.ctx, b.options.DialTimeout)
+func (b *Backend) dial(network string, d decision) (conn net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(b.ctx, b.options.tuning.DialTimeout)
 	defer cancel()
 	var dialer net.Dialer
 	if b.options.KeepSource && d.source.IsValid() {
@@ -20,5 +20,9 @@ func (b *Backend) dial(network string, d decision) (net.Conn, error) {
 			dialer.LocalAddr = net.TCPAddrFromAddrPort(from)
 		}
 	}
-	return b.options.Dial(ctx, &dialer, network, d.endpoint)
+	err = b.options.Open(func() (err error) {
+		conn, err = b.options.tuning.Dial(ctx, &dialer, network, d.endpoint)
+		return err
+	})
+	return conn, err
 }

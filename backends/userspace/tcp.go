@@ -75,7 +75,7 @@ func (l *tcpListener) accept() {
 		if place == nil {
 			if b.waiting.due(time.Now()) {
 				klog.FromContext(b.ctx).Info("New connections wait until others end: the limit is reached", "port", port,
-					"limit", b.options.MaxConnections)
+					"limit", b.options.tuning.MaxConnections)
 			}
 			place = b.connections.take(l.ctx, port)
 		}

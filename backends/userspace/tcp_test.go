@@ -176,7 +176,7 @@ func TestAnEndpointThatRefusesIsPassedOver(t *testing.T) {
 		}
 		return d.DialContext(ctx, network, to.String())
 	}
-	l := newLaptop(t, userspace.Options{Dial: dial})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{Dial: dial}))
 	l.Set(web().Build(), tcpEndpoint(named(t, "one")))
 	l.Sync()
 	assert.Equal(t, "one", l.who(t))
@@ -246,7 +246,7 @@ func TestARestartWithSocketsLosesNothing(t *testing.T) {
 // Clients whose connections are dropped leave room for others.
 func TestDroppedConnectionsDoNotUseUpTheOthers(t *testing.T) {
 	const most = 16
-	l := newLaptop(t, userspace.Options{MaxConnections: most})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxConnections: most}))
 	l.Set(web().Build(), tcpEndpoint(named(t, "a")),
 		fakemodel.Service("default/elsewhere").ClusterIP("10.96.0.12").Port("far", 80).InternalLocal().Build(),
 		fakemodel.Endpoint("default/elsewhere:far/TCP", "192.0.2.9:80").Build())
@@ -281,7 +281,7 @@ func readError(t *testing.T, c net.Conn) error {
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	l := newLaptop(t, userspace.Options{TCPEstablishedTimeout: time.Millisecond})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{TCPEstablishedTimeout: time.Millisecond}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
 	assert.Error(t, readError(t, l.dial(t, "http")))
@@ -289,7 +289,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 
 // A server that never ends its half.
 func TestConnectionsThatOneSideHasLeftEnd(t *testing.T) {
-	l := newLaptop(t, userspace.Options{TCPCloseWaitTimeout: time.Millisecond})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{TCPCloseWaitTimeout: time.Millisecond}))
 	released := make(chan struct{})
 	defer close(released)
 	l.Set(web().Build(), tcpEndpoint(serve(t, func(c *net.TCPConn) {
@@ -306,7 +306,7 @@ func TestConnectionsThatOneSideHasLeftEnd(t *testing.T) {
 // makes room for one that waits.
 func TestAServiceDoesNotTakeTheConnectionsOfOthers(t *testing.T) {
 	const most = 16
-	l := newLaptop(t, userspace.Options{MaxConnections: most})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxConnections: most}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)),
 		fakemodel.Service("default/other").ClusterIP("10.96.0.12").Port("other", 80).Build(),
 		fakemodel.Endpoint("default/other:other/TCP", named(t, "other")).Build())
@@ -332,7 +332,7 @@ func TestAServiceDoesNotTakeTheConnectionsOfOthers(t *testing.T) {
 }
 
 func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
-	l := newLaptop(t, userspace.Options{MaxConnections: 2})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxConnections: 2}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
 	served := l.dial(t, "http")
@@ -346,7 +346,7 @@ func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
 
 // A service with too many ports is served at some; the one in the other namespace at all of its.
 func TestAServiceDoesNotTakeTheListenersOfOthers(t *testing.T) {
-	l := newLaptop(t, userspace.Options{MaxListeners: 16})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxListeners: 16}))
 	many := fakemodel.Service("many/ports").ClusterIP("10.96.0.1")
 	for i := range 100 {
 		many.Port(fmt.Sprint("p", i), uint16(1+i))
@@ -379,7 +379,7 @@ func TestADroppedConnectionCannotSendForLong(t *testing.T) {
 // Thousands of frontends that cannot be served cost those nothing that can.
 func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 	const many = 1000
-	l := newLaptop(t, userspace.Options{MaxListeners: 2})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxListeners: 2}))
 	s := fakemodel.Service("many/ports").ClusterIP("10.96.0.11")
 	for i := range many {
 		s.Port(fmt.Sprint("p", i), uint16(1+i))
@@ -400,7 +400,8 @@ func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 func TestThatConnectionsWaitIsLogged(t *testing.T) {
 	lines := make(chan string, 10)
 	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
-	l := newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{MaxConnections: 2})
+	l := newLaptopIn(klog.NewContext(context.Background(), logger), t,
+		userspace.Options{}.With(userspace.Tuning{MaxConnections: 2}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
 	require.Equal(t, "hello", exchange(t, l.dial(t, "http"), "hello"))

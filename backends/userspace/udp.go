@@ -153,11 +153,11 @@ const evictFrom = 16
 func (b *Backend) addFlow(fl *flow, port model.PortName) {
 	b.flowsMu.Lock()
 	defer b.flowsMu.Unlock()
-	for len(b.flows) >= b.options.MaxFlows {
+	for len(b.flows) >= b.options.tuning.MaxFlows {
 		victim := b.victim()
 		if b.replaced.due(time.Now()) {
 			klog.FromContext(b.ctx).Info("New flows replace others: the limit is reached", "port", port,
-				"replaced", victim.share.port, "limit", b.options.MaxFlows)
+				"replaced", victim.share.port, "limit", b.options.tuning.MaxFlows)
 		}
 		_ = victim.server.Close() // its answer goroutine then ends it
 		b.dropFlow(victim)
@@ -209,7 +209,7 @@ func (l *udpListener) answer(fl *flow) {
 		l.end(fl)
 	}()
 	for {
-		idleUntil := time.Unix(0, fl.used.Load()).Add(b.options.UDPTimeout)
+		idleUntil := time.Unix(0, fl.used.Load()).Add(b.options.tuning.UDPTimeout)
 		_ = fl.server.SetReadDeadline(idleUntil)
 		err := b.receive(fl.server, func(buffer []byte) error {
 			n, err := fl.server.Read(buffer)
@@ -222,7 +222,8 @@ func (l *udpListener) answer(fl *flow) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, fl.used.Load())) >= b.options.UDPTimeout:
+		case errors.Is(err, os.ErrDeadlineExceeded) &&
+			time.Since(time.Unix(0, fl.used.Load())) >= b.options.tuning.UDPTimeout:
 			return
 		}
 		// Any other error is an ICMP error about an earlier datagram, or the flow has been used in the meantime.

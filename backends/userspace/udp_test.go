@@ -67,7 +67,7 @@ func TestAFlowKeepsItsEndpointWhileThatServes(t *testing.T) {
 
 // With a limit of two flows, a third one ends one of them. Its client gets a new flow with its next datagram.
 func TestFlowsAreBounded(t *testing.T) {
-	l := newLaptop(t, userspace.Options{MaxFlows: 2})
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxFlows: 2}))
 	l.Set(web().Build(), udpEndpoint(echo(t, "")))
 	l.Sync()
 	clients := []udpClient{l.udp(t), l.udp(t), l.udp(t)}
@@ -80,12 +80,12 @@ func TestFlowsAreBounded(t *testing.T) {
 
 func TestAnIdleFlowEnds(t *testing.T) {
 	ended := make(chan struct{}, 1)
-	l := newLaptop(t, userspace.Options{UDPTimeout: time.Millisecond, Dial: dialer(func() {
+	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{UDPTimeout: time.Millisecond, Dial: dialer(func() {
 		select {
 		case ended <- struct{}{}:
 		default:
 		}
-	})})
+	})}))
 	l.Set(web().Build(), udpEndpoint(echo(t, "")))
 	l.Sync()
 	_, err := l.udp(t).Write([]byte("hello"))
