@@ -79,7 +79,7 @@ func registered(t *testing.T) described {
 	byNFT, err := nft.New(t.Context(), nft.Options{Dataplane: nftdp.NewFake(), Metrics: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byNFT.Close()) })
-	byIPTables, err := iptables.New(t.Context(), iptables.Options{DriftInterval: -1, Sysctls: sysctl.Root(t.TempDir()),
+	byIPTables, err := iptables.New(t.Context(), iptables.Options{Sysctls: sysctl.Root(t.TempDir()),
 		Dataplanes: []iptablesdp.Interface{iptablesdp.NewFake(model.IPv4)}, Metrics: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byIPTables.Close()) })

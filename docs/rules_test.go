@@ -102,7 +102,7 @@ func nftRules(t *testing.T) string {
 
 func iptablesRules(t *testing.T) string {
 	fake := iptablesdp.NewFake(model.IPv4)
-	b, err := iptables.New(t.Context(), iptables.Options{Dataplanes: []iptablesdp.Interface{fake}, DriftInterval: -1,
+	b, err := iptables.New(t.Context(), iptables.Options{Dataplanes: []iptablesdp.Interface{fake},
 		NodePortAddresses: nodeaddr.Choice{Primary: true}, Sysctls: sysctl.Root(t.TempDir())})
 	require.NoError(t, err)
 	apply(t, b)
@@ -131,7 +131,7 @@ func hnsRules(t *testing.T) string {
 	fake.SetNetwork(hnsdp.Network{Name: "cbr0", Type: "L2Bridge"}, false)
 	pod := netip.MustParseAddr("10.244.1.8")
 	fake.AddEndpoint("cbr0", hnsdp.Endpoint{IPs: []netip.Addr{pod}, MAC: "00-15-5d-01-02-03"})
-	b, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: fake, CheckInterval: -1})
+	b, err := hns.New(t.Context(), hns.Options{Network: "cbr0", Dataplane: fake})
 	require.NoError(t, err)
 	apply(t, b)
 	return fake.Dump()

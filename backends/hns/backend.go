@@ -55,7 +55,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		b.unregister()
 		return nil, err
 	}
-	every := o.CheckInterval
+	every := o.checkInterval
 	if every == 0 {
 		every = defaultCheckInterval
 	}
@@ -66,7 +66,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 
 // newBackend returns a backend without a table.
 func newBackend(ctx context.Context, o Options) (*Backend, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	if o.Dataplane == nil {
@@ -76,8 +76,8 @@ func newBackend(ctx context.Context, o Options) (*Backend, error) {
 		}
 		o.Dataplane = hns
 	}
-	if o.HostMAC == nil {
-		o.HostMAC = hostMAC
+	if o.hostMAC == nil {
+		o.hostMAC = hostMAC
 	}
 	features, err := o.Dataplane.Features(ctx)
 	if err != nil {

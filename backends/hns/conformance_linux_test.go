@@ -24,8 +24,8 @@ func simulated(t *testing.T, networkType string) (conformance.Factory, conforman
 	m.addPod("10.180.1.12", "fd00:180:1::12")
 	m.addPod("10.180.1.13", "fd00:180:1::13")
 	empty := m.hns.Dump()
-	options := Options{Network: network, RecordFile: m.record, Dataplane: m.hns, CheckInterval: -1,
-		HostMAC: func(netip.Addr) (string, error) { return "00-15-5d-00-00-aa", nil }}
+	options := Options{Network: network, RecordFile: m.record, Dataplane: m.hns, checkInterval: -1,
+		hostMAC: func(netip.Addr) (string, error) { return "00-15-5d-00-00-aa", nil }}
 	var node conformance.Env
 	f := conformance.Factory{
 		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {

@@ -16,8 +16,7 @@
 //   - A restart keeps traffic. The first Sync adopts what an earlier process left, and corrects the difference; if
 //     there is none it writes nothing. Load balancers of upstream kube-proxy that have the address and port of a
 //     service are taken over.
-//   - Changes by others are repaired every Options.CheckInterval, and at every resync; so is a network that was
-//     recreated.
+//   - Changes by others are repaired within a minute, and at every resync; so is a network that was recreated.
 //   - A load balancer that HNS refuses fails only its service port: a [sink.PortError].
 //   - While HNS restarts and does not answer, it is not mistaken for an empty one. If it says that it is not running,
 //     the Sync ends with that error at once, whatever is left to do, and nothing counts as refused (S54).

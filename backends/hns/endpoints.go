@@ -205,7 +205,7 @@ func (f *family) host() (netip.Addr, string, error) {
 	if err != nil {
 		return netip.Addr{}, "", err
 	}
-	mac, err := f.options.HostMAC(nodeIP)
+	mac, err := f.options.hostMAC(nodeIP)
 	return nodeIP, mac, err
 }
 

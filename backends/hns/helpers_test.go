@@ -56,8 +56,8 @@ func (m *machine) addPod(ips ...string) string {
 // when the test says so.
 func (m *machine) start(t testing.TB, change ...func(*Options)) *Backend {
 	t.Helper()
-	o := Options{Network: network, RecordFile: m.record, Dataplane: m.hns, CheckInterval: -1,
-		HostMAC: func(netip.Addr) (string, error) { return "00-15-5d-00-00-aa", nil }}
+	o := Options{Network: network, RecordFile: m.record, Dataplane: m.hns, checkInterval: -1,
+		hostMAC: func(netip.Addr) (string, error) { return "00-15-5d-00-00-aa", nil }}
 	for _, c := range change {
 		c(&o)
 	}

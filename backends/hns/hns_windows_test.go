@@ -28,7 +28,7 @@ func TestOnTheCallsOfWindows(t *testing.T) {
 	require.NoError(t, err)
 	start := func() *Backend {
 		b, err := New(context.Background(),
-			Options{Network: network, CheckInterval: -1, Families: []model.Family{model.IPv4},
+			Options{Network: network, checkInterval: -1, Families: []model.Family{model.IPv4},
 				RecordFile: filepath.Join(t.TempDir(), "frontends")})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, b.Close()) })

@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// defaultCheckInterval is how often the backend checks whether another program has changed its load balancers.
+// defaultCheckInterval is how often the backend checks whether another program has changed its load balancers, which
+// lists all of them.
 const defaultCheckInterval = time.Minute
 
 // Options configure a [Backend]. Network is required.
@@ -29,23 +30,17 @@ type Options struct {
 	// DSR lets endpoints of cluster IPs answer clients directly. Without it they see the node or SourceVIP as the
 	// source. External addresses with traffic policy Local always use it, if HNS supports it.
 	DSR bool
-	// ForwardHealthChecks sends health checks that come to a load-balancer VIP to RootEndpoint, the HNS endpoint of the
-	// node itself: to the service's health-check port or, where it has none, to HealthzPort, unless that is 0.
-	ForwardHealthChecks bool
-	RootEndpoint        string
-	HealthzPort         uint16
+	// RootEndpoint, if given, is the name of the HNS endpoint of the node itself. Health checks that come to a
+	// load-balancer VIP are forwarded to it: to the service's health-check port or, where it has none, to HealthzPort,
+	// unless that is 0.
+	RootEndpoint string
+	HealthzPort  uint16
 	// RecordFile is the path of a file, in a directory that exists, where the backend records the addresses and ports
 	// of its load balancers. HNS cannot store an owner: without the file, load balancers that an earlier process left
 	// for services that were deleted since are treated as those of others.
 	RecordFile string
-	// CheckInterval is how often the backend checks whether its load balancers still exist, which lists all of them.
-	// Default 1 minute. Negative: only at a resync.
-	CheckInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if HNS supports it.
 	Families []model.Family
-	// HostMAC returns the hardware address of the interface that has one of the node's addresses, for overlay networks.
-	// Default: of this host.
-	HostMAC func(nodeIP netip.Addr) (string, error)
 	// Dataplane is HNS. Default: this machine's.
 	Dataplane dataplane.Interface
 	// OnProblem, if given, is called once for each part of a service that is not served, during Sync. Problems are
@@ -54,19 +49,20 @@ type Options struct {
 	// Metrics, if given, is the registry for the metrics: they are registered until Close. Names and labels are
 	// kube-proxy's; see the package documentation for the list.
 	Metrics prometheus.Registerer
+
+	// In tests checkInterval is not defaultCheckInterval, but negative for none, and hostMAC is not that of this host.
+	checkInterval time.Duration
+	hostMAC       func(nodeIP netip.Addr) (string, error)
 }
 
-// Validate returns an error that joins everything invalid.
-func (o *Options) Validate() error {
+// validate returns an error that joins everything invalid.
+func (o *Options) validate() error {
 	var errs []error
 	if o.Network == "" {
 		errs = append(errs, errors.New("network: no name"))
 	}
 	if o.SourceVIP.IsValid() && (o.SourceVIP.IsUnspecified() || o.SourceVIP.Is4In6()) {
 		errs = append(errs, fmt.Errorf("sourceVIP: %v is not the address of a host", o.SourceVIP))
-	}
-	if o.ForwardHealthChecks && o.RootEndpoint == "" {
-		errs = append(errs, errors.New("rootEndpoint: no name, but health checks are to be forwarded to it"))
 	}
 	return errors.Join(append(errs, frontend.CheckFamilies(o.Families))...)
 }

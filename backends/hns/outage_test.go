@@ -236,7 +236,7 @@ func TestFailuresAreCountedByKindAndReason(t *testing.T) {
 	m.hns.AddEndpoint(network, dp.Endpoint{Name: "root"})
 	registry := prometheus.NewPedanticRegistry()
 	b := m.start(t, func(o *Options) {
-		o.Metrics, o.ForwardHealthChecks, o.RootEndpoint, o.HealthzPort = registry, true, "root", 10256
+		o.Metrics, o.RootEndpoint, o.HealthzPort = registry, "root", 10256
 	})
 	require.Empty(t, failuresOf(t, registry))
 	reasons := map[string]error{

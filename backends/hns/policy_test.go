@@ -33,7 +33,7 @@ func external() *fm.ServiceBuilder {
 func TestLoadBalancers(t *testing.T) {
 	local := fm.Endpoint(webPort, "10.244.1.5:8080").Local().Build()
 	remote := fm.Endpoint(webPort, "10.244.2.5:8080").Build()
-	root := func(o *Options) { o.ForwardHealthChecks, o.RootEndpoint = true, "cbr0_ep" }
+	root := func(o *Options) { o.RootEndpoint = "cbr0_ep" }
 	for _, tt := range []struct {
 		name   string
 		values []any
@@ -175,7 +175,7 @@ func TestAnAnnotationThatComesAndGoesIsFollowed(t *testing.T) {
 func TestOneVIPOfSeveralPortsHasOneHealthCheck(t *testing.T) {
 	m := newMachine(t)
 	m.hns.AddEndpoint(network, dp.Endpoint{Name: "root", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
-	b := m.start(t, func(o *Options) { o.ForwardHealthChecks, o.RootEndpoint, o.HealthzPort = true, "root", 10256 })
+	b := m.start(t, func(o *Options) { o.RootEndpoint, o.HealthzPort = "root", 10256 })
 	service := func(ports ...string) *model.Service {
 		s := fm.Service("default/web").ClusterIP("10.96.0.10").LoadBalancerIP("203.0.113.1")
 		for i, p := range ports {
@@ -196,7 +196,7 @@ func TestOneVIPOfSeveralPortsHasOneHealthCheck(t *testing.T) {
 func TestTheEndpointOfTheNodeIsLookedUpOnceForAllHealthChecks(t *testing.T) {
 	m := newMachine(t)
 	m.hns.AddEndpoint(network, dp.Endpoint{Name: "root", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
-	b := m.start(t, func(o *Options) { o.ForwardHealthChecks, o.RootEndpoint, o.HealthzPort = true, "root", 10256 })
+	b := m.start(t, func(o *Options) { o.RootEndpoint, o.HealthzPort = "root", 10256 })
 	s := fm.Service("default/web").ClusterIP("10.96.0.10").Port("http", 80)
 	for i := range 100 {
 		s.LoadBalancerIP(fmt.Sprint("203.0.113.", i))
@@ -213,7 +213,7 @@ func TestTheEndpointOfTheNodeIsLookedUpOnceForAllHealthChecks(t *testing.T) {
 func TestAServicePortComesBeforeAHealthCheckAtItsAddress(t *testing.T) {
 	m := newMachine(t)
 	m.hns.AddEndpoint(network, dp.Endpoint{Name: "root", IPs: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
-	b := m.start(t, func(o *Options) { o.ForwardHealthChecks, o.RootEndpoint, o.HealthzPort = true, "root", 10256 })
+	b := m.start(t, func(o *Options) { o.RootEndpoint, o.HealthzPort = "root", 10256 })
 	service := func() *fm.ServiceBuilder {
 		return fm.Service("default/web").ClusterIP("10.96.0.10").LoadBalancerIP("203.0.113.1").Port("http", 80)
 	}
@@ -358,9 +358,9 @@ func TestUnsupportedFeaturesAreReportedOncePerService(t *testing.T) {
 }
 
 func TestOptionsAreValidated(t *testing.T) {
-	err := (&Options{ForwardHealthChecks: true, SourceVIP: netip.IPv4Unspecified(),
-		Families: []model.Family{model.IPv4, model.IPv4}}).Validate()
-	for _, text := range []string{"network: no name", "sourceVIP:", "rootEndpoint:", "families:"} {
+	err := (&Options{SourceVIP: netip.IPv4Unspecified(),
+		Families: []model.Family{model.IPv4, model.IPv4}}).validate()
+	for _, text := range []string{"network: no name", "sourceVIP:", "families:"} {
 		require.ErrorContains(t, err, text)
 	}
 	_, err = New(t.Context(), Options{})

@@ -56,7 +56,7 @@ func (f *family) describe(ctx context.Context, c *frontend.PortChange) map[dp.Ke
 		}
 		s := f.frontend(ctx, c, fr, chosen)
 		specs[dp.Key{Family: f.key, Addr: fr.Addr, Port: fr.Port, Protocol: fr.Protocol}] = s
-		if fr.Kind == frontend.LoadBalancerIP && f.options.ForwardHealthChecks && !s.isEmpty() {
+		if fr.Kind == frontend.LoadBalancerIP && f.options.RootEndpoint != "" && !s.isEmpty() {
 			if key, hc := f.healthCheck(p, fr.Addr); hc != nil {
 				if _, taken := specs[key]; !taken {
 					specs[key] = hc

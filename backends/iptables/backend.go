@@ -36,7 +36,7 @@ type Backend struct {
 // other programs change its chains, it repairs them, in the background, until ctx ends or Close is called; it logs to
 // ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("iptables: %w", err)
 	}
 	b := &Backend{options: o.withDefaults(), kernel: newKernel(o.Sysctls)}
@@ -67,7 +67,7 @@ func New(ctx context.Context, o Options) (*Backend, error) {
 		return closeAll(opened)
 	})
 	ctx, b.stop = context.WithCancel(ctx)
-	if every := b.options.DriftInterval; every > 0 {
+	if every := b.options.driftInterval; every > 0 {
 		b.wg.Go(func() { b.Repair(ctx, frontend.RepairOptions{Every: every, Look: b.look}) })
 	}
 	return b, nil
@@ -80,7 +80,7 @@ func (b *Backend) family(f model.Family) *family {
 // open opens the families in the options or, if there are none, those that the machine supports.
 func open(ctx context.Context, o *Options) (opened []dp.Interface, err error) {
 	_, err = frontend.ChooseFamilies(ctx, o.Families, func(f model.Family) (absent bool, err error) {
-		d, err := dp.New(ctx, dp.Options{Family: f, Variant: o.Variant})
+		d, err := dp.New(ctx, dp.Options{Family: f, Variant: o.variant})
 		if err == nil {
 			opened = append(opened, d)
 		}
@@ -124,11 +124,11 @@ func (b *Backend) Close() error {
 	return b.close()
 }
 
-// CleanUp removes the chains of a backend that is not running: of o only Families, Variant and Dataplanes matter.
-// Without Variant and Dataplanes it does so in both variants, as far as their programs are installed. Missing chains
-// are not an error. A table that cannot be read is; the error is returned after the rest has been cleaned up.
+// CleanUp removes the chains of a backend that is not running: of o only Families and Dataplanes matter. Without
+// Dataplanes it does so in both variants, as far as their programs are installed. Missing chains are not an error. A
+// table that cannot be read is; the error is returned after the rest has been cleaned up.
 func CleanUp(ctx context.Context, o Options) error {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return fmt.Errorf("iptables: %w", err)
 	}
 	var errs []error
@@ -136,7 +136,7 @@ func CleanUp(ctx context.Context, o Options) error {
 		errs = append(errs, cleanUp(ctx, d))
 	}
 	if len(o.Dataplanes) == 0 {
-		opened, err := dp.OpenInUse(ctx, o.Families, o.Variant)
+		opened, err := dp.OpenInUse(ctx, o.Families, o.variant)
 		errs = append(errs, err)
 		for _, d := range opened {
 			errs = append(errs, cleanUp(ctx, d), d.Close())

@@ -211,13 +211,10 @@ func TestOptionsAreChecked(t *testing.T) {
 		"families":          {Families: []model.Family{model.IPv4, model.IPv4}},
 		"dataplanes": {Dataplanes: []dataplane.Interface{dataplane.NewFake(model.IPv4),
 			dataplane.NewFake(model.IPv4)}},
-		"variant": {Variant: "new"},
 	} {
-		require.ErrorContains(t, o.Validate(), name)
 		_, err := iptables.New(t.Context(), o)
 		require.ErrorContains(t, err, name)
 	}
-	require.NoError(t, (&iptables.Options{}).Validate())
 }
 
 func TestLocalhostNodePortsOpenLoopbackAddressesToTheNodeAlone(t *testing.T) {

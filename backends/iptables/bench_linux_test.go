@@ -32,7 +32,7 @@ func BenchmarkScale(b *testing.B) {
 func newBackend(tb testing.TB, o iptables.Options) *iptables.Backend {
 	tb.Helper()
 	o.Families = []model.Family{model.IPv4}
-	o.DriftInterval = -1
+	o = o.Looking(-1)
 	b, err := iptables.New(tb.Context(), o)
 	require.NoError(tb, err)
 	return b
@@ -46,7 +46,7 @@ func eachSize(b *testing.B, f func(backendtest.Bench, *testing.B)) {
 				testns.Enter(b)
 				b.ReportAllocs()
 				f(backendtest.Bench{Size: c,
-					New: func() backendtest.Backend { return newBackend(b, iptables.Options{Variant: v}) }}, b)
+					New: func() backendtest.Backend { return newBackend(b, iptables.Options{}.Of(v)) }}, b)
 			})
 		}
 	}
@@ -81,7 +81,7 @@ func BenchmarkNewFlow(b *testing.B) {
 				b.Run(fmt.Sprintf("%s/%v/%s", v, c, at.name), func(b *testing.B) {
 					needPrograms(b, v)
 					flows := backendtest.NewFlows(b, testns.Enter(b))
-					backend := newBackend(b, iptables.Options{Variant: v})
+					backend := newBackend(b, iptables.Options{}.Of(v))
 					defer func() { require.NoError(b, backend.Close()) }()
 					backend.SetNode(c.Node())
 					for i := range c.Services {

@@ -50,7 +50,7 @@ func BenchmarkBigService(b *testing.B) {
 			func(b *testing.B) {
 				d := &discarding{Fake: dataplane.NewFake(model.IPv4)}
 				backend, err := iptables.New(b.Context(),
-					iptables.Options{Dataplanes: []dataplane.Interface{d}, DriftInterval: -1})
+					iptables.Options{Dataplanes: []dataplane.Interface{d}}.Looking(-1))
 				require.NoError(b, err)
 				defer backend.Close()
 				backend.SetNode(backendtest.Node())

@@ -120,7 +120,7 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 			return func() error { failing.Store(false); return nil }, nil
 		},
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
-			return iptables.CleanUp(ctx, iptables.Options{Families: env.Families, Variant: v})
+			return iptables.CleanUp(ctx, iptables.Options{Families: env.Families}.Of(v))
 		},
 		Dump: func(ctx context.Context, env conformance.Env) (string, error) { return dump(ctx, v, env.Families) },
 		Break: func(ctx context.Context, _ conformance.Env) error {

@@ -11,7 +11,7 @@
 //     built-in ones together with them, never before.
 //   - Endpoints are added and removed atomically: each table changes as a whole. Table nat comes before table filter,
 //     so a service that gets its first endpoint is served before its refusal is removed.
-//   - Changes by others are noticed and repaired, usually within Options.DriftInterval, and at a resync at the latest.
+//   - Changes by others are noticed and repaired, usually within a second, and at a resync at the latest.
 //   - A service port that iptables or the kernel refuses, for example because a match is missing, is left out and named
 //     in a [sink.PortError]. Everything else is served. It is tried again when it changes, at a retry and at a resync.
 //   - The output of iptables-save is readable: chains are named for their purpose, and rules carry the name of their
@@ -77,7 +77,7 @@
 //
 // # What is known about the tables
 //
-// Each family is in one of these states, initially unknown. "Look" is the check for drift, every Options.DriftInterval.
+// Each family is in one of these states, initially unknown. "Look" is the check for drift, every second.
 //
 //	state        the tables hold                          next
 //	───────────  ───────────────────────────────────────  ───────────────────────────────────────────────────────────

@@ -228,7 +228,7 @@ func onlyLines(dump string, words ...string) string {
 
 func TestDriftIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, iptables.Options{DriftInterval: time.Second})
+		r := newRig(t, iptables.Options{}.Looking(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		before := r.dump(model.IPv4)
@@ -254,7 +254,7 @@ func TestDriftIsRepaired(t *testing.T) {
 
 func TestARepairThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, iptables.Options{DriftInterval: time.Second})
+		r := newRig(t, iptables.Options{}.Looking(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		before := r.dump(model.IPv4)
@@ -311,7 +311,7 @@ func newMeddledRig(t *testing.T) (*rig, *meddled) {
 	fake := dataplane.NewFake(model.IPv4)
 	m := &meddled{Fake: fake}
 	r := &rig{t: t, fakes: map[model.Family]*dataplane.Fake{model.IPv4: fake}, options: iptables.Options{
-		Dataplanes: []dataplane.Interface{m}, Sysctls: sysctl.Root(t.TempDir()), DriftInterval: time.Second}}
+		Dataplanes: []dataplane.Interface{m}, Sysctls: sysctl.Root(t.TempDir())}.Looking(time.Second)}
 	return r.start(), m
 }
 

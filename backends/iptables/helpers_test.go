@@ -30,8 +30,8 @@ func newRig(t testing.TB, o iptables.Options) *rig {
 		r.fakes[f] = dataplane.NewFake(f)
 		r.options.Dataplanes = append(r.options.Dataplanes, r.fakes[f])
 	}
-	if o.DriftInterval == 0 {
-		r.options.DriftInterval = -1
+	if !o.Looks() {
+		r.options = r.options.Looking(-1)
 	}
 	if o.Sysctls == "" {
 		r.options.Sysctls = sysctl.Root(t.TempDir())

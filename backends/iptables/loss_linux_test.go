@@ -39,7 +39,7 @@ func newLoaded(t *testing.T, v dataplane.Variant) (*rig, backendtest.Loaded) {
 
 // newKernelRig is a rig on the kernel, in the namespace of the test.
 func newKernelRig(t testing.TB, v dataplane.Variant) *rig {
-	o := iptables.Options{Variant: v, Families: []model.Family{model.IPv4}, DriftInterval: -1}
+	o := iptables.Options{Families: []model.Family{model.IPv4}}.Of(v).Looking(-1)
 	return (&rig{t: t, options: o}).start()
 }
 

@@ -210,7 +210,7 @@ func TestAServiceThatIsRefusedFailsOneRestore(t *testing.T) {
 func TestRepairsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
-		r := newRig(t, iptables.Options{DriftInterval: time.Second, Metrics: reg})
+		r := newRig(t, iptables.Options{Metrics: reg}.Looking(time.Second))
 		r.Set(backendtest.EveryFeature()...)
 		r.Sync()
 		fake := r.fakes[model.IPv4]

@@ -17,22 +17,16 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 )
 
-// DefaultMasqueradeMark is bit 14 of the packet mark (S31).
-const DefaultMasqueradeMark = 1 << 14
+// defaultMasqueradeMark is bit 14 of the packet mark (S31).
+const defaultMasqueradeMark = 1 << 14
 
-// Variant is one of the two implementations of iptables' programs.
-type Variant = dataplane.Variant
-
-// The variants.
-const (
-	NFT    = dataplane.NFT    // iptables-nft, which writes to nf_tables
-	Legacy = dataplane.Legacy // iptables-legacy, which writes to x_tables
-)
+// defaultDriftInterval is how often the backend checks for rules that another program has changed.
+const defaultDriftInterval = time.Second
 
 // Options configure a [Backend]. The zero value is usable.
 type Options struct {
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
-	// are (S31). Default: DefaultMasqueradeMark.
+	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
 	// NodePortAddresses says which of the host's addresses serve node ports (S35), loopback addresses excepted.
 	// Default, the zero Choice: all of them, as in kube-proxy's mode iptables.
@@ -43,20 +37,15 @@ type Options struct {
 	// is logged once, node ports are served on all other addresses, and each resync tries again. IPv6 has no such
 	// parameter.
 	LocalhostNodePorts bool
-	// DriftInterval is how often the backend checks for rules that another program has changed; negative: never.
-	// Default 1 s.
-	DriftInterval time.Duration
 	// Families are the families to serve. Default, nil: IPv4, and IPv6 if the machine supports it.
 	Families []model.Family
-	// Variant is the variant of the programs: iptables-nft or iptables-legacy. Default: the one that the node already
-	// uses. If it changes between two runs, the chains of the earlier one stay until [CleanUp] is called.
-	Variant Variant
 	// Sysctls is where kernel parameters are: nf_conntrack_tcp_be_liberal, which New reads (S34), and route_localnet.
 	// Default: the machine's, in the network namespace of the calling thread.
 	Sysctls sysctl.Root
-	// Dataplanes are where rules are written, one for each family to serve; Families and Variant are ignored then. The
-	// backend does not close Dataplanes that it is given. Default: the programs, in the network namespace of the thread
-	// that calls New.
+	// Dataplanes are where rules are written, one for each family to serve; Families is ignored then. The backend does
+	// not close Dataplanes that it is given. Default: the programs, in the network namespace of the thread that calls
+	// New, of the variant that the node already uses: iptables-nft or iptables-legacy. If that changes between two
+	// runs, the chains of the earlier one stay until [CleanUp] is called.
 	Dataplanes []Dataplane
 	// OnProblem, if given, is called once for each part of a service port that is not served, for example to create an
 	// Event. See [frontend.Options].
@@ -65,10 +54,14 @@ type Options struct {
 	// kube-proxy's; see the package documentation for the list. Give each of several backends a distinct label with
 	// prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
+
+	// Tests choose the variant of the programs, and driftInterval instead of defaultDriftInterval; negative: never.
+	variant       dataplane.Variant
+	driftInterval time.Duration
 }
 
-// Validate returns an error that joins everything invalid.
-func (o *Options) Validate() error {
+// validate returns an error that joins everything invalid.
+func (o *Options) validate() error {
 	errs := []error{o.NodePortAddresses.Validate(), frontend.CheckFamilies(o.Families)}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
@@ -80,15 +73,12 @@ func (o *Options) Validate() error {
 	if err := frontend.CheckFamilies(given); err != nil {
 		errs = append(errs, fmt.Errorf("dataplanes: %w", err))
 	}
-	if o.Variant != "" && o.Variant != NFT && o.Variant != Legacy {
-		errs = append(errs, fmt.Errorf("variant: %q is neither %q nor %q", o.Variant, NFT, Legacy))
-	}
 	return errors.Join(errs...)
 }
 
 // withDefaults returns the options with their defaults, except for the dataplanes and what they are made from.
 func (o Options) withDefaults() Options {
-	o.MasqueradeMark = cmp.Or(o.MasqueradeMark, DefaultMasqueradeMark)
-	o.DriftInterval = cmp.Or(o.DriftInterval, time.Second)
+	o.MasqueradeMark = cmp.Or(o.MasqueradeMark, defaultMasqueradeMark)
+	o.driftInterval = cmp.Or(o.driftInterval, defaultDriftInterval)
 	return o
 }

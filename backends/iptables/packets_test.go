@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 )
@@ -128,7 +127,7 @@ func (w *walker) fate(p *packet) string {
 		return "masqueraded, but not ours"
 	case !p.dnat:
 		return "not ours"
-	case p.mark != mark&^iptables.DefaultMasqueradeMark:
+	case p.mark != mark&^(1<<14):
 		return fmt.Sprintf("delivered with the mark %#x", p.mark)
 	}
 	return fmt.Sprintf("to %v, source translated: %v", p.dst, p.snat)

@@ -98,10 +98,10 @@ func TestChangesByOthersInThePacketFilterAreRepairedAtOnce(t *testing.T) {
 	b := k.start(t)
 	put(t, b, web()...)
 	before := k.table(model.IPv4)
-	tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: tableName})
 	tx.DeleteTable()
 	require.NoError(t, k.nft.ApplyUnnoticed(tx))
-	other := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	other := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: tableName})
 	other.AddTable("")
 	require.NoError(t, k.nft.ApplyAsSomebodyElse(other))
 	require.Eventually(t, func() bool { return k.table(model.IPv4) == before }, 10*time.Second, time.Millisecond)
@@ -198,7 +198,7 @@ func TestAddressesAreGuardedForAsLongAsTheyAreThere(t *testing.T) {
 	k := newKernel(t)
 	b := k.start(t)
 	guarded := func() bool {
-		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: model.IPv4, Name: DefaultTableName}, nil)
+		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: model.IPv4, Name: tableName}, nil)
 		require.NoError(t, err)
 		return table != nil && len(table.Sets[boundSet].Elements) == 1
 	}
@@ -346,7 +346,7 @@ func TestEverythingFlushedByAnotherProgramIsRestored(t *testing.T) {
 		require.NoError(t, k.ipvs.DeleteServer(t.Context(), s.ServerKey))
 	}
 	require.NoError(t, k.ipvs.DeleteLink(t.Context()))
-	tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: tableName})
 	tx.DeleteTable()
 	require.NoError(t, k.nft.ApplyUnnoticed(tx))
 

@@ -50,7 +50,7 @@ var (
 // background, until ctx ends or Close is called, it removes drained endpoints and repairs changes by others in its
 // tables; it logs to ctx's logger. ctx does not bound calls of Sync.
 func New(ctx context.Context, o Options) (*Backend, error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("ipvs: %w", err)
 	}
 	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{}, wake: make(chan struct{}, 1)}
@@ -134,7 +134,7 @@ func (b *Backend) open(ctx context.Context) error {
 func (b *Backend) makeFamilies(m *metrics) {
 	o := &b.options
 	for _, f := range b.order {
-		filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName})
+		filter := newFilter(o.NFTables, nft.TableKey{Family: f, Name: tableName})
 		b.families[f] = newFamily(f, o, o.Dataplane, filter, m.of(f))
 	}
 }
@@ -167,7 +167,7 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 
 // probeFilter has the kernel check a table without making it.
 func probeFilter(ctx context.Context, o *Options, f model.Family) error {
-	probe := newFilter(o.NFTables, nft.TableKey{Family: f, Name: o.TableName + "-probe"})
+	probe := newFilter(o.NFTables, nft.TableKey{Family: f, Name: tableName + "-probe"})
 	probe.known = true
 	for _, c := range newConfig(f, o, &model.Node{}, nil).baseChains() {
 		probe.addChain(c)
@@ -198,7 +198,7 @@ func (b *Backend) forward(ctx context.Context) {
 			}
 		}
 	})
-	b.Repair(ctx, frontend.RepairOptions{Wake: b.wake, Every: b.options.DrainInterval, Look: b.look})
+	b.Repair(ctx, frontend.RepairOptions{Wake: b.wake, Every: b.options.drainInterval, Look: b.look})
 }
 
 // apply applies the changes of a family.
@@ -227,7 +227,7 @@ func (b *Backend) look(ctx context.Context, c *frontend.Changes) (frontend.Look,
 	now := time.Now()
 	// Somebody may have woken it for another reason. The ticker need not be exact.
 	var undrained error // repairs do not wait for what cannot be deleted
-	if now.Sub(f.drained) > b.options.DrainInterval/2 {
+	if now.Sub(f.drained) > b.options.drainInterval/2 {
 		f.drained = now
 		undrained = f.drain(ctx, now)
 	}
@@ -292,10 +292,10 @@ func (b *Backend) release() error {
 	return errors.Join(errs...)
 }
 
-// CleanUp deletes what a backend that is not running has left: of o only TableName, Families, Dataplane and NFTables
+// CleanUp deletes what a backend that is not running has left: of o only Families, Dataplane and NFTables
 // matter. It is not an error if nothing is left, or if the kernel has not loaded IPVS: CleanUp does not load it.
 func CleanUp(ctx context.Context, o Options) (err error) {
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return fmt.Errorf("ipvs: %w", err)
 	}
 	b := &Backend{options: o.withDefaults(), families: map[model.Family]*family{}}

@@ -22,8 +22,7 @@ import (
 )
 
 func options(env conformance.Env) ipvs.Options {
-	return ipvs.Options{Families: env.Families, NodePortAddresses: env.NodePorts,
-		DrainInterval: 500 * time.Millisecond}
+	return ipvs.Options{Families: env.Families, NodePortAddresses: env.NodePorts}.Draining(500 * time.Millisecond)
 }
 
 // midway is a kernel that fails while it is told to, all changes of endpoints but the first one.

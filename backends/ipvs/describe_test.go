@@ -59,7 +59,7 @@ func TestAServiceIsDescribedByWhatTheKernelHas(t *testing.T) {
 				continue
 			}
 			family := map[string]model.Family{"ip": model.IPv4, "ip6": model.IPv6}[words[2]]
-			require.Equal(t, DefaultTableName, words[3])
+			require.Equal(t, tableName, words[3])
 			dump := k.table(family)
 			switch words[1] {
 			case "chain":

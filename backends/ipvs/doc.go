@@ -8,7 +8,7 @@
 //     virtual server of its service port, whatever the size of the cluster. Virtual servers are never listed for a
 //     change.
 //   - An endpoint that is removed takes no new connections from that moment. Its TCP connections continue until they
-//     end or Options.DrainTimeout has passed; UDP and SCTP ones end when the endpoint no longer serves. The same holds
+//     end or 15 minutes have passed; UDP and SCTP ones end when the endpoint no longer serves. The same holds
 //     for a service that is removed.
 //   - A restart keeps traffic. The first Sync reads what an earlier process left, draining endpoints included, and
 //     corrects the difference; if there is none it writes nothing. Virtual servers of upstream kube-proxy that have the

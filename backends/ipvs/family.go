@@ -251,7 +251,7 @@ func (f *family) drain(ctx context.Context, now time.Time) error {
 	defer f.report()
 	var errs failures.List
 	for _, s := range slices.SortedFunc(maps.Keys(f.draining), func(a, b *server) int { return a.key.Compare(b.key) }) {
-		errs.Add(s.drain(ctx, f.dataplane, now, f.options.DrainTimeout))
+		errs.Add(s.drain(ctx, f.dataplane, now, drainTimeout))
 		f.settle(s)
 	}
 	errs.Add(f.removeAddresses(ctx))

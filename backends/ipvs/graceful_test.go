@@ -73,9 +73,9 @@ func TestDrainingEndsWhenItsTimeIsOver(t *testing.T) {
 	put(t, b, web()...)
 	deletePod1(t, b)
 	k.ipvs.SetConnections(key("10.96.0.10:80", model.TCP), pod1, 3, 0)
-	b.drain(t, model.IPv4, time.Now().Add(defaultDrainTimeout-time.Minute))
+	b.drain(t, model.IPv4, time.Now().Add(drainTimeout-time.Minute))
 	require.Contains(t, k.ipvs.Dump(), "-r 10.244.1.5:8080 -m -w 0")
-	b.drain(t, model.IPv4, time.Now().Add(defaultDrainTimeout+time.Minute))
+	b.drain(t, model.IPv4, time.Now().Add(drainTimeout+time.Minute))
 	require.NotContains(t, k.ipvs.Dump(), "10.244.1.5")
 }
 
@@ -204,12 +204,12 @@ func TestAnEndpointThatCannotBeDeletedDoesNotAffectOthers(t *testing.T) {
 func TestARepairDoesNotWaitForAnEndpointThatCannotBeDeleted(t *testing.T) {
 	k := newKernel(t)
 	k.ipvs.Fail = failOn("delete destination", syscall.ENOMEM)
-	b := k.start(t, func(o *Options) { o.DrainInterval = time.Microsecond })
+	b := k.start(t, func(o *Options) { o.drainInterval = time.Microsecond })
 	put(t, b, web()...)
 	b.DeleteEndpoint(fm.Endpoint("default/web:http/TCP", pod1.String()).Build().Key())
 	put(t, b)
 	before := k.table(model.IPv4)
-	table := nft.TableKey{Family: model.IPv4, Name: DefaultTableName}
+	table := nft.TableKey{Family: model.IPv4, Name: tableName}
 	tx := nft.NewTransaction(table)
 	tx.DeleteTable()
 	require.NoError(t, k.nft.ApplyUnnoticed(tx))

@@ -44,7 +44,7 @@ func newKernel(t testing.TB) *kernel {
 // options are those of a backend on the kernel: it checks for drained endpoints when the test says so.
 func (k *kernel) options() Options {
 	return Options{Dataplane: k.ipvs, NFTables: k.nft, Host: k.host, Sysctls: sysctl.Root(k.root),
-		NodePortAddresses: nodeaddr.Choice{Primary: true}, DrainInterval: time.Hour}
+		NodePortAddresses: nodeaddr.Choice{Primary: true}, drainInterval: time.Hour}
 }
 
 // start starts a backend, as after a restart of the process if there was one before.
@@ -81,7 +81,7 @@ func key(addr string, p model.Protocol) dp.ServerKey {
 
 // table returns the table of a family as nft prints it.
 func (k *kernel) table(f model.Family) string {
-	return k.nft.Dump(nft.TableKey{Family: f, Name: DefaultTableName})
+	return k.nft.Dump(nft.TableKey{Family: f, Name: tableName})
 }
 
 // drain checks for connections that have ended, at a moment.

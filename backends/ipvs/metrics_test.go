@@ -85,7 +85,7 @@ func TestMetricsOfARun(t *testing.T) {
 	require.NoError(t, m.Sync(t.Context()))
 	require.EqualValues(t, 2, m.values(t)["resyncs_total"])
 
-	table := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+	table := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: tableName})
 	table.DeleteTable()
 	require.NoError(t, m.nft.ApplyAsSomebodyElse(table))
 	require.Eventually(t, func() bool { return m.values(t)["repairs_total"] == 1 }, time.Minute, time.Millisecond)

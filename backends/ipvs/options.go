@@ -24,12 +24,12 @@ import (
 const (
 	// defaultScheduler is round robin.
 	defaultScheduler = "rr"
-	// DefaultTableName is the name of the nftables tables, one in family ip and one in ip6.
-	DefaultTableName = "kube-proxy-lib-ipvs"
+	// tableName is the name of the nftables tables, one in family ip and one in ip6.
+	tableName = "kube-proxy-lib-ipvs"
 	// defaultMasqueradeMark is bit 14 of the packet mark (S31).
 	defaultMasqueradeMark = 1 << 14
-	// defaultDrainTimeout is upstream kube-proxy's.
-	defaultDrainTimeout = 15 * time.Minute
+	// drainTimeout is how long the TCP connections of a removed endpoint may go on: as in upstream kube-proxy.
+	drainTimeout = 15 * time.Minute
 	// defaultDrainInterval is how often the backend checks for connections that have ended.
 	defaultDrainInterval = 10 * time.Second
 )
@@ -51,13 +51,6 @@ type Options struct {
 	StrictARP bool
 	// Timeouts are the timeouts of connections. 0 leaves the kernel's value unchanged.
 	Timeouts Timeouts
-	// DrainTimeout is how long the TCP connections of a removed endpoint may go on. Default 15 minutes.
-	DrainTimeout time.Duration
-	// DrainInterval is how often the backend checks whether such connections have ended. Default 10 s.
-	DrainInterval time.Duration
-	// TableName is the name of the backend's nftables tables. Tables of that name belong to the backend. Default:
-	// DefaultTableName.
-	TableName string
 	// MasqueradeMark is the bit of the packet mark that is set on packets to masquerade, and cleared again when they
 	// are (S31). Default: bit 14.
 	MasqueradeMark uint32
@@ -80,16 +73,16 @@ type Options struct {
 	// Metrics, if given, is the registry for the metrics: they are registered until Close. See the package
 	// documentation for the list. Give each of several backends a distinct label with prometheus.WrapRegistererWith.
 	Metrics prometheus.Registerer
+
+	// drainInterval is not defaultDrainInterval in tests.
+	drainInterval time.Duration
 }
 
-// tableName is what nft can read back, and schedulerName what can be part of a module's name.
-var (
-	tableName     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
-	schedulerName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
-)
+// schedulerName is what can be part of a module's name.
+var schedulerName = regexp.MustCompile(`^[a-z0-9_]{1,15}$`)
 
-// Validate returns an error that joins everything invalid.
-func (o *Options) Validate() error {
+// validate returns an error that joins everything invalid.
+func (o *Options) validate() error {
 	var errs []error
 	// To the kernel "none" is a virtual server that balances nothing.
 	if o.Scheduler != "" && !schedulerName.MatchString(o.Scheduler) || o.Scheduler == "none" {
@@ -104,21 +97,14 @@ func (o *Options) Validate() error {
 	for _, d := range []struct {
 		field string
 		value time.Duration
-		whole bool
 	}{
-		{"timeouts.TCP", o.Timeouts.TCP, true}, {"timeouts.TCPFin", o.Timeouts.TCPFin, true},
-		{"timeouts.UDP", o.Timeouts.UDP, true},
-		{"drainTimeout", o.DrainTimeout, false}, {"drainInterval", o.DrainInterval, false},
+		{"timeouts.TCP", o.Timeouts.TCP}, {"timeouts.TCPFin", o.Timeouts.TCPFin}, {"timeouts.UDP", o.Timeouts.UDP},
 	} {
 		if d.value < 0 {
 			errs = append(errs, fmt.Errorf("%s: %v is negative", d.field, d.value))
-		} else if d.whole && d.value > 0 && d.value < time.Second {
+		} else if d.value > 0 && d.value < time.Second {
 			errs = append(errs, fmt.Errorf("%s: %v is less than a second", d.field, d.value))
 		}
-	}
-	if o.TableName != "" && !tableName.MatchString(o.TableName) {
-		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'",
-			o.TableName))
 	}
 	if bits.OnesCount32(o.MasqueradeMark) > 1 {
 		errs = append(errs, fmt.Errorf("masqueradeMark: %#x is not one bit", o.MasqueradeMark))
@@ -132,14 +118,8 @@ func (o Options) withDefaults() Options {
 	if o.Scheduler == "" {
 		o.Scheduler = defaultScheduler
 	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = defaultDrainTimeout
-	}
-	if o.DrainInterval == 0 {
-		o.DrainInterval = defaultDrainInterval
-	}
-	if o.TableName == "" {
-		o.TableName = DefaultTableName
+	if o.drainInterval == 0 {
+		o.drainInterval = defaultDrainInterval
 	}
 	if o.MasqueradeMark == 0 {
 		o.MasqueradeMark = defaultMasqueradeMark

@@ -18,9 +18,6 @@ func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
 		Scheduler:         "ip_vs_rr!",
 		ExcludeCIDRs:      []netip.Prefix{{}},
 		Timeouts:          dp.Timeouts{TCP: -time.Second, UDP: time.Millisecond},
-		DrainTimeout:      -1,
-		DrainInterval:     -1,
-		TableName:         "a b",
 		MasqueradeMark:    3,
 		NodePortAddresses: nodeaddr.Choice{CIDRs: []netip.Prefix{{}}},
 		Families:          []model.Family{model.IPv4, model.IPv4},
@@ -33,16 +30,13 @@ func TestEverythingThatIsWrongWithOptionsIsNamed(t *testing.T) {
 		`nodePortAddresses[0]: invalid Prefix is not a prefix`,
 		`timeouts.TCP: -1s is negative`,
 		`timeouts.UDP: 1ms is less than a second`,
-		`drainTimeout: -1ns is negative`,
-		`drainInterval: -1ns is negative`,
-		`tableName: "a b" is not a letter and up to 63 letters, digits, '_', '.' and '-'`,
 		`masqueradeMark: 0x3 is not one bit`,
 		`families: invalid or duplicate family IPv4`,
 	}, strings.Split(err.Error(), "\n"))
-	require.NoError(t, (&Options{}).Validate())
+	require.NoError(t, (&Options{}).validate())
 }
 
 // The kernel takes "none" for a virtual server that balances nothing.
 func TestSchedulerNoneIsRefused(t *testing.T) {
-	require.ErrorContains(t, (&Options{Scheduler: "none"}).Validate(), `scheduler: "none" is not the name`)
+	require.ErrorContains(t, (&Options{Scheduler: "none"}).validate(), `scheduler: "none" is not the name`)
 }

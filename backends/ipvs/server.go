@@ -48,7 +48,7 @@ const absent = -1
 type role uint8
 
 const (
-	gone    role = iota // existing TCP connections, for up to Options.DrainTimeout
+	gone    role = iota // existing TCP connections, for up to drainTimeout
 	serving             // existing connections
 	active              // new connections as well
 )

@@ -44,7 +44,7 @@ func New(ctx context.Context, o Options) (_ *Backend, err error) {
 			err = errors.Join(fmt.Errorf("nft: %w", err), closeDataplane())
 		}
 	}()
-	if err := o.Validate(); err != nil {
+	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	if o = o.withDefaults(); o.Dataplane == nil {

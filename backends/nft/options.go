@@ -50,8 +50,8 @@ type Options struct {
 // tableName matches the names that nft can read back. The kernel accepts more.
 var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
-// Validate returns an error that joins everything invalid.
-func (o *Options) Validate() error {
+// validate returns an error that joins everything invalid.
+func (o *Options) validate() error {
 	errs := []error{frontend.CheckFamilies(o.Families), o.NodePortAddresses.Validate()}
 	if o.TableName != "" && !tableName.MatchString(o.TableName) {
 		errs = append(errs, fmt.Errorf("tableName: %q is not a letter and up to 63 letters, digits, '_', '.' and '-'",

@@ -71,15 +71,16 @@ func kernelspaceOptions(c *v1alpha2.KubeProxyConfiguration, o backendOptions, m 
 		return hns.Options{}, err
 	}
 	options := hns.Options{
-		Network:             network,
-		DSR:                 w.EnableDSR,
-		ForwardHealthChecks: w.ForwardHealthCheckVip,
-		RootEndpoint:        cmp.Or(w.RootHnsEndpointName, defaultRootEndpoint),
-		RecordFile:          m.recordFile(),
-		Families:            o.families,
-		Dataplane:           m.hns,
-		OnProblem:           o.onProblem,
-		Metrics:             o.metrics,
+		Network:    network,
+		DSR:        w.EnableDSR,
+		RecordFile: m.recordFile(),
+		Families:   o.families,
+		Dataplane:  m.hns,
+		OnProblem:  o.onProblem,
+		Metrics:    o.metrics,
+	}
+	if w.ForwardHealthCheckVip {
+		options.RootEndpoint = cmp.Or(w.RootHnsEndpointName, defaultRootEndpoint)
 	}
 	if w.SourceVip != "" {
 		if options.SourceVIP, err = netip.ParseAddr(w.SourceVip); err != nil {

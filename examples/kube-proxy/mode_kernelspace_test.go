@@ -18,7 +18,7 @@ func TestTheSectionWinkernelCounts(t *testing.T) {
 	o, err := kernelspaceOptions(c, backendOptions{families: []model.Family{model.IPv4}}, &machine{hnsRecord: "record"})
 	require.NoError(t, err)
 	assert.Equal(t, "from-the-environment", o.Network)
-	assert.Equal(t, "cbr0", o.RootEndpoint)
+	assert.Empty(t, o.RootEndpoint)
 	assert.Equal(t, "record", o.RecordFile)
 	assert.EqualValues(t, 10256, o.HealthzPort)
 	assert.Equal(t, []model.Family{model.IPv4}, o.Families)
@@ -30,9 +30,13 @@ func TestTheSectionWinkernelCounts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "overlay", o.Network)
 	assert.Equal(t, netip.MustParseAddr("10.244.1.2"), o.SourceVIP)
-	assert.True(t, o.DSR && o.ForwardHealthChecks)
+	assert.True(t, o.DSR)
 	assert.Equal(t, "root", o.RootEndpoint)
 	assert.EqualValues(t, 9999, o.HealthzPort)
+	c.Winkernel.RootHnsEndpointName = ""
+	o, err = kernelspaceOptions(c, backendOptions{}, &machine{})
+	require.NoError(t, err)
+	assert.Equal(t, "cbr0", o.RootEndpoint)
 
 	c.Winkernel.SourceVip = "x"
 	_, err = kernelspaceOptions(c, backendOptions{}, &machine{})
