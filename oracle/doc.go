@@ -20,11 +20,6 @@
 // If several answers are right, an [Outcome] has the best one and lists the others in AlsoAllowed. Everything else is
 // wrong.
 //
-// # Without packets
-//
-// [Compare] checks a decision function against the oracle with random flows: the simulator of a dataplane, or the part
-// of a proxy that chooses an endpoint.
-//
 // # What it never does
 //
 // It does not judge established connections, and it does not say which endpoint of a set is chosen, except for

@@ -103,15 +103,6 @@ type Outcome struct {
 	AlsoAllowed []Outcome `json:"alsoAllowed,omitempty"`
 }
 
-// why returns the reasons as one text.
-func (o Outcome) why() string {
-	texts := make([]string, len(o.Reasons))
-	for i, r := range o.Reasons {
-		texts[i] = r.String()
-	}
-	return strings.Join(texts, "; ")
-}
-
 // brief returns the verdict and the endpoints.
 func (o Outcome) brief() string {
 	var b strings.Builder

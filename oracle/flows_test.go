@@ -1,48 +1,11 @@
 package oracle
 
 import (
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
-
-// maxTold is how many wrong decisions Compare reports.
-const maxTold = 5
-
-// Compare calls decide for random flows from every kind of source to all addresses in the state, and checks the result
-// of each. This tests the simulator of a dataplane, or the function in a proxy that chooses an endpoint, without
-// packets. The same seed makes the same flows. The error has the first few wrong results; it is also an error if the
-// state contradicts itself, or if no flow can be made for it.
-//
-// Each flow is a client's first one, so session affinity does not apply.
-func Compare(state State, config Config, seed uint64, flows int, decide func(Flow) Observation) error {
-	o, err := New(state, config)
-	if err != nil {
-		return err
-	}
-	c := comparison{Oracle: o, rng: rand.New(rand.NewPCG(seed, 0))}
-	c.collect()
-	if len(c.destinations) == 0 {
-		return errors.New("oracle: the state has nothing that a flow could be for")
-	}
-	var wrong []error
-	for range flows {
-		f := c.flow()
-		want, err := o.Expect(f)
-		if err != nil {
-			return fmt.Errorf("oracle: %w", err)
-		}
-		if err := o.Check(want, decide(f)); err != nil {
-			if wrong = append(wrong, err); len(wrong) == maxTold {
-				break
-			}
-		}
-	}
-	return errors.Join(wrong...)
-}
 
 // comparison makes random flows for a state.
 type comparison struct {
