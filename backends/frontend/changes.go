@@ -50,17 +50,6 @@ func (c *Changes) Difference() *Changes { return &Changes{c.table, c.family, fal
 // the changes afterwards.
 func (c *Changes) Accept() { c.family.accept(c.table.services) }
 
-// IsEmpty reports whether nothing differs. [Changes.Node] and [Changes.Retry] may still require something.
-func (c *Changes) IsEmpty() bool {
-	if c.asNew {
-		return false
-	}
-	for range c.Ports() {
-		return false
-	}
-	return c.Hairpins().IsEmpty() && c.ClusterIPs().IsEmpty() && c.HealthChecks().IsEmpty()
-}
-
 // Ports returns the service ports that differ; if Full is true, all of them, as new.
 func (c *Changes) Ports() iter.Seq[*PortChange] {
 	return func(yield func(*PortChange) bool) {

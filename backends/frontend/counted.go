@@ -73,9 +73,6 @@ type Diff[T any] struct {
 	Added, Removed []T
 }
 
-// IsEmpty reports whether nothing was added or removed.
-func (d Diff[T]) IsEmpty() bool { return len(d.Added)+len(d.Removed) == 0 }
-
 // HealthCheck is a port on which a service answers health checks of load balancers (S38). It is the same in both
 // families: the node answers on its addresses of both.
 type HealthCheck struct {

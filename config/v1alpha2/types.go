@@ -9,10 +9,8 @@ import (
 const (
 	// GroupName is the API group of kube-proxy's configuration.
 	GroupName = "kubeproxy.config.k8s.io"
-	// Version is the version that this package has.
-	Version = "v1alpha2"
 	// APIVersion is what apiVersion says in a file of this version.
-	APIVersion = GroupName + "/" + Version
+	APIVersion = GroupName + "/v1alpha2"
 	// Kind is what kind says in a file.
 	Kind = "KubeProxyConfiguration"
 )
