@@ -89,10 +89,10 @@ func (c clusterSize) load(tb testing.TB, services []*corev1.Service, slices []*d
 		tb.Fatal(err)
 	}
 	for _, s := range services {
-		state.SetService(s)
+		state.setService(s)
 	}
 	for _, s := range slices {
-		state.SetEndpointSlice(s)
+		state.setEndpointSlice(s)
 	}
 	return state
 }
@@ -113,7 +113,7 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				state.SetEndpointSlice(events[n%len(events)])
+				state.setEndpointSlice(events[n%len(events)])
 				state.Flush(r)
 				n++
 			}
@@ -149,7 +149,7 @@ func BenchmarkUnchanged(b *testing.B) {
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
-				state.SetEndpointSlice(versions[n%2])
+				state.setEndpointSlice(versions[n%2])
 				state.Flush(r)
 				n++
 			}
@@ -180,9 +180,9 @@ func BenchmarkLiveHeap(b *testing.B) {
 				before := liveHeap()
 				state := size.load(b, nil, nil)
 				for i := range size.services {
-					state.SetService(benchService(i))
+					state.setService(benchService(i))
 					for k, left := 0, size.endpoints; left > 0; k, left = k+1, left-100 {
-						state.SetEndpointSlice(benchSlice(i, k, min(left, 100), 0))
+						state.setEndpointSlice(benchSlice(i, k, min(left, 100), 0))
 					}
 				}
 				state.Flush(&null{})

@@ -1,12 +1,12 @@
 // Package localstate implements the semantics of Kubernetes services; no other package knows them. It takes cluster
 // objects and computes, for one node, the services and endpoints of package model.
 //
-// A program tells a [State] about objects as they change, in any order ([State.SetService], [State.SetEndpointSlice],
-// [State.SetNode] and so on). [State.Flush] then hands over what changed for this node:
+// A program tells a [State] about objects as they change, in any order, with [State.Apply]. [State.Flush] then hands
+// over what changed for this node:
 //
 //	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"})
-//	state.SetService(service)
-//	state.SetEndpointSlice(slice)
+//	changed, err := state.Apply(service, false)
+//	changed, err = state.Apply(slice, false)
 //	state.Flush(sink) // sink.SetNode, SetService, SetEndpoint ...
 //
 // # Guarantees

@@ -51,22 +51,32 @@ func shopSlice(nodes ...string) *discoveryv1.EndpointSlice {
 	return slice
 }
 
+// apply tells a state about new or changed objects, as a watch would.
+func apply(state *localstate.State, objects ...metav1.Object) {
+	for _, object := range objects {
+		if _, err := state.Apply(object, false); err != nil {
+			fmt.Println(err)
+		}
+	}
+}
+
 func ExampleState() {
 	state, err := localstate.New(context.Background(), localstate.Options{NodeName: "node-1"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	state.SetService(shop())
-	state.SetEndpointSlice(shopSlice("node-1", "node-2"))
+	apply(state, shop(), shopSlice("node-1", "node-2"))
 	state.Flush(printer{})
 
 	fmt.Println("# an endpoint of another node goes: nothing changes here")
-	state.SetEndpointSlice(shopSlice("node-1"))
+	apply(state, shopSlice("node-1"))
 	fmt.Println("changes:", state.Flush(printer{}).Any())
 
 	fmt.Println("# the last endpoint goes")
-	state.DeleteEndpointSlice("default", "shop-x7k2p")
+	if _, err := state.Apply(shopSlice(), true); err != nil {
+		fmt.Println(err)
+	}
 	state.Flush(printer{})
 
 	// Output:
@@ -91,8 +101,7 @@ func ExampleState_Explain() {
 		fmt.Println(err)
 		return
 	}
-	state.SetService(shop())
-	state.SetEndpointSlice(shopSlice("node-1", "node-2"))
+	apply(state, shop(), shopSlice("node-1", "node-2"))
 
 	explanation, known := state.Explain(model.ServiceName{Namespace: "default", Name: "shop"})
 	if !known {

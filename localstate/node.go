@@ -44,9 +44,9 @@ func (d DetectLocal) localPods(podCIDRs []netip.Prefix) model.LocalPods {
 	return local
 }
 
-// SetNode takes a new or changed Node; it ignores other nodes than this one. It returns whether anything relevant
+// setNode takes a new or changed Node; it ignores other nodes than this one. It returns whether anything relevant
 // changed.
-func (s *State) SetNode(obj *corev1.Node) bool {
+func (s *State) setNode(obj *corev1.Node) bool {
 	if obj.Name != s.opts.NodeName || obj.Name == "" {
 		return false
 	}
@@ -183,9 +183,9 @@ func nodeIPs(obj *corev1.Node, bad func(field string, err error)) []netip.Addr {
 	return ips
 }
 
-// DeleteNode takes the deletion of a Node. What is known about this node stays (S24, S48), but it is no longer eligible
+// deleteNode takes the deletion of a Node. What is known about this node stays (S24, S48), but it is no longer eligible
 // for load balancers' traffic (S39a). It returns whether that changes anything.
-func (s *State) DeleteNode(name string) bool {
+func (s *State) deleteNode(name string) bool {
 	if name != s.opts.NodeName || name == "" {
 		return false
 	}
@@ -234,8 +234,8 @@ func (s *State) nodeChanged(node *model.Node) bool {
 	return true
 }
 
-// SetServiceCIDR takes a new or changed ServiceCIDR (S47). It returns whether anything relevant changed.
-func (s *State) SetServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
+// setServiceCIDR takes a new or changed ServiceCIDR (S47). It returns whether anything relevant changed.
+func (s *State) setServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	var prefixes []netip.Prefix
 	for _, text := range obj.Spec.CIDRs {
 		prefix, err := parsePrefix(text)
@@ -250,9 +250,9 @@ func (s *State) SetServiceCIDR(obj *networkingv1.ServiceCIDR) bool {
 	return s.serviceCIDRsChanged()
 }
 
-// DeleteServiceCIDR takes the deletion of a ServiceCIDR. Ranges that another object has as well stay (S47). It returns
+// deleteServiceCIDR takes the deletion of a ServiceCIDR. Ranges that another object has as well stay (S47). It returns
 // whether that changes anything.
-func (s *State) DeleteServiceCIDR(name string) bool {
+func (s *State) deleteServiceCIDR(name string) bool {
 	delete(s.node.cidrs, name)
 	return s.serviceCIDRsChanged()
 }

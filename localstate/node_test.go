@@ -74,11 +74,11 @@ func TestNode(t *testing.T) {
 			require.NoError(t, err)
 			var got nodes
 			state.Flush(&got)
-			state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
+			state.setNode(aNode(inZone("zone-a"), internalIPs("192.0.2.1")))
 			state.Flush(&got)
-			state.SetNode(aNode(inZone("zone-a"), internalIPs("2001:db8::1", "192.0.2.1", "2001:db8::2")))
+			state.setNode(aNode(inZone("zone-a"), internalIPs("2001:db8::1", "192.0.2.1", "2001:db8::2")))
 			state.Flush(&got)
-			state.SetNode(aNode(inZone("zone-a"), internalIPs("192.0.2.2", "2001:db8::3")))
+			state.setNode(aNode(inZone("zone-a"), internalIPs("192.0.2.2", "2001:db8::3")))
 			state.Flush(&got)
 			require.Equal(t, []string{
 				"node me ips=192.0.2.7",
@@ -186,7 +186,7 @@ func TestAFamilyWithoutPodCIDRIsLogged(t *testing.T) {
 		require.NoError(t, err)
 		log.Reset()
 		for _, zone := range []string{"a", "b"} { // a change of something else is no reason to say it again
-			state.SetNode(aNode(podCIDRs(cidrs...), inZone(zone)))
+			state.setNode(aNode(podCIDRs(cidrs...), inZone(zone)))
 		}
 		return slices.Collect(strings.Lines(log.String()))
 	}

@@ -23,10 +23,6 @@ type Options struct {
 	NodeIPs []netip.Addr
 	// NoExternalIPs ignores spec.externalIPs, for clusters that do not trust the authors of Services (S6).
 	NoExternalIPs bool
-	// DropAnnotations are keys of annotations that are not passed on, so that their changes are ignored, for example
-	// because controllers update them all the time. A key that ends in "/" stands for all keys that begin with it.
-	// kubectl's annotation with a copy of the whole object is never passed on.
-	DropAnnotations []string
 	// MasqueradeAll masquerades all traffic to cluster IPs (S28).
 	MasqueradeAll bool
 	// EndpointDetails fills in [model.Endpoint]'s Details, which identify an endpoint for people. It doubles the memory

@@ -127,7 +127,7 @@ func BenchmarkPortsInManySlices(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				list[0].Endpoints[0].Conditions.Ready = ptr.To(n%2 == 1)
-				state.SetEndpointSlice(list[0])
+				state.setEndpointSlice(list[0])
 				state.Flush(r)
 			}
 		})

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,7 +116,7 @@ func intakeService(log klog.Logger, o Options, families []model.Family, obj *cor
 		Labels:      cloneMap(obj.Labels),
 		Annotations: cloneMap(obj.Annotations),
 	}
-	o.dropAnnotations(svc.Annotations)
+	delete(svc.Annotations, annotationLastApplied)
 	if class := spec.LoadBalancerClass; class != nil {
 		svc.LoadBalancerClass = *class
 	}
@@ -192,18 +191,6 @@ func serviceType(t corev1.ServiceType) model.ServiceType {
 		return model.ServiceTypeExternalName
 	}
 	return model.ServiceTypeClusterIP
-}
-
-// dropAnnotations removes the annotations that are not passed on.
-func (o Options) dropAnnotations(annotations map[string]string) {
-	delete(annotations, annotationLastApplied)
-	for _, drop := range o.DropAnnotations {
-		if !strings.HasSuffix(drop, "/") {
-			delete(annotations, drop)
-			continue
-		}
-		maps.DeleteFunc(annotations, func(key, _ string) bool { return strings.HasPrefix(key, drop) })
-	}
 }
 
 // intakeExternal reads the external IPs (S6), the load-balancer VIPs (S7) and their source ranges (S8).

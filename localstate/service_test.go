@@ -381,24 +381,6 @@ func TestServicePorts(t *testing.T) {
 	}
 }
 
-func TestAnnotationsThatAreDroppedMakeNoWave(t *testing.T) {
-	w := newWorldWith(t, Options{NodeName: me, DropAnnotations: []string{"example.com/status", "noisy.example.com/"}})
-	annotated := func(annotations map[string]string) *corev1.Service {
-		return aService("web", func(obj *corev1.Service) { obj.Annotations = annotations })
-	}
-	w.set(annotated(map[string]string{"example.com/status": "1", "noisy.example.com/a": "1",
-		"example.com/status-page": "on"}))
-	w.flush()
-	require.Equal(t, map[string]string{"example.com/status-page": "on"}, w.mustService("web").Annotations)
-	require.False(t, w.set(annotated(map[string]string{
-		"example.com/status": "2", "noisy.example.com/b": "1", "example.com/status-page": "on"})))
-	require.True(t, w.set(annotated(map[string]string{"example.com/status": "2", "example.com/status-page": "off"})))
-	w.flush()
-	require.True(t, w.set(annotated(map[string]string{"noisy.example.com/b": "1"})), "the last one goes")
-	w.flush()
-	require.False(t, w.set(annotated(nil)))
-}
-
 func TestLabelsAndAnnotationsArePassedOn(t *testing.T) {
 	obj := aService("web", func(obj *corev1.Service) {
 		obj.Labels = map[string]string{"app": "web"}
@@ -450,57 +432,57 @@ func TestBadValuesAreLogged(t *testing.T) {
 		want  []string
 	}{
 		{"an invalid cluster IP", func() bool {
-			return state.SetService(aService("a", clusterIPs("10.0.0.1", "fd00:::1")))
+			return state.setService(aService("a", clusterIPs("10.0.0.1", "fd00:::1")))
 		}, []string{`service="ns/a"`, `field="clusterIPs"`, `fd00:::1`}},
-		{"an invalid external IP", func() bool { return state.SetService(aService("b", externalIPs("192.0.2.256"))) },
+		{"an invalid external IP", func() bool { return state.setService(aService("b", externalIPs("192.0.2.256"))) },
 			[]string{`service="ns/b"`, `field="externalIPs"`, `192.0.2.256`}},
-		{"an invalid load-balancer IP", func() bool { return state.SetService(aService("c", vips("192.0.2.256"))) },
+		{"an invalid load-balancer IP", func() bool { return state.setService(aService("c", vips("192.0.2.256"))) },
 			[]string{`service="ns/c"`, `field="status.loadBalancer.ingress"`, `192.0.2.256`}},
 		{"an invalid source range", func() bool {
-			return state.SetService(
+			return state.setService(
 				aService("d", sourceRanges("192.0.2.0/33")))
 		},
 			[]string{`service="ns/d"`, `field="loadBalancerSourceRanges"`, `192.0.2.0/33`}},
 		{"an invalid port", func() bool {
-			return state.SetService(
+			return state.setService(
 				aService("e", ports(tcp("web", 80), tcp("odd", 65536))))
 		},
 			[]string{`service="ns/e"`, `field="ports[1]"`, `65536`}},
 		{"an unknown protocol", func() bool {
-			return state.SetService(aService("h", ports(corev1.ServicePort{Protocol: "DCCP", Port: 80})))
+			return state.setService(aService("h", ports(corev1.ServicePort{Protocol: "DCCP", Port: 80})))
 		},
 			[]string{`service="ns/h"`, `field="ports[0]"`, `DCCP`}},
 		{"a name that is taken", func() bool {
-			return state.SetService(
+			return state.setService(
 				aService("i", ports(tcp("web", 80), tcp("web", 81))))
 		},
 			[]string{`service="ns/i"`, `field="ports[1]"`, `web`}},
-		{"an invalid node port", func() bool { return state.SetService(aService("f", nodePort(65536))) },
+		{"an invalid node port", func() bool { return state.setService(aService("f", nodePort(65536))) },
 			[]string{`service="ns/f"`, `field="ports[0]"`, `65536`}},
 		{"an invalid health check port", func() bool {
-			return state.SetService(aService("g", vips("192.0.2.7"), externalLocal, healthCheck(65536)))
+			return state.setService(aService("g", vips("192.0.2.7"), externalLocal, healthCheck(65536)))
 		}, []string{`service="ns/g"`, `field="healthCheckNodePort"`, `65536`}},
 		{"an invalid endpoint address", func() bool {
-			return state.SetEndpointSlice(aSlice("web-1", ep("10.1.0.1"), ep("pod")))
+			return state.setEndpointSlice(aSlice("web-1", ep("10.1.0.1"), ep("pod")))
 		},
 			[]string{`endpointSlice="ns/web-1"`, `service="web"`, `field="endpoints[1]"`, `pod`}},
 		{"an endpoint without an address", func() bool {
-			return state.SetEndpointSlice(aSlice("web-2",
+			return state.setEndpointSlice(aSlice("web-2",
 				ep("10.1.0.1", func(e *endpointObject) { e.Addresses = nil })))
 		}, []string{`endpointSlice="ns/web-2"`, `field="endpoints[0]"`}},
 		{"an endpoint port out of range", func() bool {
-			return state.SetEndpointSlice(aSlice("web-3",
+			return state.setEndpointSlice(aSlice("web-3",
 				slicePorts(slicePortObject("http", corev1.ProtocolTCP, 65536))))
 		}, []string{`endpointSlice="ns/web-3"`, `field="ports[0]"`, `65536`}},
 		{"an unknown protocol of an endpoint port", func() bool {
-			return state.SetEndpointSlice(aSlice("web-4", slicePorts(slicePortObject("http", "DCCP", 80))))
+			return state.setEndpointSlice(aSlice("web-4", slicePorts(slicePortObject("http", "DCCP", 80))))
 		}, []string{`endpointSlice="ns/web-4"`, `field="ports[0]"`, `DCCP`}},
-		{"an invalid node address", func() bool { return state.SetNode(aNode(internalIPs("nowhere"), inZone("a"))) },
+		{"an invalid node address", func() bool { return state.setNode(aNode(internalIPs("nowhere"), inZone("a"))) },
 			[]string{`node="me"`, `field="status.addresses"`, `nowhere`}},
-		{"an invalid pod CIDR", func() bool { return state.SetNode(aNode(podCIDRs("10.1.0.0"), inZone("b"))) },
+		{"an invalid pod CIDR", func() bool { return state.setNode(aNode(podCIDRs("10.1.0.0"), inZone("b"))) },
 			[]string{`node="me"`, `field="spec.podCIDRs"`, `10.1.0.0`}},
 		{"an invalid service CIDR", func() bool {
-			return state.SetServiceCIDR(
+			return state.setServiceCIDR(
 				aServiceCIDR("kubernetes", "10.0.0.0", "10.96.0.0/16"))
 		},
 			[]string{`serviceCIDR="kubernetes"`, `field="spec.cidrs"`, `10.0.0.0`}},

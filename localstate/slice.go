@@ -22,7 +22,7 @@ import (
 type sliceKey struct{ namespace, name string }
 
 // sliceIntake is the part of an EndpointSlice that is kept. It is compact, because slices have all endpoints of the
-// cluster. It is immutable once State.SetEndpointSlice has stored it.
+// cluster. It is immutable once State.setEndpointSlice has stored it.
 type sliceIntake struct {
 	name    string // in the service's namespace
 	service *service

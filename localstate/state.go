@@ -122,8 +122,9 @@ func (p Pending) Concerns(f model.Family) bool {
 // Pending returns what the next Flush has to look at.
 func (s *State) Pending() Pending { return s.pending }
 
-// Apply takes any of the objects that a State uses: it calls the Set method of the object's type or, if the object was
-// deleted, the Delete method. nil and objects of other types are errors.
+// Apply takes a Service, EndpointSlice, Node or ServiceCIDR that is new or has changed or, of which only the type and
+// the name count then, was deleted. The object may be changed afterwards. Apply returns whether anything relevant
+// changed. nil and objects of other types are errors.
 func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err error) {
 	if isNil(object) {
 		return false, fmt.Errorf("the object is a nil %T", object)
@@ -131,24 +132,24 @@ func (s *State) Apply(object metav1.Object, deleted bool) (changed bool, err err
 	switch obj := object.(type) {
 	case *corev1.Service:
 		if deleted {
-			return s.DeleteService(obj.Namespace, obj.Name), nil
+			return s.deleteService(obj.Namespace, obj.Name), nil
 		}
-		return s.SetService(obj), nil
+		return s.setService(obj), nil
 	case *discoveryv1.EndpointSlice:
 		if deleted {
-			return s.DeleteEndpointSlice(obj.Namespace, obj.Name), nil
+			return s.deleteEndpointSlice(obj.Namespace, obj.Name), nil
 		}
-		return s.SetEndpointSlice(obj), nil
+		return s.setEndpointSlice(obj), nil
 	case *corev1.Node:
 		if deleted {
-			return s.DeleteNode(obj.Name), nil
+			return s.deleteNode(obj.Name), nil
 		}
-		return s.SetNode(obj), nil
+		return s.setNode(obj), nil
 	case *networkingv1.ServiceCIDR:
 		if deleted {
-			return s.DeleteServiceCIDR(obj.Name), nil
+			return s.deleteServiceCIDR(obj.Name), nil
 		}
-		return s.SetServiceCIDR(obj), nil
+		return s.setServiceCIDR(obj), nil
 	}
 	return false, fmt.Errorf("objects of type %T are not used", object)
 }
@@ -170,12 +171,12 @@ func isNil(object metav1.Object) bool {
 	return false
 }
 
-// SetService takes a new or changed Service. It returns whether anything relevant changed.
-func (s *State) SetService(obj *corev1.Service) bool {
+// setService takes a new or changed Service. It returns whether anything relevant changed.
+func (s *State) setService(obj *corev1.Service) bool {
 	name := model.ServiceName{Namespace: obj.Namespace, Name: obj.Name}
 	in, skip := intakeService(s.log, s.opts, s.families, obj)
 	if in == nil {
-		known := s.DeleteService(name.Namespace, name.Name) // it may have been served before
+		known := s.deleteService(name.Namespace, name.Name) // it may have been served before
 		s.skipped[name] = skip
 		return known
 	}
@@ -196,9 +197,9 @@ func (s *State) SetService(obj *corev1.Service) bool {
 	return true
 }
 
-// DeleteService takes the deletion of a Service; one that is not known is ignored. It returns whether that may change
+// deleteService takes the deletion of a Service; one that is not known is ignored. It returns whether that may change
 // anything.
-func (s *State) DeleteService(namespace, name string) bool {
+func (s *State) deleteService(namespace, name string) bool {
 	key := model.ServiceName{Namespace: namespace, Name: name}
 	delete(s.skipped, key)
 	svc := s.services[key]
@@ -212,10 +213,10 @@ func (s *State) DeleteService(namespace, name string) bool {
 	return true
 }
 
-// SetEndpointSlice takes a new or changed EndpointSlice. It returns whether anything relevant changed.
-func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
+// setEndpointSlice takes a new or changed EndpointSlice. It returns whether anything relevant changed.
+func (s *State) setEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	if s.ignoresSlice(obj) {
-		return s.DeleteEndpointSlice(obj.Namespace, obj.Name) // it may have been used before
+		return s.deleteEndpointSlice(obj.Namespace, obj.Name) // it may have been used before
 	}
 	key := sliceKey{obj.Namespace, obj.Name}
 	old := s.slices[key]
@@ -241,9 +242,9 @@ func (s *State) SetEndpointSlice(obj *discoveryv1.EndpointSlice) bool {
 	return true
 }
 
-// DeleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it
+// deleteEndpointSlice takes the deletion of an EndpointSlice; one that is not known is ignored. It returns whether it
 // was known.
-func (s *State) DeleteEndpointSlice(namespace, name string) bool {
+func (s *State) deleteEndpointSlice(namespace, name string) bool {
 	old := s.slices[sliceKey{namespace, name}]
 	if old == nil {
 		return false

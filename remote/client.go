@@ -114,10 +114,10 @@ func (o Options) withDefaults() (Options, error) {
 	case o.TLS != nil && o.Insecure:
 		errs = append(errs, errors.New("both TLS and Insecure"))
 	}
-	if s := o.State; s.ServiceProxyName != "" || s.NoExternalIPs || len(s.DropAnnotations) > 0 || s.EndpointDetails ||
+	if s := o.State; s.ServiceProxyName != "" || s.NoExternalIPs || s.EndpointDetails ||
 		s.HeadlessServices || s.ExternalNameServices {
 		errs = append(errs, errors.New(
-			"state: ServiceProxyName, NoExternalIPs, DropAnnotations, EndpointDetails, HeadlessServices and "+
+			"state: ServiceProxyName, NoExternalIPs, EndpointDetails, HeadlessServices and "+
 				"ExternalNameServices are options of the server"))
 	}
 	if o.MaxBackoff < 0 {

@@ -15,7 +15,6 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // source is where a wave comes from: model values or cluster objects.
@@ -125,46 +124,15 @@ func (*clusterSource) String() string { return "cluster objects" }
 func (s *clusterSource) set(object any) error {
 	kept := object.(runtime.Object).DeepCopyObject().(metav1.Object)
 	s.objects[keyOf(kept)] = kept
-	return tell(s.state, watch.Change{Object: kept})
+	_, err := s.state.Apply(kept, false)
+	return err
 }
 
 func (s *clusterSource) delete(object any) error {
 	gone := object.(metav1.Object)
 	delete(s.objects, keyOf(gone))
-	return tell(s.state, watch.Change{Object: gone, Deleted: true})
-}
-
-// tell applies a change to a state.
-func tell(s *localstate.State, change watch.Change) error {
-	switch v := change.Object.(type) {
-	case *corev1.Service:
-		if change.Deleted {
-			s.DeleteService(v.Namespace, v.Name)
-		} else {
-			s.SetService(v)
-		}
-	case *discoveryv1.EndpointSlice:
-		if change.Deleted {
-			s.DeleteEndpointSlice(v.Namespace, v.Name)
-		} else {
-			s.SetEndpointSlice(v)
-		}
-	case *corev1.Node:
-		if change.Deleted {
-			s.DeleteNode(v.Name)
-		} else {
-			s.SetNode(v)
-		}
-	case *networkingv1.ServiceCIDR:
-		if change.Deleted {
-			s.DeleteServiceCIDR(v.Name)
-		} else {
-			s.SetServiceCIDR(v)
-		}
-	default:
-		return fmt.Errorf("a %T means nothing to a service proxy", change.Object)
-	}
-	return nil
+	_, err := s.state.Apply(gone, true)
+	return err
 }
 
 func (s *clusterSource) flush(to localstate.Receiver) (bool, error) {
@@ -179,7 +147,7 @@ func (s *clusterSource) start(ctx context.Context) error {
 	}
 	s.state = state
 	for _, key := range slices.SortedFunc(maps.Keys(s.objects), objectKey.compare) {
-		if err := tell(state, watch.Change{Object: s.objects[key]}); err != nil {
+		if _, err := state.Apply(s.objects[key], false); err != nil {
 			return err
 		}
 	}

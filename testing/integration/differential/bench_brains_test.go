@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/proxy"
 
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -82,12 +83,20 @@ func newState() *localstate.State {
 	if err != nil {
 		panic(err)
 	}
-	state.SetNode(kube.Node(nodeName).Zone("za").Build())
+	apply(state, kube.Node(nodeName).Zone("za").Build())
 	return state
 }
 
-func (l *localBrain) service(s *corev1.Service)               { l.state.SetService(s) }
-func (l *localBrain) slice(s *discoveryv1.EndpointSlice) bool { return l.state.SetEndpointSlice(s) }
+func apply(state *localstate.State, object metav1.Object) (changed bool) {
+	changed, err := state.Apply(object, false)
+	if err != nil {
+		panic(err)
+	}
+	return changed
+}
+
+func (l *localBrain) service(s *corev1.Service)               { apply(l.state, s) }
+func (l *localBrain) slice(s *discoveryv1.EndpointSlice) bool { return apply(l.state, s) }
 func (l *localBrain) sync()                                   { l.state.Flush(&l.counter) }
 func (l *localBrain) endpoints() int                          { return l.set - l.deleted }
 
@@ -120,8 +129,8 @@ func newFullStateBrain() brain {
 	return b
 }
 
-func (b *fullStateBrain) service(s *corev1.Service)               { b.state.SetService(s) }
-func (b *fullStateBrain) slice(s *discoveryv1.EndpointSlice) bool { return b.state.SetEndpointSlice(s) }
+func (b *fullStateBrain) service(s *corev1.Service)               { apply(b.state, s) }
+func (b *fullStateBrain) slice(s *discoveryv1.EndpointSlice) bool { return apply(b.state, s) }
 
 func (b *fullStateBrain) sync() {
 	b.state.Flush(b.sink)
