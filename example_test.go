@@ -7,17 +7,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -74,41 +70,4 @@ func TestReadmeShowsTheExample(t *testing.T) {
 	for _, block := range blocks {
 		assert.True(t, strings.Contains(string(source), block[1]), "not in example_test.go:\n%s", block[1])
 	}
-}
-
-// A loop of one's own, for programs that have one already: what Run does, with health and metrics, in the simplest
-// form.
-func ExampleProgress() {
-	ctx := context.Background()
-	proxy := health.New(health.Options{}) // its handlers answer /healthz and /livez
-	progress, err := kubeproxy.NewProgress(kubeproxy.ProgressOptions{Health: proxy, Metrics: prometheus.NewRegistry()})
-	if err != nil {
-		panic(err)
-	}
-	defer progress.Close()
-	state, err := localstate.New(ctx, localstate.Options{NodeName: "node-1"})
-	if err != nil {
-		panic(err)
-	}
-	backend := sink.NewFullState(program)
-
-	for _, object := range []metav1.Object{service("web", "10.96.0.10"), slice("web", "10.1.0.5")} {
-		changed, err := state.Apply(object, false)
-		if err != nil {
-			panic(err)
-		}
-		if changed {
-			progress.Changed(object)
-		}
-	}
-	progress.Queued(state.Pending())
-	progress.Flushed(state.Flush(backend), state.NoLocalEndpoints())
-	start := time.Now()
-	err = backend.Sync(ctx) // if it fails: ResyncFailed and Sync again, after a pause
-	progress.Synced(true, start, time.Now(), err)
-	fmt.Println(err, proxy.Family(model.IPv4).LastApplied.After(start), proxy.Healthy())
-	// Output:
-	// default/web port http 80/TCP: Cluster, masquerade Never, if empty Reject
-	//   balance to 10.1.0.5:8080
-	// <nil> true true
 }

@@ -13,7 +13,7 @@ import (
 // loop is the only goroutine of a Runner that calls the sink.
 type loop struct {
 	*Runner
-	progress *Progress
+	progress *progress
 
 	sourceDone   bool
 	awaitingCIDR time.Time // since when only the node's podCIDRs are missing
@@ -152,10 +152,10 @@ func (l *loop) step(ctx context.Context, due work) error {
 	work := max(due, work(l.asked.Swap(int32(nothing)))) // later requests are for the next step
 	l.mu.Lock()
 	changed := l.state.Flush(l.opts.Sink)
-	l.progress.Flushed(changed, l.state.NoLocalEndpoints())
+	l.progress.flushed(changed, l.state.NoLocalEndpoints())
 	l.mu.Unlock()
 	if work == changes && !changed.Any() {
-		l.progress.Unchanged()
+		l.progress.unchanged()
 		l.applied(l.lastErr) // there was nothing to apply but what failed before
 		return nil
 	}
@@ -172,7 +172,7 @@ func (l *loop) step(ctx context.Context, due work) error {
 	if err != nil && ctx.Err() != nil {
 		return nil //nolint:nilerr // the Sync was interrupted; the caller checks ctx, too
 	}
-	l.progress.Synced(full, start, end, err)
+	l.progress.synced(full, start, end, err)
 	l.lastErr = err
 	l.applied(err)
 	if permanent := sink.Permanent(err); permanent != nil {

@@ -14,27 +14,14 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// ProgressOptions configures a [Progress]. The zero value is usable.
-type ProgressOptions struct {
-	// Families are the families that the state computes. Default: both.
-	Families []model.Family
-	// Health, if given, is kept up to date.
-	Health *health.Proxy
-	// Metrics, if given, is the registry for the metrics: they are registered until Close. See the package
-	// documentation for the list.
-	Metrics prometheus.Registerer
-}
-
-// Progress derives health and metrics from what happens in a loop that feeds a sink. [Run] has one. Programs with their
-// own loop call its methods in this order:
+// progress derives the health and the metrics of a run from what happens in it:
 //
-//	Changed, Queued      objects came, and localstate.State took them
-//	Flushed              State.Flush handed over what differs
-//	Synced or Unchanged  Sync returned, or did not have to be called
+//	changed, queued      objects came, and changed the state
+//	flushed              the loop handed over what differs
+//	synced or unchanged  Sync returned, or did not have to be called
 //
-// Changed and Queued may be called from any goroutine, under the lock that guards the State; Flushed too, under the
-// same lock. Synced and Unchanged come from the goroutine that calls Flushed.
-type Progress struct {
+// changed, queued and flushed are called under the lock that guards the state.
+type progress struct {
 	health     *health.Proxy
 	metrics    *metrics
 	unregister func()
@@ -51,27 +38,24 @@ type familyWave struct {
 // maxTriggers bounds the trigger times that are kept while Syncs fail.
 const maxTriggers = 10000
 
-// NewProgress returns a Progress, and registers its metrics until Close.
-func NewProgress(opts ProgressOptions) (*Progress, error) {
-	p := &Progress{health: opts.Health, metrics: newMetrics()}
-	if p.health == nil {
-		p.health = health.New(health.Options{})
-	}
-	for _, f := range (localstate.Options{Families: opts.Families}).EnabledFamilies() {
+// newProgress registers the metrics until close.
+func newProgress(families []model.Family, proxy *health.Proxy, registerer prometheus.Registerer) (*progress, error) {
+	p := &progress{health: proxy, metrics: newMetrics()}
+	for _, f := range families {
 		p.waves = append(p.waves, &familyWave{family: f})
 	}
 	var err error
-	if p.unregister, err = p.metrics.register(opts.Metrics); err != nil {
+	if p.unregister, err = p.metrics.register(registerer); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	return p, nil
 }
 
-// Close unregisters the metrics.
-func (p *Progress) Close() { p.unregister() }
+// close unregisters the metrics.
+func (p *progress) close() { p.unregister() }
 
-// Changed counts an object that State.Apply reports as changed.
-func (p *Progress) Changed(object any) {
+// changed counts an object that State.Apply reports as changed.
+func (p *progress) changed(object any) {
 	switch object.(type) {
 	case *corev1.Service:
 		p.metrics.services.total.Inc()
@@ -80,8 +64,8 @@ func (p *Progress) Changed(object any) {
 	}
 }
 
-// Queued records what is waiting to be handed over. Call it after each change of the state.
-func (p *Progress) Queued(pending localstate.Pending) {
+// queued records what is waiting to be handed over, after each change of the state.
+func (p *progress) queued(pending localstate.Pending) {
 	now := time.Now()
 	for _, w := range p.waves {
 		if pending.Concerns(w.family) {
@@ -92,8 +76,8 @@ func (p *Progress) Queued(pending localstate.Pending) {
 	p.metrics.setPending(pending)
 }
 
-// Flushed records what was handed to the sink.
-func (p *Progress) Flushed(changes localstate.Changes, noLocal localstate.NoLocalEndpoints) {
+// flushed records what was handed to the sink.
+func (p *progress) flushed(changes localstate.Changes, noLocal localstate.NoLocalEndpoints) {
 	p.metrics.setPending(localstate.Pending{})
 	for _, w := range p.waves {
 		w.concerned = w.concerned || changes.Concerns(w.family)
@@ -104,8 +88,8 @@ func (p *Progress) Flushed(changes localstate.Changes, noLocal localstate.NoLoca
 	}
 }
 
-// Unchanged records that nothing differed for the sink, so that Sync is not called.
-func (p *Progress) Unchanged() {
+// unchanged records that nothing differed for the sink, so that Sync is not called.
+func (p *progress) unchanged() {
 	for _, w := range p.waves {
 		if !w.concerned {
 			p.health.Unchanged(w.family)
@@ -113,10 +97,10 @@ func (p *Progress) Unchanged() {
 	}
 }
 
-// Synced records the outcome of a Sync. full means that it was the first one or a resync, even one only of what had
+// synced records the outcome of a Sync. full means that it was the first one or a resync, even one only of what had
 // failed. A Sync that failed for one family counts as successful for the other; one that failed only for single service
 // ports counts as successful.
-func (p *Progress) Synced(full bool, start, end time.Time, err error) {
+func (p *progress) synced(full bool, start, end time.Time, err error) {
 	failed4, failed6 := sink.FailedFamilies(err)
 	for _, w := range p.waves {
 		if w.family == model.IPv4 && failed4 || w.family == model.IPv6 && failed6 {

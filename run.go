@@ -84,13 +84,11 @@ func (r *Runner) Run(ctx context.Context) error {
 	if again {
 		return errors.New("the Runner has been used: make a new one")
 	}
-	progress, err := NewProgress(ProgressOptions{
-		Families: r.opts.State.EnabledFamilies(), Health: r.health, Metrics: r.opts.Metrics,
-	})
+	progress, err := newProgress(r.opts.State.EnabledFamilies(), r.health, r.opts.Metrics)
 	if err != nil {
 		return err
 	}
-	defer progress.Close()
+	defer progress.close()
 	r.loop = loop{Runner: r, progress: progress, failed: failures{log: r.log, onPortError: r.opts.OnPortError}}
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -157,7 +155,7 @@ func (r *Runner) signal() {
 // handler applies what the source delivers to the state. It implements watch.Handler.
 type handler struct {
 	*Runner
-	progress *Progress
+	progress *progress
 }
 
 func (h *handler) Update(changes ...watch.Change) {
@@ -168,7 +166,7 @@ func (h *handler) Update(changes ...watch.Change) {
 				h.log.Info("Ignoring an object", "reason", err.Error())
 			}
 			if changed {
-				h.progress.Changed(c.Object)
+				h.progress.changed(c.Object)
 			}
 		}
 	})
@@ -181,7 +179,7 @@ func (h *handler) update(change func()) {
 	looks := h.state.Pending().Any() && !h.state.AwaitsNodeCIDR() // the loop will look without a signal
 	change()
 	if pending := h.state.Pending(); pending.Any() {
-		h.progress.Queued(pending)
+		h.progress.queued(pending)
 		if !looks {
 			h.signal()
 		}

@@ -73,9 +73,6 @@ func (d described) Unregister(prometheus.Collector) bool { return true }
 // registered returns the metrics of the library, with their labels.
 func registered(t *testing.T) described {
 	d := described{}
-	progress, err := kubeproxy.NewProgress(kubeproxy.ProgressOptions{Metrics: d})
-	require.NoError(t, err)
-	t.Cleanup(progress.Close)
 	byNFT, err := nft.New(t.Context(), nft.Options{Dataplane: nftdp.NewFake(), Metrics: d})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, byNFT.Close()) })
@@ -99,7 +96,8 @@ func registered(t *testing.T) described {
 	require.NoError(t, err)
 	ended, end := context.WithCancel(t.Context())
 	end()
-	require.NoError(t, server.Run(ended)) // it registers when it runs
+	require.NoError(t, server.Run(ended)) // it registers when it runs, like the next
+	require.NoError(t, kubeproxy.Run(ended, kubeproxy.Options{Source: source, Sink: sink.NewForward(nil), Metrics: d}))
 	d.MustRegister(conntrack.Wrap(t.Context(), sink.NewForward(nil), conntrack.Options{}),
 		health.New(health.Options{}))
 	return d
