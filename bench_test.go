@@ -53,9 +53,9 @@ func BenchmarkOneEndpointChanged(b *testing.B) {
 				ctx, cancel := context.WithCancel(klog.NewContext(b.Context(), logr.Discard()))
 				ended := make(chan error)
 				go func() {
-					ended <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: out, MinInterval: -1,
-						ResyncInterval: -1,
-						State:          localstate.Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}})
+					ended <- kubeproxy.Run(ctx, kubeproxy.Options{Sink: out, MinInterval: -1, ResyncInterval: -1,
+						Feed: &kubeproxy.LocalFeed{Source: src,
+							State: localstate.Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}}})
 				}()
 				<-src.started
 				const versions = 2

@@ -2,6 +2,9 @@
 // watches the cluster, works out what this node must do with service traffic, and passes the result to a backend, which
 // programs its dataplane.
 //
+// Run has one input, a [Feed]. A [LocalFeed] works the result out in this process, from a source of cluster objects;
+// package remote has one that receives it from a server.
+//
 // # Data flow
 //
 //	watch             localstate                 sink                        backends
@@ -17,7 +20,7 @@
 //     a callback over the full state.
 //   - Package [sigs.k8s.io/kube-proxy-lib/watch] has the sources: an API server, informers, files.
 //   - Package [sigs.k8s.io/kube-proxy-lib/localstate] is the only package that knows Kubernetes' semantics. It can
-//     explain its decisions.
+//     explain its decisions: see [LocalFeed.Explain].
 //   - Package [sigs.k8s.io/kube-proxy-lib/remote] runs localstate on a server, once for many nodes, and sends each node
 //     its result.
 //   - Package [sigs.k8s.io/kube-proxy-lib/diffstore] finds what changed, for a backend that renders its full state.

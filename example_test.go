@@ -39,8 +39,8 @@ func proxy(ctx context.Context, client kubernetes.Interface, backend sink.Sink) 
 	if err != nil {
 		return err
 	}
-	return kubeproxy.Run(ctx, kubeproxy.Options{Source: source, Sink: backend,
-		State: localstate.Options{NodeName: "node-1"}})
+	feed := &kubeproxy.LocalFeed{Source: source, State: localstate.Options{NodeName: "node-1"}}
+	return kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: backend})
 }
 
 // A whole proxy. The backend prints what it would tell its dataplane.

@@ -2,19 +2,31 @@ package kubeproxy
 
 import (
 	"context"
+	"sync"
 
+	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Feed is a node-local state that is computed elsewhere, for Options.Feed: Run hands it to the sink and keeps all its
-// promises, but computes nothing itself. Package remote implements it, with the state that a server sends.
+// Feed is where [Run] gets the node-local state from. A [LocalFeed] works it out in this process; that of package
+// remote receives it from a server.
 //
-// Pending, Flush and NoLocalEndpoints do what the methods of localstate.State do. They are called under the lock that
-// [FeedHandler.Update] holds.
+// The run has the lock that guards the state: the Feed takes it to change the state, by [FeedHandler], and Run holds it
+// while it calls Pending, Flush and NoLocalEndpoints.
+//
+// A Feed serves one run at a time. Another one may begin when the one before has ended: its sink gets everything again.
+//
+// This interface may get new methods. A program with cluster objects from elsewhere implements watch.Source.
 type Feed interface {
-	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason. When it
-	// returns, everything that it started has ended.
+	// Run delivers until ctx ends, and then returns nil. If it cannot go on before that, it returns the reason, with
+	// which the run fails. If nothing will change any more, it may return nil once it has called Synced. When it
+	// returns, everything that it started has ended. It returns an error if the Feed is running already.
 	Run(ctx context.Context, h FeedHandler) error
+	// Families returns the IP families of the state, IPv4 first.
+	Families() []model.Family
+	// Pending, Flush and NoLocalEndpoints do what the methods of localstate.State do. The trigger times that Flush
+	// returns become the metric kubeproxy_network_programming_duration_seconds.
 	Pending() localstate.Pending
 	Flush(localstate.Receiver) localstate.Changes
 	NoLocalEndpoints() localstate.NoLocalEndpoints
@@ -24,29 +36,17 @@ type Feed interface {
 	Applied(error)
 }
 
-// FeedHandler receives what a Feed delivers.
+// FeedHandler receives what a Feed delivers. Its methods may be called from any goroutine while the Feed runs.
 type FeedHandler interface {
-	// Update calls change, which modifies the state, while nothing else uses the state.
-	Update(change func())
-	// Synced says that the state is complete. It is called once.
+	// Lock keeps everything else from using the state, so that the Feed can change it. Unlock takes note of what there
+	// is to hand over now.
+	sync.Locker
+	// Changed counts a Service or EndpointSlice that changed the state, for the metrics. The Feed holds the lock.
+	Changed(object any)
+	// Synced says that the state is complete, so that it may be applied: everything is listed, and the node's podCIDRs
+	// are known if they are needed (S48). It is called once, without the lock.
 	Synced()
+	// Health returns the health of the run. The Feed sets what only it knows: the phase until it calls Synced, and
+	// since when it is disconnected. Everything else is up to Run.
+	Health() *health.Proxy
 }
-
-// nodeState is the part of a localstate.State that the loop needs, and that a Feed provides in its place.
-type nodeState interface {
-	Pending() localstate.Pending
-	Flush(localstate.Receiver) localstate.Changes
-	NoLocalEndpoints() localstate.NoLocalEndpoints
-	AwaitsNodeCIDR() bool
-}
-
-// feedState adapts a Feed to nodeState. A Feed delivers nothing before the node's podCIDRs are known.
-type feedState struct{ Feed }
-
-func (feedState) AwaitsNodeCIDR() bool { return false }
-
-// feedHandler is the handler that a Feed gets.
-type feedHandler struct{ *handler }
-
-// Update implements FeedHandler.
-func (h feedHandler) Update(change func()) { h.update(change) }

@@ -6,39 +6,32 @@ import (
 	"fmt"
 	"time"
 
-	"sigs.k8s.io/kube-proxy-lib/health"
+	"k8s.io/klog/v2"
+
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// loop is the only goroutine of a Runner that calls the sink.
+// loop is the goroutine of a run that calls the sink.
 type loop struct {
-	*Runner
+	opts     Options
+	log      klog.Logger
+	handler  *feedHandler
 	progress *progress
 
-	sourceDone   bool
-	awaitingCIDR time.Time // since when only the node's podCIDRs are missing
-	lastEnd      time.Time // of the last Sync; zero before the first
-	lastFull     time.Time // end of the last full Sync, successful or not
-	lastErr      error     // of the last Sync
-	failed       failures
+	feedDone bool
+	asked    bool      // for a Sync
+	lastEnd  time.Time // of the last Sync; zero before the first
+	lastFull time.Time // end of the last full Sync, successful or not
+	lastErr  error     // of the last Sync
+	failed   failures
 }
 
 // run calls step whenever there is work, until ctx ends or the loop cannot go on.
-func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
+func (l *loop) run(ctx context.Context, feedEnded <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		now := time.Now()
-		work, wait := nothing, time.Duration(0)
-		ready, err := l.ready(now)
-		switch {
-		case err != nil:
-			return err
-		case ready:
-			work, wait = l.next(now)
-		case !l.awaitingCIDR.IsZero() && l.opts.NodeCIDRTimeout > 0:
-			wait = l.awaitingCIDR.Add(l.opts.NodeCIDRTimeout).Sub(now)
-		}
+		work, wait := l.next(time.Now())
 		if work != nothing {
 			if err := l.step(ctx, work); err != nil || ctx.Err() != nil {
 				return err
@@ -51,51 +44,23 @@ func (l *loop) run(ctx context.Context, sourceEnded <-chan error) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.wake:
+		case <-l.handler.wake:
+		case <-l.opts.SyncRequests:
+			l.asked = true
 		case <-timer.C:
-		case err := <-sourceEnded:
-			l.sourceDone, sourceEnded = true, nil
-			if ctx.Err() != nil {
+		case err := <-feedEnded:
+			l.feedDone, feedEnded = true, nil
+			switch synced, _ := l.handler.pending(); {
+			case ctx.Err() != nil:
 				return nil
-			}
-			if err != nil {
-				return fmt.Errorf("source: %w", err)
-			}
-			l.mu.Lock()
-			synced := l.synced
-			l.mu.Unlock()
-			if !synced {
-				return errors.New("source: it ended before everything was listed")
+			case err != nil:
+				return err
+			case !synced:
+				return errors.New("the feed ended before its state was complete")
 			}
 			// Nothing will change any more, but what is applied still has to be repaired and retried.
 		}
 	}
-}
-
-// ready reports whether the sink may be called: only once everything is listed and, if they are needed to detect local
-// traffic, the node's podCIDRs are known. It returns an error if the podCIDRs do not come in time. Once ready, the loop
-// stays ready.
-func (l *loop) ready(now time.Time) (bool, error) {
-	l.mu.Lock()
-	synced, awaits := l.synced, l.state.AwaitsNodeCIDR()
-	l.mu.Unlock()
-	switch {
-	case !synced:
-		return false, nil
-	case !awaits:
-		l.health.SetPhase(health.Serving)
-		return true, nil
-	case l.awaitingCIDR.IsZero():
-		l.awaitingCIDR = now
-		l.health.SetPhase(health.AwaitingNodeCIDR)
-		l.log.Info("The Node has no podCIDRs, which are needed to detect local traffic: waiting for them before "+
-			"anything is applied", "node", l.opts.State.NodeName, "timeout", l.opts.NodeCIDRTimeout)
-	}
-	if waited := now.Sub(l.awaitingCIDR); l.opts.NodeCIDRTimeout > 0 && waited >= l.opts.NodeCIDRTimeout {
-		return false, fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected",
-			l.opts.State.NodeName, waited)
-	}
-	return false, nil
 }
 
 // work is what a step does. Each kind includes the ones before it.
@@ -110,10 +75,17 @@ const (
 )
 
 // next returns the work that is due or, if none is, the time until some will be: 0 if that is not known (S43, S44).
+// Nothing is due before the state is complete.
 func (l *loop) next(now time.Time) (due work, wait time.Duration) {
-	l.mu.Lock()
-	pending := l.state.Pending().Any()
-	l.mu.Unlock()
+	synced, pending := l.handler.pending()
+	if !synced {
+		return nothing, 0
+	}
+	select {
+	case <-l.opts.SyncRequests:
+		l.asked = true
+	default:
+	}
 	earliest := l.lastEnd.Add(l.opts.MinInterval)
 	consider := func(w work, at time.Time) {
 		if at = later(earliest, at); !at.After(now) {
@@ -122,14 +94,11 @@ func (l *loop) next(now time.Time) (due work, wait time.Duration) {
 			wait = d
 		}
 	}
-	if l.lastEnd.IsZero() {
-		consider(always, now) // for an empty cluster, too
+	if l.lastEnd.IsZero() || l.asked { // at first for an empty cluster, too
+		consider(always, now)
 	}
 	if pending {
 		consider(changes, now)
-	}
-	if asked := work(l.asked.Load()); asked != nothing {
-		consider(asked, now)
 	}
 	if at := l.failed.retryAt(); !at.IsZero() {
 		consider(retry, at)
@@ -148,15 +117,12 @@ func later(a, b time.Time) time.Time {
 }
 
 // step hands over what changed and does the work. It returns an error only if there is no point in going on.
-func (l *loop) step(ctx context.Context, due work) error {
-	work := max(due, work(l.asked.Swap(int32(nothing)))) // later requests are for the next step
-	l.mu.Lock()
-	changed := l.state.Flush(l.opts.Sink)
-	l.progress.flushed(changed, l.state.NoLocalEndpoints())
-	l.mu.Unlock()
+func (l *loop) step(ctx context.Context, work work) error {
+	l.asked = false // later requests are for the next step
+	changed := l.handler.flush(l.opts.Sink)
 	if work == changes && !changed.Any() {
 		l.progress.unchanged()
-		l.applied(l.lastErr) // there was nothing to apply but what failed before
+		l.opts.Feed.Applied(l.lastErr) // there was nothing to apply but what failed before
 		return nil
 	}
 
@@ -174,7 +140,7 @@ func (l *loop) step(ctx context.Context, due work) error {
 	}
 	l.progress.synced(full, start, end, err)
 	l.lastErr = err
-	l.applied(err)
+	l.opts.Feed.Applied(err)
 	if permanent := sink.Permanent(err); permanent != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
@@ -187,13 +153,6 @@ func (l *loop) step(ctx context.Context, due work) error {
 			"full", full, "duration", end.Sub(start))
 	}
 	return nil
-}
-
-// applied tells a Feed the outcome.
-func (l *loop) applied(err error) {
-	if l.opts.Feed != nil {
-		l.opts.Feed.Applied(err)
-	}
 }
 
 // askForResync tells the sink which part of its record of the dataplane the next Sync must not trust.

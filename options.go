@@ -8,22 +8,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"sigs.k8s.io/kube-proxy-lib/health"
-	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// Options says what Run connects. Sink and one of Source and Feed are needed; everything else has a default.
+// Options says what Run connects. Feed and Sink are needed; everything else has a default.
 type Options struct {
-	// Source is where cluster objects come from.
-	Source watch.Source
-	// Feed is where the node-local state comes from if it is computed elsewhere. Only Families of State is used then.
+	// Feed is where the node-local state comes from: a [LocalFeed], or one of package remote.
 	Feed Feed
 	// Sink is where the node-local state goes.
 	Sink sink.Sink
-	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
-	// ServiceProxyName is taken from the source if the source has one; a different one here is an error.
-	State localstate.Options
 
 	// MinInterval is the minimum time between the end of one Sync and the start of the next (S43). Changes that come in
 	// between are applied together; a change after a pause is applied at once. Default 1 s; negative: none.
@@ -35,11 +28,11 @@ type Options struct {
 	// ResyncInterval is the time between full resyncs, which repair what others did to the dataplane: Run calls
 	// ForceResync, if the sink has it, and then Sync, even if nothing changed. Default 1 h; negative: never.
 	ResyncInterval time.Duration
-	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
-	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
-	// min; negative: forever.
-	NodeCIDRTimeout time.Duration
-
+	// SyncRequests, if given, asks for a Sync, not a resync, with each value received, even if nothing has changed in
+	// the cluster. It is for sinks that depend on something else as well, such as a filter whose policy changed. The
+	// Sync comes as soon as MinInterval allows. Give the channel a buffer of one and send without blocking: one request
+	// is as good as many. Do not close it.
+	SyncRequests <-chan struct{}
 	// OnPortError, if given, is called for each service port that a Sync could not apply while it applied everything
 	// else. The program can report it, for example by an Event for the Service. It is called once, and again when the
 	// error changes; errors are logged in any case. It is called between Syncs and should return quickly.
@@ -56,18 +49,14 @@ const (
 	defaultMinInterval    = time.Second
 	defaultRetryInterval  = 30 * time.Second
 	defaultResyncInterval = time.Hour
-	defaultNodeCIDRWait   = 5 * time.Minute
 	firstRetry            = 100 * time.Millisecond
 )
 
 // withDefaults returns the options with their defaults filled in, and an error that lists everything invalid.
 func (o Options) withDefaults() (Options, error) {
 	var errs []error
-	switch {
-	case o.Source == nil && o.Feed == nil:
-		errs = append(errs, errors.New("no source"))
-	case o.Source != nil && o.Feed != nil:
-		errs = append(errs, errors.New("both a source and a feed"))
+	if o.Feed == nil {
+		errs = append(errs, errors.New("no feed"))
 	}
 	if o.Sink == nil {
 		errs = append(errs, errors.New("no sink"))
@@ -83,7 +72,6 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.MinInterval, defaultMinInterval)
 	setDefault(&o.RetryInterval, defaultRetryInterval)
 	setDefault(&o.ResyncInterval, defaultResyncInterval)
-	setDefault(&o.NodeCIDRTimeout, defaultNodeCIDRWait)
 	o.MinInterval = max(o.MinInterval, 0)
 	if o.Health == nil {
 		o.Health = health.New(health.Options{})

@@ -45,7 +45,7 @@ func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 			return nil
 		})
 		src, other := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(other, backend), MinInterval: -1,
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(other, backend), MinInterval: -1,
 			ResyncInterval: -1})
 		src.Synced()
 		synctest.Wait()
@@ -73,7 +73,7 @@ func TestAPartialFailureLeavesChangesIncremental(t *testing.T) {
 func TestASinkWithoutResyncFailedIsForcedAtTheRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: onlyForced{rec}, MinInterval: -1, ResyncInterval: -1})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: onlyForced{rec}, MinInterval: -1, ResyncInterval: -1})
 		src.Synced()
 		synctest.Wait()
 		ops(rec)
@@ -132,7 +132,7 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		result := make(chan error, 1)
 		go func() {
-			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, Metrics: reg,
+			result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: rec, Health: proxy, Metrics: reg,
 				ResyncInterval: -1,
 				OnPortError:    func(e *sink.PortError) { events.add(e.Error()) }})
 		}()

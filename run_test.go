@@ -79,13 +79,16 @@ func slice(service string, addrs ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
+// local returns a feed that works the state out from a source.
+func local(src watch.Source) *kubeproxy.LocalFeed { return &kubeproxy.LocalFeed{Source: src} }
+
 // start runs the proxy in a synctest bubble. The returned function ends it and returns Run's error.
 func start(t *testing.T, opts kubeproxy.Options) (stop func() error) {
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
 	result := make(chan error, 1)
 	go func() { result <- kubeproxy.Run(ctx, opts) }()
-	if m, ok := opts.Source.(*manual); ok {
-		<-m.started
+	if f, ok := opts.Feed.(*kubeproxy.LocalFeed); ok {
+		<-f.Source.(*manual).started
 	}
 	synctest.Wait()
 	return func() error {
@@ -109,7 +112,7 @@ func ops(r *sink.Recorder) (waves []string) {
 func TestNothingIsPutInForceBeforeEverythingIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		time.Sleep(24 * time.Hour)
 		assert.Empty(t, rec.TakeWaves())
@@ -126,7 +129,7 @@ func TestNothingIsPutInForceBeforeEverythingIsListed(t *testing.T) {
 func TestAnEmptyClusterIsCompleteAndSyncedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, ResyncInterval: -1})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, ResyncInterval: -1})
 		src.Synced()
 		time.Sleep(24 * time.Hour)
 		assert.Equal(t, []string{"SetNode"}, ops(rec))
@@ -137,7 +140,7 @@ func TestAnEmptyClusterIsCompleteAndSyncedOnce(t *testing.T) {
 func TestChangesCoalesceWithinTheMinimumInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: 10 * time.Second})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, MinInterval: 10 * time.Second})
 		src.Synced()
 		synctest.Wait()
 		ops(rec)
@@ -168,7 +171,7 @@ func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
 		proxy := health.New(health.Options{})
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, MinInterval: -1})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, Health: proxy, MinInterval: -1})
 		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1", "10.0.0.2"))...)
 		src.Synced()
 		synctest.Wait()
@@ -191,7 +194,7 @@ func TestAChangeThatAltersNothingReachesNoSink(t *testing.T) {
 func TestAFailedSyncIsTriedAgainWithGrowingPausesAndAFullResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second,
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, MinInterval: time.Second,
 			RetryInterval: 5 * time.Second})
 		src.Synced()
 		synctest.Wait()
@@ -233,7 +236,7 @@ func TestTheFirstSyncIsTriedUntilItSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
 		rec.FailNext(errors.New("down"))
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, MinInterval: -1})
 		begin := time.Now()
 		src.Synced()
 		for range 2 {
@@ -248,7 +251,7 @@ func TestTheFirstSyncIsTriedUntilItSucceeds(t *testing.T) {
 func TestAFullResyncComesPeriodically(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, ResyncInterval: time.Minute})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, ResyncInterval: time.Minute})
 		src.Synced()
 		synctest.Wait()
 		ops(rec)
@@ -275,14 +278,14 @@ func TestRunEndsWithAPermanentError(t *testing.T) {
 		}, "sync: IPv6: no such kernel module"},
 		"of the source": {func(m *manual, _ *sink.Recorder) { m.ended <- cause }, "source: no such kernel module"},
 		"of a source that ends before it is synced": {func(m *manual, _ *sink.Recorder) { m.ended <- nil },
-			"source: it ended before everything was listed"},
+			"the feed ended before its state was complete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src, rec := newManual(), &sink.Recorder{}
 				result := make(chan error, 1)
 				ctx := klog.NewContext(t.Context(), testr.New(t))
-				go func() { result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec}) }()
+				go func() { result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: rec}) }()
 				<-src.started
 				tc.act(src, rec)
 				assert.EqualError(t, <-result, tc.want)
@@ -294,7 +297,7 @@ func TestRunEndsWithAPermanentError(t *testing.T) {
 func TestAfterASourceEndedTheAppliedStateIsMaintained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, ResyncInterval: time.Minute})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, ResyncInterval: time.Minute})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		src.Synced()
 		src.ended <- nil
@@ -308,18 +311,21 @@ func TestAfterASourceEndedTheAppliedStateIsMaintained(t *testing.T) {
 
 func TestWrongOptionsAreAllReported(t *testing.T) {
 	err := kubeproxy.Run(t.Context(), kubeproxy.Options{RetryInterval: -time.Second})
-	assert.EqualError(t, err, "invalid options: no source\nno sink\nretry interval -1s is negative")
+	assert.EqualError(t, err, "invalid options: no feed\nno sink\nretry interval -1s is negative")
 
-	err = kubeproxy.Run(t.Context(), kubeproxy.Options{Source: newManual(), Sink: &sink.Recorder{},
-		State: localstate.Options{Families: []model.Family{5}}})
+	err = kubeproxy.Run(t.Context(), kubeproxy.Options{Feed: local(nil), Sink: &sink.Recorder{}})
+	assert.EqualError(t, err, "invalid options: no source")
+
+	err = kubeproxy.Run(t.Context(), kubeproxy.Options{Sink: &sink.Recorder{}, Feed: &kubeproxy.LocalFeed{
+		Source: newManual(), State: localstate.Options{Families: []model.Family{5}}}})
 	assert.ErrorContains(t, err, "families")
 }
 
 func TestEveryKindOfObjectIsTakenIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1,
-			State: localstate.Options{NodeName: "node-1"}})
+		stop := start(t, kubeproxy.Options{Sink: rec, MinInterval: -1,
+			Feed: &kubeproxy.LocalFeed{Source: src, State: localstate.Options{NodeName: "node-1"}}})
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1",
 			Labels: map[string]string{corev1.LabelTopologyZone: "zone-a"}}}
 		cidr := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "main"},
@@ -348,7 +354,7 @@ func TestEveryKindOfObjectIsTakenIn(t *testing.T) {
 func TestHealthTellsFamiliesApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Health: proxy, MinInterval: -1,
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, Health: proxy, MinInterval: -1,
 			RetryInterval: time.Hour})
 		v4, v6 := func() health.Family { return proxy.Family(model.IPv4) },
 			func() health.Family { return proxy.Family(model.IPv6) }
@@ -383,7 +389,7 @@ func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
 		block := make(chan struct{})
 		slow := sink.NewFullState(func(context.Context, *sink.Snapshot) error { <-block; return nil })
-		stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, slow), Health: proxy,
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(rec, slow), Health: proxy,
 			MinInterval: time.Minute})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		src.Synced()
@@ -405,8 +411,8 @@ func TestAChangeDuringASyncIsPendingUntilTheNext(t *testing.T) {
 func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, reg := newManual(), &sink.Recorder{}, prometheus.NewPedanticRegistry()
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Metrics: reg, MinInterval: -1,
-			State: localstate.Options{NodeName: "node-9"}})
+		stop := start(t, kubeproxy.Options{Sink: rec, Metrics: reg, MinInterval: -1,
+			Feed: &kubeproxy.LocalFeed{Source: src, State: localstate.Options{NodeName: "node-9"}}})
 		svc := service("a", "10.96.0.1")
 		svc.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		time.Sleep(time.Second)
@@ -467,7 +473,7 @@ func TestMetricsHaveTheNamesAndLabelsOfKubeProxy(t *testing.T) {
 func TestNetworkProgrammingLatencyEndsWithASuccessfulSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, reg := newManual(), &sink.Recorder{}, prometheus.NewPedanticRegistry()
-		stop := start(t, kubeproxy.Options{Source: src, Sink: rec, Metrics: reg, MinInterval: -1})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, Metrics: reg, MinInterval: -1})
 		src.Update(set(service("a", "10.96.0.1"))...)
 		src.Synced()
 		synctest.Wait()
@@ -508,7 +514,7 @@ func TestMetricsThatAreTakenAreReported(t *testing.T) {
 	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubeproxy_sync_proxy_rules_service_changes_pending",
 		Help: "other"})
 	require.NoError(t, reg.Register(taken))
-	err := kubeproxy.Run(t.Context(), kubeproxy.Options{Source: newManual(), Sink: &sink.Recorder{}, Metrics: reg})
+	err := kubeproxy.Run(t.Context(), kubeproxy.Options{Feed: local(newManual()), Sink: &sink.Recorder{}, Metrics: reg})
 	require.ErrorContains(t, err, "metrics: ")
 	n, err := testutil.GatherAndCount(reg)
 	require.NoError(t, err)
@@ -531,7 +537,7 @@ func TestASinkThatFailsAtRandomLosesNothing(t *testing.T) {
 					return nil
 				})
 				src, rec := newManual(), &sink.Recorder{}
-				stop := start(t, kubeproxy.Options{Source: src, Sink: sink.Tee(rec, flaky), MinInterval: time.Second,
+				stop := start(t, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(rec, flaky), MinInterval: time.Second,
 					RetryInterval: 2 * time.Second})
 				src.Synced()
 				for range 200 {

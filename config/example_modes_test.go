@@ -37,14 +37,14 @@ nftables:
 		fmt.Println(err)
 		return
 	}
-	options, _, err := config.RunOptions(c, "node-1", node)
+	state, _, err := config.StateOptions(c, "node-1", node)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("families:", options.State.Families)
-	fmt.Println("local traffic comes from:", options.State.DetectLocal.ClusterCIDRs)
-	fmt.Println("at least between two syncs:", options.MinInterval)
+	fmt.Println("families:", state.Families)
+	fmt.Println("local traffic comes from:", state.DetectLocal.ClusterCIDRs)
+	fmt.Println("at least between two syncs:", config.RunOptions(c).MinInterval)
 	// Output:
 	// warning: udpIdleTimeout: unknown field; it is ignored
 	// families: [IPv4 IPv6]

@@ -30,15 +30,10 @@ func NodeName(c *v1alpha2.KubeProxyConfiguration, hostname string) (string, erro
 	return name, nil
 }
 
-// RunOptions returns the options of kubeproxy.Run that follow from a valid configuration: State and the intervals. The
-// caller adds the source, the sink, metrics and health.
-func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
-	node NodeIPs) (kubeproxy.Options, []Warning, error) {
-	state, warnings, err := StateOptions(c, nodeName, node)
-	if err != nil {
-		return kubeproxy.Options{}, nil, err
-	}
-	o := kubeproxy.Options{State: state, RetryInterval: c.SyncPeriod.Duration}
+// RunOptions returns the options of kubeproxy.Run that follow from a valid configuration: the intervals. The caller adds
+// the feed, the sink, metrics and health.
+func RunOptions(c *v1alpha2.KubeProxyConfiguration) kubeproxy.Options {
+	o := kubeproxy.Options{RetryInterval: c.SyncPeriod.Duration}
 	if c.MinSyncPeriod != nil {
 		o.MinInterval = c.MinSyncPeriod.Duration
 		if o.MinInterval == 0 {
@@ -49,10 +44,11 @@ func RunOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	if c.Mode == v1alpha2.ProxyModeIPVS || c.Mode == v1alpha2.ProxyModeKernelspace {
 		o.ResyncInterval = c.SyncPeriod.Duration
 	}
-	return o, warnings, nil
+	return o
 }
 
-// StateOptions returns the options of the node-local state that follow from a valid configuration.
+// StateOptions returns the options of the node-local state that follow from a valid configuration: for the State of
+// kubeproxy.LocalFeed, or of remote.Options.
 func StateOptions(c *v1alpha2.KubeProxyConfiguration, nodeName string,
 	node NodeIPs) (localstate.Options, []Warning, error) {
 	detect, warnings, err := detectLocal(c, node)

@@ -37,7 +37,7 @@ func TestNodeName(t *testing.T) {
 	}
 }
 
-func TestRunOptions(t *testing.T) {
+func TestRunAndStateOptions(t *testing.T) {
 	node := config.NodeIPs{Primary: model.IPv6, Families: []model.Family{model.IPv6, model.IPv4}}
 	c := v1alpha2.Default()
 	c.DetectLocalMode = v1alpha2.LocalModeNodeCIDR
@@ -45,39 +45,31 @@ func TestRunOptions(t *testing.T) {
 	c.SyncPeriod.Duration = 20 * time.Second
 	c.MinSyncPeriod.Duration = 5 * time.Second
 
-	got, warnings, err := config.RunOptions(c, "node-1", node)
+	state, warnings, err := config.StateOptions(c, "node-1", node)
 	require.NoError(t, err)
 	assert.Empty(t, warnings)
-	assert.Equal(t, kubeproxy.Options{
-		State: localstate.Options{
-			NodeName:      "node-1",
-			Families:      []model.Family{model.IPv6, model.IPv4},
-			MasqueradeAll: true,
-			DetectLocal:   localstate.DetectLocal{NodeCIDR: true},
-		},
-		MinInterval:   5 * time.Second,
-		RetryInterval: 20 * time.Second,
-	}, got)
+	assert.Equal(t, localstate.Options{
+		NodeName:      "node-1",
+		Families:      []model.Family{model.IPv6, model.IPv4},
+		MasqueradeAll: true,
+		DetectLocal:   localstate.DetectLocal{NodeCIDR: true},
+	}, state)
+	assert.Equal(t, kubeproxy.Options{MinInterval: 5 * time.Second, RetryInterval: 20 * time.Second},
+		config.RunOptions(c))
 
 	for mode, resync := range map[v1alpha2.ProxyMode]time.Duration{"": 0, "iptables": 0, "nftables": 0,
 		"ipvs": 20 * time.Second, "kernelspace": 20 * time.Second} {
 		c.Mode = mode
-		got, _, err = config.RunOptions(c, "node-1", node)
-		require.NoError(t, err)
-		assert.Equal(t, resync, got.ResyncInterval, "mode %q", mode)
+		assert.Equal(t, resync, config.RunOptions(c).ResyncInterval, "mode %q", mode)
 	}
 
 	c.MinSyncPeriod = &metav1.Duration{}
-	got, _, err = config.RunOptions(c, "node-1", node)
-	require.NoError(t, err)
-	assert.Negative(t, got.MinInterval, "a least period of 0 is none")
+	assert.Negative(t, config.RunOptions(c).MinInterval, "a least period of 0 is none")
 	c.MinSyncPeriod = nil
-	got, _, err = config.RunOptions(c, "node-1", node)
-	require.NoError(t, err)
-	assert.Zero(t, got.MinInterval, "no least period is the default")
+	assert.Zero(t, config.RunOptions(c).MinInterval, "no least period is the default")
 
 	c.DetectLocalMode = "x"
-	_, _, err = config.RunOptions(c, "node-1", node)
+	_, _, err = config.StateOptions(c, "node-1", node)
 	require.EqualError(t, err, `detectLocalMode: "x" is not known`)
 }
 

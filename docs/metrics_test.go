@@ -97,7 +97,8 @@ func registered(t *testing.T) described {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.NoError(t, server.Run(ended)) // it registers when it runs, like the next
-	require.NoError(t, kubeproxy.Run(ended, kubeproxy.Options{Source: source, Sink: sink.NewForward(nil), Metrics: d}))
+	require.NoError(t, kubeproxy.Run(ended, kubeproxy.Options{
+		Feed: &kubeproxy.LocalFeed{Source: source}, Sink: sink.NewForward(nil), Metrics: d}))
 	d.MustRegister(conntrack.Wrap(t.Context(), sink.NewForward(nil), conntrack.Options{}),
 		health.New(health.Options{}))
 	return d

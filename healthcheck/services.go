@@ -42,8 +42,8 @@ type ServicesOptions struct {
 	// Events receives an event when a port cannot be opened. Default: it is only logged.
 	Events EventRecorder
 	// RequestSync, if given, is called half a minute after a port could not be opened, or was closed by an error, so
-	// that it is tried again even if nothing changes in the cluster. RequestSync of a kubeproxy.Runner does that.
-	// Default: the port is tried again at the next Sync, which may be hours away.
+	// that it is tried again even if nothing changes in the cluster: it should send to the SyncRequests of
+	// kubeproxy.Options, without blocking. Default: the port is tried again at the next Sync, which may be hours away.
 	RequestSync func()
 	// NodeName is named in the events.
 	NodeName string

@@ -52,8 +52,8 @@ func Example_allTogether() {
 			klog.FromContext(ctx).Error(err, "Some kernel parameters are not set") // normal in a container
 		}
 		return kubeproxy.Run(ctx, kubeproxy.Options{
-			Source: source, Sink: sink.Tee(services, proxy.Sink()), State: localstate.Options{NodeName: nodeName},
-			Health: proxy, Metrics: registry,
+			Feed: &kubeproxy.LocalFeed{Source: source, State: localstate.Options{NodeName: nodeName}},
+			Sink: sink.Tee(services, proxy.Sink()), Health: proxy, Metrics: registry,
 		})
 	}
 	_ = run

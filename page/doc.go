@@ -1,9 +1,9 @@
 // Package page shows people what a running service proxy does: as a web page and as JSON. Any program can mount it:
 //
 //	p := page.New(page.Options{Health: health})
-//	runner, err := kubeproxy.New(ctx, kubeproxy.Options{Sink: p.Sink(backend), Health: health, ...})
-//	p.SetExplainer(runner)
+//	p.SetExplainer(feed) // a kubeproxy.LocalFeed
 //	mux.Handle("/page/", http.StripPrefix("/page", p))
+//	err := kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: p.Sink(backend), Health: health})
 //
 // # What it shows
 //

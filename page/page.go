@@ -27,7 +27,7 @@ type Options struct {
 	minInterval time.Duration // between two messages to a browser
 }
 
-// Explainer explains why endpoints are or are not used. kubeproxy.Runner implements it.
+// Explainer explains why endpoints are or are not used. kubeproxy.LocalFeed implements it.
 type Explainer interface {
 	// Explain returns what is known about a service, and false if nothing is. It may be called from any goroutine.
 	Explain(model.ServiceName) (*localstate.Explanation, bool)

@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
-// Options say what [Run] connects. Targets and Sink are needed; everything else has a default.
+// Options say where a [Feed] gets the state from. Targets are needed; everything else has a default.
 type Options struct {
 	// Targets are the servers, which are equivalent: unix:///PATH, or ADDRESS:PORT. They are addresses, not names,
 	// because the resolver may be behind the Services that this node programs. They are tried in random order.
@@ -31,33 +31,15 @@ type Options struct {
 	TLS *tls.Config
 	// Insecure connects without TLS to targets that are not Unix sockets.
 	Insecure bool
-	// Sink is where the node-local state goes.
-	Sink sink.Sink
 	// State has the options of this node: NodeName, Families, NodeIPs, MasqueradeAll, DrainingEndpoints and
 	// DetectLocal. The other options belong to the server and are an error here. NodeName may be empty if the
 	// certificate has it.
 	State localstate.Options
 
-	// MaxBackoff is the longest time between two attempts to connect. The first attempt after a lost connection comes
-	// within a second, to another target if there is one; then the pauses double, with jitter. Default 15 s.
-	MaxBackoff time.Duration
-
 	// Resume, if given, is the position of another client of the same node: the server sends the changes since then if
 	// it still has them, otherwise everything. It is for programs that show changes. A Feed that loses its connection
 	// resumes without it.
 	Resume *Resume
-
-	// The other fields are those of kubeproxy.Options with these names.
-
-	// MinInterval is the minimum time between two Syncs, default 1 s; RetryInterval the maximum time until a retry,
-	// default 30 s; ResyncInterval the time between full resyncs, default 1 h.
-	MinInterval, RetryInterval, ResyncInterval time.Duration
-	// OnPortError, if given, is called with the error of a service port that a Sync could not apply.
-	OnPortError func(*sink.PortError)
-	// Metrics, if given, has the metrics registered with it while Run runs.
-	Metrics prometheus.Registerer
-	// Health, if given, is kept up to date while Run runs.
-	Health *health.Proxy
 }
 
 // Resume names a state of one server.
@@ -68,24 +50,7 @@ type Resume struct {
 	Revision uint64
 }
 
-// Run keeps the sink in step with the state that a server computes for this node until ctx ends, and then returns nil.
-// It keeps the promises of kubeproxy.Run to the sink. While no server can be reached, the sink keeps its state, and is
-// still asked to retry and to resync; Options.Health says since when.
-//
-// It returns an error if the options are wrong, or if a Sync fails with a sink.PermanentError.
-func Run(ctx context.Context, opts Options) error {
-	c, err := NewFeed(opts)
-	if err != nil {
-		return err
-	}
-	return kubeproxy.Run(ctx, kubeproxy.Options{
-		Feed: c, Sink: opts.Sink, State: localstate.Options{Families: opts.State.Families},
-		MinInterval: opts.MinInterval, RetryInterval: opts.RetryInterval, ResyncInterval: opts.ResyncInterval,
-		OnPortError: opts.OnPortError, Metrics: opts.Metrics, Health: c.opts.Health,
-	})
-}
-
-func (o Options) withDefaults() (Options, error) {
+func (o Options) validate() error {
 	var errs []error
 	if len(o.Targets) == 0 {
 		errs = append(errs, errors.New("no targets"))
@@ -120,23 +85,18 @@ func (o Options) withDefaults() (Options, error) {
 			"state: ServiceProxyName, NoExternalIPs, EndpointDetails, HeadlessServices and "+
 				"ExternalNameServices are options of the server"))
 	}
-	if o.MaxBackoff < 0 {
-		errs = append(errs, fmt.Errorf("MaxBackoff %v is negative", o.MaxBackoff))
-	}
-	if o.MaxBackoff == 0 {
-		o.MaxBackoff = 15 * time.Second
-	}
-	if o.Health == nil {
-		o.Health = health.New(health.Options{})
-	}
-	return o, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
-// Feed is the kubeproxy.Feed that gets the state from a server. [Run] makes one; a program with its own
-// kubeproxy.Runner calls [NewFeed]. A Feed serves one Runner.
+// Feed is the kubeproxy.Feed that gets the state from a server. Give it to kubeproxy.Run. While no server can be
+// reached, the sink keeps its state, and is still asked to retry and to resync; the health of the run says since when.
+// There is always another attempt to connect. The first one after a lost connection comes within a second, to another
+// target if there is one; then the pauses double, with jitter, up to 15 s.
 type Feed struct {
-	opts Options
-	view *view // under the Runner's lock
+	opts       Options
+	maxBackoff time.Duration // the longest time between two attempts to connect
+	running    atomic.Bool
+	view       *view // under the lock of the run
 
 	mu       sync.Mutex // guards what follows
 	revision uint64     // of the last complete batch
@@ -156,14 +116,12 @@ type ack struct {
 
 var _ kubeproxy.Feed = (*Feed)(nil)
 
-// NewFeed returns a Feed that does not run yet. Of the options Targets, TLS, Insecure, State, MaxBackoff, Resume and
-// Health count: give the same State and Health to the Runner, except for what its Options say of a Feed.
+// NewFeed returns a Feed that does not run yet.
 func NewFeed(opts Options) (*Feed, error) {
-	opts, err := opts.withDefaults()
-	if err != nil {
+	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("invalid options: %w", err)
 	}
-	return &Feed{opts: opts, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
+	return &Feed{opts: opts, maxBackoff: 15 * time.Second, view: newView(opts.State), news: make(chan struct{}, 1)}, nil
 }
 
 // Position returns the position of the newest state that has been received. Another client of the same node can
@@ -175,12 +133,12 @@ func (c *Feed) Position() Resume {
 }
 
 // Node returns the node as a server knows it, for programs that need its addresses to create their sink. It waits until
-// a server has sent the whole state. Call it before Run, which continues from that state. The only error is that of
-// ctx.
+// a server has sent the whole state. Call it before Run, which continues from that state. It fails only if ctx ends
+// or the Feed is running.
 func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 	asking, end := context.WithCancel(ctx)
 	defer end()
-	if err := c.Run(asking, nodeHandler{end}); err != nil {
+	if err := c.Run(asking, &nodeHandler{end: end}); err != nil {
 		return nil, err
 	}
 	if c.view.node == nil {
@@ -190,17 +148,32 @@ func (c *Feed) Node(ctx context.Context) (*model.Node, error) {
 }
 
 // nodeHandler ends a run when the state is complete. Nothing else uses the state meanwhile.
-type nodeHandler struct{ end func() }
+type nodeHandler struct {
+	sync.Mutex
+	end func()
+}
 
-func (h nodeHandler) Update(change func()) { change() }
-func (h nodeHandler) Synced()              { h.end() }
+func (h *nodeHandler) Changed(any)           {}
+func (h *nodeHandler) Synced()               { h.end() }
+func (h *nodeHandler) Health() *health.Proxy { return health.New(health.Options{}) }
 
 // Run implements kubeproxy.Feed.
 func (c *Feed) Run(ctx context.Context, h kubeproxy.FeedHandler) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return errors.New("the feed is running already")
+	}
+	defer c.running.Store(false)
+	c.view.handed, c.view.nodeGiven = &sink.Snapshot{}, nil // the sink gets everything
+	c.mu.Lock()
+	c.flushed, c.outcome = 0, ack{}
+	c.mu.Unlock()
 	d := &dialer{client: c, handler: h, log: klog.FromContext(ctx), answer: firstAnswer}
 	d.run(ctx)
 	return nil
 }
+
+// Families implements kubeproxy.Feed.
+func (c *Feed) Families() []model.Family { return c.view.families }
 
 // Pending implements kubeproxy.Feed.
 func (c *Feed) Pending() localstate.Pending { return c.view.pending }

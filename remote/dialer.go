@@ -47,7 +47,7 @@ const (
 func (d *dialer) run(ctx context.Context) {
 	targets := append([]string(nil), d.client.opts.Targets...)
 	rand.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
-	pause := min(firstPause, d.client.opts.MaxBackoff)
+	pause := min(firstPause, d.client.maxBackoff)
 	d.disconnected(time.Now())
 	for i := 0; ctx.Err() == nil; i++ {
 		target := targets[i%len(targets)]
@@ -57,7 +57,7 @@ func (d *dialer) run(ctx context.Context) {
 			return
 		}
 		if d.got {
-			pause = min(firstPause, d.client.opts.MaxBackoff)
+			pause = min(firstPause, d.client.maxBackoff)
 		}
 		if d.lost.IsZero() {
 			d.disconnected(time.Now())
@@ -66,7 +66,7 @@ func (d *dialer) run(ctx context.Context) {
 		if d.later > 0 {
 			wait = d.later
 		} else {
-			pause = min(2*pause, d.client.opts.MaxBackoff)
+			pause = min(2*pause, d.client.maxBackoff)
 		}
 		d.log.Info("No connection to a server: applied rules stay", "target", target, "reason", err.Error(),
 			"since", d.lost, "retryIn", wait)
@@ -80,7 +80,7 @@ func (d *dialer) run(ctx context.Context) {
 // disconnected notes since when there is no server; zero: there is one.
 func (d *dialer) disconnected(since time.Time) {
 	d.lost = since
-	d.client.opts.Health.SetDisconnected(since)
+	d.handler.Health().SetDisconnected(since)
 }
 
 // stream works with one server until something goes wrong.
@@ -180,13 +180,12 @@ func (d *dialer) hello() *remotev1.Hello {
 		hello.Resume = &remotev1.Resume{InstanceID: p.InstanceID, Revision: p.Revision}
 		return hello
 	}
-	d.handler.Update(func() {
-		if digest := d.client.view.digest(); digest != nil && !d.forget {
-			d.client.mu.Lock()
-			hello.Resume = &remotev1.Resume{InstanceID: d.client.instance, Revision: d.client.revision, Digest: digest}
-			d.client.mu.Unlock()
-		}
-	})
+	d.handler.Lock()
+	defer d.handler.Unlock()
+	if digest := d.client.view.digest(); digest != nil && !d.forget {
+		at := d.client.Position()
+		hello.Resume = &remotev1.Resume{InstanceID: at.InstanceID, Revision: at.Revision, Digest: digest}
+	}
 	d.forget = false
 	return hello
 }
@@ -259,27 +258,7 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 		return fmt.Errorf("malformed message: %w", err)
 	}
 	c.batch, c.begun, c.decoder, c.unzip, c.unzipped = receivedBatch{}, false, decoder{}, nil, bytes.Buffer{}
-	idle := false
-	c.handler.Update(func() {
-		if c.kind != remotev1.Kind_RESET && c.client.view.node == nil && c.client.opts.Resume == nil {
-			// Taken for the whole state, it would delete all that is applied.
-			err = fmt.Errorf("%v of a state that this client does not have", c.kind)
-			return
-		}
-		if c.kind != remotev1.Kind_RESUMED {
-			c.client.partial = c.kind == remotev1.Kind_DIFF && (c.client.view.node == nil || c.client.partial)
-			err = c.client.view.take(ctx, c.kind, batch)
-		}
-		if err != nil {
-			return
-		}
-		c.client.mu.Lock()
-		defer c.client.mu.Unlock()
-		c.client.instance, c.client.revision = c.instance, revision
-		if idle = c.synced && !c.client.view.pending.Any(); idle { // the sink has it all
-			c.client.flushed, c.client.outcome.revision = revision, revision
-		}
-	})
+	idle, err := c.apply(ctx, batch, revision)
 	if err != nil {
 		return fmt.Errorf("malformed message: %w", err)
 	}
@@ -296,6 +275,30 @@ func (c *conversation) end(ctx context.Context, revision uint64) error {
 		return c.acknowledge()
 	}
 	return nil
+}
+
+// apply makes a batch part of the state. idle: the sink has it all.
+func (c *conversation) apply(ctx context.Context, batch receivedBatch, revision uint64) (idle bool, err error) {
+	c.handler.Lock()
+	defer c.handler.Unlock()
+	client := c.client
+	if c.kind != remotev1.Kind_RESET && client.view.node == nil && client.opts.Resume == nil {
+		// Taken for the whole state, it would delete all that is applied.
+		return false, fmt.Errorf("%v of a state that this client does not have", c.kind)
+	}
+	if c.kind != remotev1.Kind_RESUMED {
+		client.partial = c.kind == remotev1.Kind_DIFF && (client.view.node == nil || client.partial)
+		if err := client.view.take(ctx, c.kind, batch); err != nil {
+			return false, err
+		}
+	}
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	client.instance, client.revision = c.instance, revision
+	if idle = c.synced && !client.view.pending.Any(); idle {
+		client.flushed, client.outcome.revision = revision, revision
+	}
+	return idle, nil
 }
 
 // acknowledge tells the server how far the sink is, if it does not know.
@@ -320,14 +323,9 @@ func (c *conversation) compare(sync *remotev1.Sync) error {
 	if theirs.GetVersion() != digestVersion || c.begun || c.client.partial {
 		return nil
 	}
-	var ours *remotev1.Digest
-	var revision uint64
-	c.handler.Update(func() {
-		ours = c.client.view.digest()
-		c.client.mu.Lock()
-		defer c.client.mu.Unlock()
-		revision = c.client.revision
-	})
+	c.handler.Lock()
+	ours, revision := c.client.view.digest(), c.client.Position().Revision
+	c.handler.Unlock()
 	if revision != sync.Revision || bytes.Equal(ours.Shared, theirs.Shared) && bytes.Equal(ours.Own, theirs.Own) {
 		return nil
 	}
@@ -338,16 +336,16 @@ func (c *conversation) compare(sync *remotev1.Sync) error {
 // answer sends the digests that the server asks for.
 func (c *conversation) answer(wanted []uint32) error {
 	out := &remotev1.Digests{}
-	c.handler.Update(func() {
-		if len(wanted) == 0 {
-			out.Buckets = c.client.view.shared.digests().bytes()
-			return
-		}
+	c.handler.Lock()
+	if len(wanted) == 0 {
+		out.Buckets = c.client.view.shared.digests().bytes()
+	} else {
 		for name, d := range serviceDigests(c.client.view.shared.snapshot, wanted) {
 			out.Services = append(out.Services,
 				&remotev1.ServiceDigest{Namespace: name.Namespace, Name: name.Name, Digest: d.bytes()})
 		}
-	})
+	}
+	c.handler.Unlock()
 	err := c.stream.Send(&remotev1.Request{Digests: out})
 	if errors.Is(err, io.EOF) {
 		return nil // Recv says why

@@ -1,10 +1,10 @@
 // Package remote is the model over gRPC: one brain, a [Server], watches the cluster and works out what each node must
-// do with service traffic; on each node [Run] gets that from the brain and feeds a sink, with the promises of
-// kubeproxy.Run. A node is sent only what changes for it. Its backend needs no access to the API server, and can be
-// written in any language: the messages are in v1/remote.proto.
+// do with service traffic; on each node a [Feed] gets that from the brain, for kubeproxy.Run. A node is sent only what
+// changes for it. Its backend needs no access to the API server, and can be written in any language: the messages are
+// in v1/remote.proto.
 //
 //	API server                 the brain (replicas, none knows of another)         nodes
-//	Services        watch.     Server                               gRPC, mTLS     Run
+//	Services        watch.     Server                               gRPC, mTLS     Feed
 //	EndpointSlices  Source     localstate, once for each class  ->  or Unix   ->   the two layers   ->  sink.Sink
 //	Nodes           ------->   of nodes, and each node's parts      sockets        put together
 //

@@ -43,7 +43,7 @@ func TestEveryNodeHasWhatItWouldWorkOutItself(t *testing.T) {
 			for _, node := range nodeNames {
 				rec, state := &sink.Recorder{}, randomState(d, node)
 				sinks, states = append(sinks, rec), append(states, state)
-				follow(t, Options{Targets: []string{server.target}, Sink: rec, State: state})
+				follow(t, rec, Options{Targets: []string{server.target}, State: state})
 			}
 			for range 40 {
 				for range 1 + d.Roll(5) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing/fstest"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -58,9 +59,15 @@ func Example() {
 	wg.Go(func() { _ = server.Serve(ctx, listener, remote.ServeOptions{}) })
 
 	// The node.
-	err = remote.Run(ctx, remote.Options{
+	feed, err := remote.NewFeed(remote.Options{
 		Targets: []string{target},
 		State:   localstate.Options{NodeName: "node-1"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = kubeproxy.Run(ctx, kubeproxy.Options{
+		Feed: feed,
 		Sink: sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 			for service := range s.Services() {
 				fmt.Println(service.Service.Name, service.Service.ClusterIPs)

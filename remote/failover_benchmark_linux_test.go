@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -36,10 +37,12 @@ func BenchmarkFailover(b *testing.B) {
 	for i := range size.clients {
 		h := health.New(health.Options{})
 		clients = append(clients, h)
-		opts := Options{Targets: targets, TLS: ca.client(b, "system:node:"+fleetNode(i)), Sink: sink.NewFullState(nil),
-			State: localstate.Options{NodeName: fleetNode(i)}, Health: h}
+		feed, err := NewFeed(Options{Targets: targets, TLS: ca.client(b, "system:node:"+fleetNode(i)),
+			State: localstate.Options{NodeName: fleetNode(i)}})
+		require.NoError(b, err)
 		wg.Go(func() {
-			if err := Run(ctx, opts); err != nil {
+			err := kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: sink.NewFullState(nil), Health: h})
+			if err != nil {
 				b.Error(err)
 			}
 		})

@@ -69,9 +69,10 @@ func BenchmarkFirstState(b *testing.B) {
 			n++
 			start := processCPU()
 			target := sink.NewFullState(nil)
-			feed, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: target, State: stateN1})
+			feed, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 			require.NoError(b, err)
-			c := &conversation{dialer: &dialer{client: feed, handler: noHandler{}, log: klog.FromContext(quiet(b))}}
+			c := &conversation{dialer: &dialer{client: feed, handler: &nodeHandler{end: func() {}},
+				log: klog.FromContext(quiet(b))}}
 			for _, m := range messages {
 				require.NoError(b, c.take(b.Context(), m))
 			}

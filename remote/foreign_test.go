@@ -42,7 +42,7 @@ func TestANodeFindsWhatItHasOfItsOwnInAnotherZone(t *testing.T) {
 	for i, node := range []string{"n1", "n2"} {
 		state := stateN1
 		state.NodeName = node
-		follow(t, Options{Targets: []string{server.target}, Sink: &rec[i], State: state})
+		follow(t, &rec[i], Options{Targets: []string{server.target}, State: state})
 		awaitState(t, c, state, &rec[i])
 	}
 	zone := func(node string) *class {
@@ -83,7 +83,7 @@ func TestANodeWithoutItsObjectFindsWhatItHasOfItsOwn(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a")[0], slice("n2"))...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	var rec sink.Recorder
-	follow(t, Options{Targets: []string{server.target}, Sink: &rec, State: stateN1})
+	follow(t, &rec, Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, &rec)
 	require.Len(t, rec.Endpoints(), 2)
 	c.delete(baseObjects()[0])
@@ -97,7 +97,7 @@ func TestForeignNodesAreForgottenWhenTheyAreGone(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a")[0], on("a", "n2").Build())...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	var rec sink.Recorder
-	follow(t, Options{Targets: []string{server.target}, Sink: &rec, State: stateN1})
+	follow(t, &rec, Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, &rec)
 	server.work.Lock()
 	defer server.work.Unlock()

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -194,12 +195,21 @@ func serveOn(t testing.TB, ctx context.Context, cancel func(), server *Server, l
 }
 
 // follow runs a client until the test ends, or stop is called.
-func follow(t testing.TB, opts Options) (stop func()) {
+func follow(t testing.TB, to sink.Sink, opts Options) (stop func()) {
+	t.Helper()
+	return run(t, kubeproxy.Options{Sink: to}, opts)
+}
+
+// run is follow with further options.
+func run(t testing.TB, to kubeproxy.Options, opts Options) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(quiet(t))
-	opts.MinInterval, opts.MaxBackoff = -1, 50*time.Millisecond
+	feed, err := NewFeed(opts)
+	require.NoError(t, err)
+	feed.maxBackoff = 50 * time.Millisecond
+	to.Feed, to.MinInterval = feed, -1
 	var wg sync.WaitGroup
-	wg.Go(func() { require.NoError(t, Run(ctx, opts)) })
+	wg.Go(func() { require.NoError(t, kubeproxy.Run(ctx, to)) })
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {

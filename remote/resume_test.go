@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	remotev1 "sigs.k8s.io/kube-proxy-lib/remote/v1"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -43,7 +41,7 @@ func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c}, socket(t))
 	p := newProxy(t, server.target)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
 	rec.TakeWaves()
@@ -60,28 +58,38 @@ func TestAClientThatComesBackToAnUnchangedServerIsSentOneMessage(t *testing.T) {
 func TestAfterAskingForTheNodeAFeedGoesOnFromThere(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1", "10.0.0.2")...)...)
 	server := serve(t, ServerOptions{Source: c}, socket(t))
-	health := health.New(health.Options{})
-	feed, err := NewFeed(Options{Targets: []string{server.target}, State: stateN1, Health: health})
+	feed, err := NewFeed(Options{Targets: []string{server.target}, State: stateN1})
 	require.NoError(t, err)
 	rec := &sink.Recorder{}
 	node, err := feed.Node(quiet(t))
 	require.NoError(t, err)
 	assert.Equal(t, c.want(t, stateN1).Node(), node)
-	assert.Zero(t, health.DisconnectedSince(), "a server is there")
 	ctx, cancel := context.WithCancel(quiet(t))
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	wg.Go(func() {
-		assert.NoError(t, kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, MinInterval: -1}))
-	})
+	result := make(chan error, 1)
+	run := func() {
+		result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: rec, MinInterval: -1})
+	}
+	go run()
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
 	assert.Equal(t, []int{1, 1}, []int{server.sent("reset"), server.sent("resumed")})
+	assert.EqualError(t, kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}}),
+		"the feed is running already")
+	cancel()
+	require.NoError(t, <-result)
+
+	// Another run goes on from there, too, and tells its own sink everything.
+	ctx, cancel = context.WithCancel(quiet(t))
+	rec = &sink.Recorder{}
+	go run()
+	awaitState(t, c, stateN1, rec)
+	server.awaitClients(t, current)
+	assert.Equal(t, []int{1, 2}, []int{server.sent("reset"), server.sent("resumed")})
+	cancel()
+	require.NoError(t, <-result)
 
 	feed, err = NewFeed(Options{Targets: []string{socket(t)}, State: stateN1})
 	require.NoError(t, err)
-	cancel()
 	_, err = feed.Node(ctx)
 	assert.ErrorIs(t, err, context.Canceled)
 }
@@ -91,11 +99,11 @@ func TestAClientThatComesBackIsSentWhatChangedMeanwhile(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	p := newProxy(t, server.target)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{p.target}, State: stateN1})
 	// A second one keeps the class at work while the first is away.
 	other := &sink.Recorder{}
 	stateN3 := localstate.Options{NodeName: "n3"}
-	follow(t, Options{Targets: []string{server.target}, Sink: other, State: stateN3})
+	follow(t, other, Options{Targets: []string{server.target}, State: stateN3})
 	awaitState(t, c, stateN1, rec)
 	awaitState(t, c, stateN3, other)
 	rec.TakeWaves()
@@ -133,7 +141,7 @@ func TestAnotherReplicaSendsWhatItHasDifferently(t *testing.T) {
 	p := newProxy(t, b.target)
 	p.close(true)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{a.target, p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{a.target, p.target}, State: stateN1})
 	awaitState(t, first, stateN1, rec)
 	a.awaitClients(t, current)
 
@@ -170,7 +178,7 @@ func TestAReplicaWithTheSameStateSendsOneMessage(t *testing.T) {
 	p := newProxy(t, b.target)
 	p.close(true)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{a.target, p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{a.target, p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	a.awaitClients(t, current)
 	rec.TakeWaves()
@@ -212,7 +220,7 @@ func TestWhoComesBackLateIsCompared(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1, limits: limits{keep: -1}}, socket(t))
 	p := newProxy(t, server.target)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	p.close(true)
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 0 })

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/internal/testdice"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
@@ -33,7 +34,7 @@ func TestASlowClientCostsNothingButItsOwnLateness(t *testing.T) {
 	slow := rawStream(t, server.target, &remotev1.Hello{Node: "n1"})
 	first := receiveBatch(t, slow)
 	rec, state := &sink.Recorder{}, localstate.Options{NodeName: "n3"}
-	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: state})
+	follow(t, rec, Options{Targets: []string{server.target}, State: state})
 	for i := range 50 {
 		c.set(web("a", fmt.Sprintf("10.0.1.%d", i+1))...)
 		awaitState(t, c, state, rec)
@@ -69,8 +70,7 @@ func TestWhomItDoesNotConcernIsSentNothing(t *testing.T) {
 	sinks := map[string]*sink.Recorder{}
 	for _, node := range nodeNames {
 		sinks[node] = &sink.Recorder{}
-		follow(t, Options{Targets: []string{server.target}, Sink: sinks[node],
-			State: localstate.Options{NodeName: node}})
+		follow(t, sinks[node], Options{Targets: []string{server.target}, State: localstate.Options{NodeName: node}})
 		awaitState(t, c, localstate.Options{NodeName: node}, sinks[node])
 	}
 	settled := func(all []ClientStatus) bool {
@@ -120,8 +120,8 @@ func TestTheServerKnowsWhatItsClientsCouldNotApply(t *testing.T) {
 	rec := &sink.Recorder{}
 	rec.FailNext(errors.New("the kernel is full"))
 	proxy := health.New(health.Options{})
-	stop := follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1, RetryInterval: time.Hour,
-		Health: proxy})
+	stop := run(t, kubeproxy.Options{Sink: rec, RetryInterval: time.Hour, Health: proxy},
+		Options{Targets: []string{server.target}, State: stateN1})
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 1 && all[0].Error != "" })
 	clients := server.Clients()
 	assert.Equal(t, "the kernel is full", clients[0].Error)
@@ -150,7 +150,7 @@ func TestAMalformedMessageEndsItsStreamAlone(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	hello := &remotev1.Hello{Node: "n2"}
 	for name, tc := range map[string]struct {
@@ -260,7 +260,7 @@ func TestAReplicaThatHasNotListedEverythingServesNobody(t *testing.T) {
 	assert.False(t, a.Synced())
 	b := serve(t, ServerOptions{Source: c}, socket(t))
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{a.target, b.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{a.target, b.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	b.awaitClients(t, current)
 	assert.Equal(t, 1, b.sent("reset"))
@@ -273,7 +273,7 @@ func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, limits: limits{maxFullStates: 1, maxWait: time.Millisecond}}, socket(t))
 	first := &sink.Recorder{}
 	p := newProxy(t, server.target)
-	follow(t, Options{Targets: []string{p.target}, Sink: first, State: stateN1})
+	follow(t, first, Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, first)
 	server.awaitClients(t, current)
 	server.slots <- struct{}{} // somebody takes his time
@@ -288,7 +288,7 @@ func TestAStormIsServedOneAfterTheOther(t *testing.T) {
 	for range 30 {
 		rec := &sink.Recorder{}
 		sinks = append(sinks, rec)
-		follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
+		follow(t, rec, Options{Targets: []string{server.target}, State: stateN1})
 	}
 	for _, rec := range sinks {
 		awaitState(t, c, stateN1, rec)
@@ -341,8 +341,9 @@ func TestFaults(t *testing.T) {
 			for _, node := range nodeNames {
 				rec := &sink.Recorder{}
 				sinks = append(sinks, rec)
-				follow(t, Options{Targets: []string{proxies[0].target, proxies[1].target}, Sink: rec,
-					State: localstate.Options{NodeName: node}, RetryInterval: 10 * time.Millisecond})
+				run(t, kubeproxy.Options{Sink: rec, RetryInterval: 10 * time.Millisecond},
+					Options{Targets: []string{proxies[0].target, proxies[1].target},
+						State: localstate.Options{NodeName: node}})
 			}
 			for range 60 {
 				c.change(randomChange(d))

@@ -52,7 +52,7 @@ func TestWhomItDoesNotConcernIsNotWoken(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	sinks := map[string]*sink.Recorder{"n2": {}, "n3": {}}
 	for node, rec := range sinks {
-		follow(t, Options{Targets: []string{server.target}, Sink: rec, State: localstate.Options{NodeName: node}})
+		follow(t, rec, Options{Targets: []string{server.target}, State: localstate.Options{NodeName: node}})
 		awaitState(t, c, localstate.Options{NodeName: node}, rec)
 	}
 	inA, inB := server.idle(t, "n1"), server.idle(t, "n2")
@@ -78,7 +78,7 @@ func TestABusySessionSleepsUntilTheAcknowledgement(t *testing.T) {
 	s.sending(s.has)
 	s.sends = false
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{server.target}, State: stateN1})
 	c.set(web("a", "10.0.0.2")...)
 	awaitState(t, c, stateN1, rec)
 	assert.True(t, s.woken())
@@ -107,7 +107,7 @@ func TestStuckClientsHoldUpNobody(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{server.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	ctx, release := context.WithCancel(t.Context())
 	sending := make(chan struct{}, 10)
@@ -138,7 +138,7 @@ func TestANewClassHoldsUpNobody(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	inA, inB := &sink.Recorder{}, &sink.Recorder{}
 	stateN2 := localstate.Options{NodeName: "n2"}
-	follow(t, Options{Targets: []string{server.target}, Sink: inA, State: stateN1})
+	follow(t, inA, Options{Targets: []string{server.target}, State: stateN1})
 	awaitState(t, c, stateN1, inA)
 
 	class, err := server.beginClass(classB)
@@ -146,7 +146,7 @@ func TestANewClassHoldsUpNobody(t *testing.T) {
 	require.NotNil(t, class)
 	first := make(chan classUpdate)
 	go func() { first <- class.workOut(quiet(t), 0, time.Now()) }()
-	follow(t, Options{Targets: []string{server.target}, Sink: inB, State: stateN2})
+	follow(t, inB, Options{Targets: []string{server.target}, State: stateN2})
 	server.awaitClients(t, func(all []ClientStatus) bool { return len(all) == 2 })
 	again, err := server.beginClass(classB)
 	require.NoError(t, err)
@@ -166,7 +166,7 @@ func TestNoStreamWaitsForWhatIsWorkedOut(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	p := newProxy(t, server.target)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
 	server.work.Lock()
@@ -182,7 +182,7 @@ func TestThousandsOfRevisionsLaterTheDifferenceIsSent(t *testing.T) {
 	server := serve(t, ServerOptions{Source: c, MinInterval: -1}, socket(t))
 	p := newProxy(t, server.target)
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{p.target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{p.target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	server.awaitClients(t, current)
 	p.close(true)
@@ -229,7 +229,7 @@ func TestConnectionsThatEndByTheirAgeForceNoFullStates(t *testing.T) {
 	require.Eventually(t, server.Synced, patience, time.Millisecond)
 	r := &replica{Server: server, target: target}
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{target}, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{target}, State: stateN1})
 	awaitState(t, c, stateN1, rec)
 	r.awaitClients(t, current)
 	rec.TakeWaves()
@@ -262,8 +262,9 @@ func TestAClientLeavesAServerThatDoesNotAnswer(t *testing.T) {
 		ln.Close()
 		<-accepted
 	}()
-	client, err := NewFeed(Options{Targets: []string{target}, Sink: &sink.Recorder{}, State: stateN1})
+	client, err := NewFeed(Options{Targets: []string{target}, State: stateN1})
 	require.NoError(t, err)
-	d := &dialer{client: client, handler: noHandler{}, log: klog.FromContext(quiet(t)), answer: 10 * time.Millisecond}
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, log: klog.FromContext(quiet(t)),
+		answer: 10 * time.Millisecond}
 	require.ErrorContains(t, d.stream(quiet(t), target), "the server has said nothing for 10ms")
 }

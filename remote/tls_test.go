@@ -57,17 +57,16 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	c := newCluster(append(baseObjects(), web("a", "10.0.0.1")...)...)
 	server := serveTCP(t, ServerOptions{Source: c}, ServeOptions{TLS: ca.server(t)})
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{server.target}, TLS: ca.client(t, "system:node:n2"), Sink: rec})
+	follow(t, rec, Options{Targets: []string{server.target}, TLS: ca.client(t, "system:node:n2")})
 	awaitState(t, c, localstate.Options{NodeName: "n2"}, rec)
 
 	refused := func(config *tls.Config, node string) string {
 		client, err := NewFeed(Options{Targets: []string{server.target}, TLS: config, Insecure: config == nil,
-			Sink:  &sink.Recorder{},
 			State: localstate.Options{NodeName: node}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(quiet(t), patience)
 		defer cancel()
-		err = (&dialer{client: client, handler: noHandler{}, answer: patience}).stream(ctx, server.target)
+		err = (&dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: patience}).stream(ctx, server.target)
 		require.Error(t, err)
 		return err.Error()
 	}
@@ -81,12 +80,6 @@ func TestTheNodesNameComesFromTheCertificate(t *testing.T) {
 	refused(nil, "n1")
 }
 
-// noHandler is told by a feed that never gets anything.
-type noHandler struct{}
-
-func (noHandler) Update(change func()) { change() }
-func (noHandler) Synced()              {}
-
 func TestAProgramsOwnFunctionMaySayWhichNodeItIs(t *testing.T) {
 	c := newCluster(baseObjects()...)
 	server := serveTCP(t, ServerOptions{Source: c},
@@ -98,7 +91,7 @@ func TestAProgramsOwnFunctionMaySayWhichNodeItIs(t *testing.T) {
 			return "n3", nil
 		}})
 	rec := &sink.Recorder{}
-	follow(t, Options{Targets: []string{server.target}, Insecure: true, Sink: rec, State: stateN1})
+	follow(t, rec, Options{Targets: []string{server.target}, Insecure: true, State: stateN1})
 	awaitState(t, c, localstate.Options{NodeName: "n3"}, rec)
 }
 
@@ -149,15 +142,15 @@ func TestASocketIsForThoseWhomItsModeLets(t *testing.T) {
 }
 
 func TestWrongOptionsAreRefused(t *testing.T) {
-	err := Run(t.Context(), Options{Targets: []string{"brain.default.svc:1", "unix://x", "10.0.0.1"}, MaxBackoff: -1,
+	_, err := NewFeed(Options{Targets: []string{"brain.default.svc:1", "unix://x", "10.0.0.1"},
 		State: localstate.Options{EndpointDetails: true}})
 	for _, want := range []string{`target "brain.default.svc:1" is not ADDRESS:PORT`, "has to be absolute",
 		"missing port",
-		"neither TLS nor Insecure", "options of the server", "MaxBackoff -1ns is negative"} {
+		"neither TLS nor Insecure", "options of the server"} {
 		assert.ErrorContains(t, err, want)
 	}
-	assert.ErrorContains(t, Run(t.Context(), Options{}), "no targets")
-	assert.ErrorContains(t, Run(t.Context(), Options{Targets: []string{"unix:///x"}}), "no sink")
+	_, err = NewFeed(Options{})
+	assert.ErrorContains(t, err, "no targets")
 	_, err = NewServer(t.Context(), ServerOptions{State: stateN1})
 	for _, want := range []string{"no source", "options of clients"} {
 		assert.ErrorContains(t, err, want)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -33,7 +34,7 @@ func richService() *model.Service {
 		Label("a", "b").Annotation("c", "d").Build()
 	class := "x"
 	svc.Spec.LoadBalancerClass = &class
-	state.SetService(svc)
+	_, _ = state.Apply(svc, false)
 	state.Flush(&rec)
 	return rec.Services()[name("rich")]
 }
@@ -232,7 +233,7 @@ func TestAClientLeavesAServerThatIsSilent(t *testing.T) {
 	p := newProxy(t, good.target)
 	p.close(true)
 	rec, proxy := &sink.Recorder{}, health.New(health.Options{})
-	follow(t, Options{Targets: []string{target, p.target}, Sink: rec, State: stateN1, Health: proxy})
+	run(t, kubeproxy.Options{Sink: rec, Health: proxy}, Options{Targets: []string{target, p.target}, State: stateN1})
 	wave, err := rec.NextWave(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, wave.Calls, 1, "the node")
@@ -246,9 +247,9 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 	wrong := digestMessage(digest{1, 2}, digest{3, 4})
 	reset := &remotev1.Update{Kind: remotev1.Kind_RESET, HeartbeatMillis: 60000, Node: &remotev1.Node{Name: "n1"},
 		Sync: &remotev1.Sync{Revision: 1}}
-	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: &sink.Recorder{}, State: stateN1})
+	client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 	require.NoError(t, err)
-	d := &dialer{client: client, handler: noHandler{}, answer: patience}
+	d := &dialer{client: client, handler: &nodeHandler{end: func() {}}, answer: patience}
 	require.NoError(t, client.view.takeUpdate(t, remotev1.Kind_RESET, reset))
 	target := serveHung(t, reset,
 		&remotev1.Update{Kind: remotev1.Kind_HEARTBEAT, Sync: &remotev1.Sync{Revision: 1, Digest: wrong}})
@@ -261,10 +262,10 @@ func TestAHeartbeatFindsWhatDiffers(t *testing.T) {
 // A client that has nothing takes nothing but the whole state: its sink may be a dataplane that has been working for long.
 func TestAPartOfAStateIsNotTakenForTheWhole(t *testing.T) {
 	for _, kind := range []remotev1.Kind{remotev1.Kind_RESUMED, remotev1.Kind_DIFF} {
-		client, err := NewFeed(Options{Targets: []string{"unix:///x"}, Sink: &sink.Recorder{}, State: stateN1})
+		client, err := NewFeed(Options{Targets: []string{"unix:///x"}, State: stateN1})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(quiet(t))
-		d := &dialer{client: client, handler: nodeHandler{cancel}, answer: patience}
+		d := &dialer{client: client, handler: &nodeHandler{end: cancel}, answer: patience}
 		err = d.stream(ctx, serveHung(t, &remotev1.Update{Kind: kind, HeartbeatMillis: 60000,
 			Node: &remotev1.Node{Name: "n1"}, Sync: &remotev1.Sync{Revision: 1}}))
 		require.ErrorContains(t, err, "malformed message: "+kind.String()+" of a state that this client does not have")

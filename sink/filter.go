@@ -49,8 +49,8 @@ func Filter(next Sink, keep Keep) *FilterSink {
 }
 
 // Ask makes the next Sync call the functions in Keep again, for these services and their endpoints or, without
-// arguments, for all. Call it when the policy behind these functions has changed, from any goroutine, and then the root
-// package's Runner.RequestSync, so that there is a Sync soon.
+// arguments, for all. Call it when the policy behind these functions has changed, from any goroutine, and then send
+// to Options.SyncRequests of the root package, so that there is a Sync soon.
 func (f *FilterSink) Ask(services ...model.ServiceName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -87,8 +87,8 @@ func fromEvents(b *testing.B, services int, newDataplane func() dp.Interface) {
 		ctx, cancel := context.WithCancel(klog.NewContext(b.Context(), logr.Discard()))
 		ended := make(chan error)
 		go func() {
-			ended <- kubeproxy.Run(ctx, kubeproxy.Options{Source: source, Sink: first, ResyncInterval: -1,
-				State: localstate.Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}})
+			ended <- kubeproxy.Run(ctx, kubeproxy.Options{Sink: first, ResyncInterval: -1, Feed: &kubeproxy.LocalFeed{
+				Source: source, State: localstate.Options{NodeName: "node-1", Families: []model.Family{model.IPv4}}}})
 		}()
 		var took time.Duration
 		cpu.Alone(func() {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,8 +45,8 @@ type behindBrain struct {
 	gate           *gate
 	server         func() // ends it
 	node           localstate.Options
-	runner         *kubeproxy.Runner // nil before the first Sync
-	client         func()            // ends it
+	requests       chan struct{}
+	client         func() // ends it; nil before the first Sync
 	resync         bool
 }
 
@@ -54,7 +55,8 @@ func newBehindBrain(ctx context.Context, env conformance.Env, backend sink.Sink)
 	if err != nil {
 		return nil, err
 	}
-	b := &behindBrain{Recorder: &sink.Recorder{}, ctx: ctx, dir: dir, cluster: &cluster{changes: make(chan change)}}
+	b := &behindBrain{Recorder: &sink.Recorder{}, ctx: ctx, dir: dir, cluster: &cluster{changes: make(chan change)},
+		requests: make(chan struct{}, 1)}
 	b.gate = newGate(env, backend, b.Recorder)
 	server, err := remote.NewServer(ctx, remote.ServerOptions{Source: b.cluster, MinInterval: -1})
 	if err != nil {
@@ -103,10 +105,10 @@ func (b *behindBrain) Sync(ctx context.Context) error {
 	if err := b.connect(); err != nil {
 		return err
 	}
-	if b.resync {
-		b.runner.RequestResync()
-	} else {
-		b.runner.RequestSync()
+	b.gate.resync.Store(b.resync)
+	select {
+	case b.requests <- struct{}{}:
+	default: // there is one already
 	}
 	timeout := time.NewTimer(maxWay)
 	defer timeout.Stop()
@@ -129,10 +131,10 @@ func (b *behindBrain) Sync(ctx context.Context) error {
 // connect starts the client, anew if what it says of the node has changed.
 func (b *behindBrain) connect() error {
 	node := nodeOptions(b.Recorder)
-	if b.runner != nil && reflect.DeepEqual(node, b.node) {
+	if b.client != nil && reflect.DeepEqual(node, b.node) {
 		return nil
 	}
-	if b.runner != nil {
+	if b.client != nil {
 		b.client()
 		b.gate.forget(b.Recorder) // a new run knows nothing of what the one before described
 	}
@@ -141,18 +143,15 @@ func (b *behindBrain) connect() error {
 		return err
 	}
 	b.node = node
-	b.runner, err = kubeproxy.New(b.ctx, kubeproxy.Options{Feed: feed, Sink: b.gate, MinInterval: -1,
-		State: localstate.Options{Families: node.Families}})
-	if err != nil {
-		return err
-	}
-	b.client = background(b.ctx, b.runner.Run)
+	b.client = background(b.ctx, func(ctx context.Context) error {
+		return kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: b.gate, MinInterval: -1, SyncRequests: b.requests})
+	})
 	return nil
 }
 
 // Close ends the client and the server, and closes the backend.
 func (b *behindBrain) Close() error {
-	if b.runner != nil {
+	if b.client != nil {
 		b.client()
 	}
 	b.server()
@@ -167,6 +166,7 @@ type gate struct {
 	told    *sink.Recorder // what the brain's cluster is made of
 	got     *sink.Recorder // what came of it
 	news    chan struct{}  // a Sync has ended
+	resync  atomic.Bool    // the next Sync is to be a resync
 
 	mu         sync.Mutex // guards what follows
 	started    int        // Syncs
@@ -188,6 +188,9 @@ func (g *gate) Sync(ctx context.Context) error {
 	n := g.started
 	g.mu.Unlock()
 	difference := differenceOf(g.told, g.got)
+	if g.resync.Swap(false) {
+		g.ForceResync()
+	}
 	err := g.env.Do(func() error { return g.TeeSink.Sync(ctx) })
 	g.mu.Lock()
 	g.ended, g.difference, g.err = n, difference, err

@@ -23,6 +23,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/internal/testcert"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -60,14 +61,16 @@ func services(t *testing.T, opts remote.Options) []model.ServiceName {
 	ctx, cancel := context.WithCancel(t.Context())
 	var names []model.ServiceName
 	opts.State = localstate.Options{NodeName: "node-1"}
-	opts.Sink = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+	feed, err := remote.NewFeed(opts)
+	require.NoError(t, err)
+	first := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		for entry := range s.Services() {
 			names = append(names, entry.Service.Name)
 		}
 		cancel()
 		return nil
 	})
-	require.NoError(t, remote.Run(ctx, opts))
+	require.NoError(t, kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: first}))
 	return names
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -25,24 +26,25 @@ func (s *settings) brainOptions() (remote.Options, error) {
 	return s.server.Options()
 }
 
-// fromBrain returns the options of a proxy whose state a brain computes. It waits until a brain can be reached.
-func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Options, error) {
+// fromBrain returns the feed of the state that a brain computes. It waits until a brain can be reached.
+func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Feed, error) {
 	families, missing := p.mode.families(ctx, p.machine)
 	// The request to the brain hardly depends on the IPs of this node.
 	state, _, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, unknownNode(families))
 	if err != nil {
-		return kubeproxy.Options{}, err
+		return nil, err
 	}
-	feed, err := p.feed(state)
+	feed, err := p.brainFeed(state)
 	if err != nil {
-		return kubeproxy.Options{}, err
+		return nil, err
 	}
 	klog.FromContext(ctx).Info("Asking a brain for the state of this node", "node", p.nodeName,
 		"servers", p.brain.Targets)
 	node, err := feed.Node(ctx)
 	if err != nil {
-		return kubeproxy.Options{}, err
+		return nil, err
 	}
+	p.health.SetDisconnected(time.Time{})
 	ips := node.IPs
 	if len(ips) == 0 {
 		if ips, err = waitForIPs(ctx, p.nodeName, func(ctx context.Context) ([]netip.Addr, error) {
@@ -52,20 +54,14 @@ func (p *proxy) fromBrain(ctx context.Context) (kubeproxy.Options, error) {
 			}
 			return node.IPs, nil
 		}); err != nil {
-			return kubeproxy.Options{}, err
+			return nil, err
 		}
 	}
-	opts, err := p.withNode(ctx, ips, families, missing)
-	if err != nil {
-		return opts, err
+	known, err := p.withNode(ctx, ips, families, missing)
+	if err == nil && !slices.Equal(known.EnabledFamilies(), state.EnabledFamilies()) {
+		return p.brainFeed(known)
 	}
-	if !slices.Equal(opts.State.EnabledFamilies(), state.EnabledFamilies()) {
-		if feed, err = p.feed(opts.State); err != nil {
-			return opts, err
-		}
-	}
-	opts.Feed, opts.State = feed, localstate.Options{Families: opts.State.Families}
-	return opts, nil
+	return feed, err
 }
 
 // unknownNode is a node of which only the IP families are known.
@@ -77,9 +73,9 @@ func unknownNode(families []model.Family) config.NodeIPs {
 	return n
 }
 
-// feed returns the feed of this node's state from the brain.
-func (p *proxy) feed(state localstate.Options) (*remote.Feed, error) {
+// brainFeed returns the feed of a state from the brain.
+func (p *proxy) brainFeed(state localstate.Options) (*remote.Feed, error) {
 	opts := p.brain
-	opts.State, opts.Health = state, p.health
+	opts.State = state
 	return remote.NewFeed(opts)
 }

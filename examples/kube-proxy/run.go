@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/healthcheck"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/page"
@@ -146,9 +147,9 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 			}
 		})
 	}
-	opts, err := p.options(ctx)
+	feed, err := p.feed(ctx)
 	if err == nil {
-		err = p.serve(ctx, opts)
+		err = p.serve(ctx, feed)
 	}
 	if ctx.Err() != nil && asked.Err() == nil {
 		return context.Cause(ctx) // a server with hardFail could not bind its address
@@ -156,50 +157,57 @@ func runProxy(asked context.Context, s *settings, mode *mode, m *machine) error 
 	return err
 }
 
-// options finds out what has to be known about the node, and returns the options that follow from it, without a sink.
-func (p *proxy) options(ctx context.Context) (kubeproxy.Options, error) {
+// feed finds out what has to be known about the node, and returns where its state comes from.
+func (p *proxy) feed(ctx context.Context) (kubeproxy.Feed, error) {
 	if p.client == nil {
 		return p.fromBrain(ctx)
 	}
 	ips, err := waitForNode(ctx, p.client, p.nodeName)
 	if err != nil {
-		return kubeproxy.Options{}, err
+		return nil, err
 	}
 	families, missing := p.mode.families(ctx, p.machine)
-	opts, err := p.withNode(ctx, ips, families, missing)
+	state, err := p.withNode(ctx, ips, families, missing)
 	if err != nil {
-		return opts, err
+		return nil, err
 	}
-	opts.State.EndpointDetails = p.settings.page // the names of pods
-	opts.Source, err = watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.settings.page})
-	return opts, err
+	state.EndpointDetails = p.settings.page // the names of pods
+	source, err := watch.NewClientset(p.client, watch.ClientsetOptions{EndpointDetails: p.settings.page})
+	if err != nil {
+		return nil, err
+	}
+	feed := &kubeproxy.LocalFeed{Source: source, State: state}
+	if p.page != nil {
+		p.page.SetExplainer(feed)
+	}
+	return feed, nil
 }
 
-// withNode returns the options for a node with these IPs that can serve these IP families, without a source.
+// withNode returns the options of the state of a node with these IPs that can serve these IP families.
 func (p *proxy) withNode(
 	ctx context.Context, ips []netip.Addr, families []model.Family, missing error,
-) (kubeproxy.Options, error) {
+) (localstate.Options, error) {
 	p.health.SetNode(nil)
 	node, warnings, err := config.DetectNodeIPs(p.KubeProxyConfiguration, ips, families)
 	if err != nil && missing != nil {
 		err = fmt.Errorf("%w (%w)", err, missing)
 	}
 	if err != nil {
-		return kubeproxy.Options{}, err
+		return localstate.Options{}, err
 	}
-	opts, more, err := config.RunOptions(p.KubeProxyConfiguration, p.nodeName, node)
+	state, more, err := config.StateOptions(p.KubeProxyConfiguration, p.nodeName, node)
 	if err != nil {
-		return opts, err
+		return state, err
 	}
 	logWarnings(ctx, append(warnings, more...))
 	klog.FromContext(ctx).Info("Starting", "mode", p.mode.name, "node", p.nodeName,
 		"families", fmt.Sprint(node.Families),
 		"primaryIP", node.IPs[node.Primary])
-	return opts, nil
+	return state, nil
 }
 
 // serve keeps the rules in step with the cluster until ctx ends.
-func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
+func (p *proxy) serve(ctx context.Context, feed kubeproxy.Feed) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, end := context.WithCancel(ctx)
@@ -217,7 +225,7 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 	}
 
 	// The chain of sinks, from the kernel outwards: rules; then stale UDP flows; then health checks.
-	families := opts.State.EnabledFamilies()
+	families := feed.Families()
 	backend, err := p.mode.start(ctx, p.KubeProxyConfiguration, p.machine,
 		backendOptions{families: families, loopback: p.proxiesLoopback(), metrics: p.registry,
 			onProblem: p.events.notServed})
@@ -225,10 +233,11 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 		return fmt.Errorf("mode %s: %w", p.mode.name, err)
 	}
 	defer func() { _ = backend.Close() }()
-	var runner *kubeproxy.Runner // made last: until then the first Sync is still to come
+	requests := make(chan struct{}, 1)
 	requestSync := func() {
-		if runner != nil {
-			runner.RequestSync()
+		select {
+		case requests <- struct{}{}:
+		default: // there is one already
 		}
 	}
 	addresses, err := nodePortAddresses(p.KubeProxyConfiguration, p.machine, requestSync)
@@ -247,21 +256,17 @@ func (p *proxy) serve(ctx context.Context, opts kubeproxy.Options) error {
 		Healthy: p.health.Healthy, Addresses: addresses.Addresses, Events: p.events, NodeName: p.nodeName,
 		RequestSync: requestSync, Listen: p.machine.listen,
 	})
+	opts := config.RunOptions(p.KubeProxyConfiguration)
+	opts.Feed, opts.SyncRequests = feed, requests
 	opts.Sink = &sinks{
 		TeeSink:        sink.Tee(addressSink{sink.NewForward(nil), addresses}, services, p.health.Sink()),
 		afterFirstSync: func(ctx context.Context) error { return p.mode.cleanUpOthers(ctx, p.machine) },
 	}
 	opts.Metrics, opts.Health = p.registry, p.health
 	opts.OnPortError = p.events.portFailed
-	if runner, err = kubeproxy.New(ctx, opts); err != nil {
-		return err
-	}
-	if p.page != nil && opts.Feed == nil { // only a state that is computed here can be explained here
-		p.page.SetExplainer(runner)
-	}
 	wg.Go(func() { _ = addresses.Run(ctx) }) // its error is always nil
 	p.events.started()
-	err = runner.Run(ctx)
+	err = kubeproxy.Run(ctx, opts)
 	end()
 	services.Close()
 	flows.Wait()

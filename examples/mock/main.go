@@ -67,14 +67,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	screen := &screen{backend: newBackend(io.Discard), out: &lockedWriter{w: out}, listed: make(chan struct{})}
+	feed := &kubeproxy.LocalFeed{Source: src, State: localstate.Options{
+		NodeName: from.NodeName,
+		// tell local pods by the node's podCIDRs
+		DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
+	}}
 	opts := kubeproxy.Options{
-		Source: src,
-		Sink:   screen,
-		State: localstate.Options{
-			NodeName: from.NodeName,
-			// tell local pods by the node's podCIDRs
-			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
-		},
+		Feed:        feed,
+		Sink:        screen,
 		MinInterval: -1, // show every change as it comes
 	}
 	var wg sync.WaitGroup
@@ -89,12 +89,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		opts.Health = health.New(health.Options{})
 		p := page.New(page.Options{Health: opts.Health})
 		opts.Sink = p.Sink(&described{screen})
-		opts.State.EndpointDetails = true // the names of pods
-		runner, err := kubeproxy.New(ctx, opts)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-		p.SetExplainer(runner)
+		feed.State.EndpointDetails = true // the names of pods
+		p.SetExplainer(feed)
 		wg.Go(func() {
 			if err := servePage(ctx, p, listener); err != nil {
 				fmt.Fprintln(screen.out, err)
@@ -106,7 +102,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 				play(ctx, screen, *pause)
 			}
 		})
-		return runner.Run(ctx)
+		return kubeproxy.Run(ctx, opts)
 	}
 	wg.Go(func() {
 		if wait(ctx, screen.listed) && (play != nil || *once) {

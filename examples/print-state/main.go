@@ -33,17 +33,14 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 
 	kubeproxy "sigs.k8s.io/kube-proxy-lib"
 	"sigs.k8s.io/kube-proxy-lib/examples/internal/source"
-	"sigs.k8s.io/kube-proxy-lib/health"
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/remote"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 func main() {
@@ -106,34 +103,35 @@ func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	if err != nil {
 		return err
 	}
+	feed := &kubeproxy.LocalFeed{Source: src, State: state}
 	if *explain != "" {
 		namespace, name, ok := strings.Cut(*explain, "/")
 		if !ok || namespace == "" || name == "" {
 			return fmt.Errorf("--explain %q is not namespace/name", *explain)
 		}
-		e, err := explainService(ctx, src, state, model.ServiceName{Namespace: namespace, Name: name})
-		if err != nil {
-			return err
-		}
-		return print(out, e)
+		return printStates(ctx, feed, true, func(out io.Writer, _ *sink.Snapshot) error {
+			e, ok := feed.Explain(model.ServiceName{Namespace: namespace, Name: name})
+			if !ok {
+				return fmt.Errorf("service %s is unknown", *explain)
+			}
+			return print(out, e)
+		}, out)
 	}
-	return printStates(ctx, kubeproxy.Options{Source: src, State: state}, *once || flow.asked(), flow.printer(print),
-		out)
+	return printStates(ctx, feed, *once || flow.asked(), flow.printer(print), out)
 }
 
 // printStates prints the state whenever it changes, or once.
-func printStates(ctx context.Context, opts kubeproxy.Options, once bool, print snapshotPrinter, out io.Writer) error {
+func printStates(ctx context.Context, feed kubeproxy.Feed, once bool, print snapshotPrinter, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var failed error
-	opts.ResyncInterval = -1
-	opts.Sink = sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
+	printing := sink.NewFullState(func(_ context.Context, s *sink.Snapshot) error {
 		if failed = print(out, s); failed != nil || once {
 			cancel()
 		}
 		return nil
 	})
-	return errors.Join(kubeproxy.Run(ctx, opts), failed)
+	return errors.Join(kubeproxy.Run(ctx, kubeproxy.Options{Feed: feed, Sink: printing, ResyncInterval: -1}), failed)
 }
 
 // printRemote prints the state from a brain.
@@ -143,12 +141,11 @@ func printRemote(ctx context.Context, server serverFlags, state localstate.Optio
 	if err != nil {
 		return err
 	}
-	opts.Health = health.New(health.Options{})
 	feed, err := remote.NewFeed(opts)
 	if err != nil {
 		return err
 	}
-	if err := printStates(ctx, kubeproxy.Options{Feed: feed, Health: opts.Health}, once, print, out); err != nil {
+	if err := printStates(ctx, feed, once, print, out); err != nil {
 		return err
 	}
 	if at := feed.Position(); once && at.InstanceID != "" {
@@ -156,51 +153,4 @@ func printRemote(ctx context.Context, server serverFlags, state localstate.Optio
 			at.Revision)
 	}
 	return err
-}
-
-// explainService reads everything from a source once and explains a service.
-func explainService(ctx context.Context, src watch.Source, opts localstate.Options,
-	name model.ServiceName) (*localstate.Explanation, error) {
-	state, err := localstate.New(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c := &collector{state: state, cancel: cancel}
-	if err := src.Run(ctx, opts.NodeName, c); err != nil {
-		return nil, err
-	}
-	if !c.synced {
-		return nil, context.Cause(ctx)
-	}
-	e, ok := state.Explain(name)
-	if !ok {
-		return nil, fmt.Errorf("service %v is unknown", name)
-	}
-	return e, nil
-}
-
-// collector collects the objects of a source, and ends it.
-type collector struct {
-	mu     sync.Mutex // Update may be called from several goroutines
-	state  *localstate.State
-	synced bool
-	cancel func()
-}
-
-func (c *collector) Update(changes ...watch.Change) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, change := range changes {
-		// Objects of kinds that are not used need no explanation.
-		_, _ = c.state.Apply(change.Object, change.Deleted)
-	}
-}
-
-func (c *collector) Synced() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.synced = true
-	c.cancel()
 }

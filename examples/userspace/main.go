@@ -92,12 +92,11 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	err = kubeproxy.Run(ctx, kubeproxy.Options{
-		Source: src,
-		Sink:   &printer{Backend: backend, out: out},
-		State: localstate.Options{
+		Feed: &kubeproxy.LocalFeed{Source: src, State: localstate.Options{
 			NodeName:    from.NodeName,
 			DetectLocal: localstate.DetectLocal{NodeCIDR: from.NodeName != ""},
-		},
+		}},
+		Sink: &printer{Backend: backend, out: out},
 	})
 	wait, cancel := context.WithTimeout(context.Background(), *drain)
 	defer cancel()

@@ -55,7 +55,7 @@ func hostAddressesAreFollowed(ctx context.Context, s *session) error {
 	return nil
 }
 
-// laterAddressServesSoon resyncs, as a Runner does periodically, and tries until the address serves, or does not.
+// laterAddressServesSoon resyncs, as kubeproxy.Run does periodically, and tries until the address serves, or does not.
 func (s *session) laterAddressServesSoon(ctx context.Context, serves bool) error {
 	if err := s.resync(); err != nil {
 		return err

@@ -47,8 +47,7 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// Options returns the options that follow from the flags. The caller adds State and everything else that is not about
-// the connection.
+// Options returns the options that follow from the flags. The caller adds State.
 func (f *Flags) Options() (remote.Options, error) {
 	opts := remote.Options{Insecure: f.insecure}
 	for target := range strings.SplitSeq(f.targets, ",") {

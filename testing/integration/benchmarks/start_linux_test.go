@@ -131,7 +131,8 @@ func startRun(ctx context.Context, b *testing.B, client kubernetes.Interface) {
 	require.NoError(b, err)
 	run, cancel := context.WithCancel(ctx)
 	require.NoError(b, kubeproxy.Run(run, kubeproxy.Options{
-		Source: source, Sink: &firstSync{cancel: cancel}, State: localstate.Options{NodeName: nodeName},
+		Feed: &kubeproxy.LocalFeed{Source: source, State: localstate.Options{NodeName: nodeName}},
+		Sink: &firstSync{cancel: cancel},
 	}))
 	require.NoError(b, ctx.Err())
 }

@@ -42,8 +42,9 @@ func startProxy(t *testing.T, name string, source watch.Source, serviceProxyName
 	ended := make(chan error, 1)
 	go func() {
 		ended <- kubeproxy.Run(ctx, kubeproxy.Options{
-			Source: source, Sink: &p.Recorder, MinInterval: -1, ResyncInterval: -1,
-			State: localstate.Options{NodeName: theNode, ServiceProxyName: serviceProxyName},
+			Feed: &kubeproxy.LocalFeed{Source: source,
+				State: localstate.Options{NodeName: theNode, ServiceProxyName: serviceProxyName}},
+			Sink: &p.Recorder, MinInterval: -1, ResyncInterval: -1,
 		})
 	}()
 	t.Cleanup(func() {

@@ -2,7 +2,6 @@ package kubeproxy_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,105 +21,43 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
-// startRunner is start for tests that talk to the Runner.
-func startRunner(t *testing.T, opts kubeproxy.Options) (r *kubeproxy.Runner, stop func() error) {
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
-	r, err := kubeproxy.New(ctx, opts)
-	require.NoError(t, err)
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-	<-opts.Source.(*manual).started
-	synctest.Wait()
-	return r, func() error {
-		cancel()
-		return <-result
-	}
-}
-
-func TestAFullResyncComesWhenItIsAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src, rec := newManual(), &sink.Recorder{}
-		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Second,
-			ResyncInterval: -1})
-		r.RequestResync()
-		time.Sleep(time.Minute)
-		assert.Empty(t, ops(rec), "not before everything is listed")
-		src.Synced()
-		synctest.Wait()
-		assert.Equal(t, []string{"SetNode"}, ops(rec), "the first state is a full one")
-		time.Sleep(time.Minute)
-		assert.Empty(t, ops(rec), "once is enough")
-
-		rec.FailNext(errors.New("down"))
-		r.RequestSync()
-		r.RequestResync()
-		r.RequestSync()
-		synctest.Wait()
-		assert.Equal(t, []string{"ForceResync"}, ops(rec), "requests that come together are one, the greatest")
-		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"ResyncFailed"}, ops(rec), "the failed one is tried again, until it succeeds")
-		require.NoError(t, stop())
-		assert.Empty(t, rec.Violations())
-	})
-}
-
-func TestASyncComesWhenItIsAskedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src, rec := newManual(), &sink.Recorder{}
-		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: time.Minute,
-			ResyncInterval: -1})
-		src.Synced()
-		synctest.Wait()
-		ops(rec)
-		r.RequestSync()
-		r.RequestSync()
-		time.Sleep(time.Minute - 1)
-		assert.Empty(t, ops(rec), "not before the least interval is over")
-		time.Sleep(time.Hour)
-		assert.Equal(t, []string{""}, ops(rec), "one Sync, and no resync")
-		require.NoError(t, stop())
-	})
-}
-
-// A sink may ask, in the middle of any of its calls.
-func TestASinkMayAskForASync(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src, rec := newManual(), &sink.Recorder{}
-		a := &asking{Forward: sink.NewForward(rec)}
-		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: a, MinInterval: time.Second, ResyncInterval: -1})
-		a.request = r.RequestSync
-		src.Synced()
-		time.Sleep(time.Minute)
-		assert.Equal(t, []string{"SetNode", ""}, ops(rec))
-		require.NoError(t, stop())
-	})
-}
-
-type asking struct {
-	*sink.Forward
-	request func()
-}
-
-func (a *asking) SetNode(n *model.Node) {
-	a.request()
-	a.Forward.SetNode(n)
-}
-
 func TestTheLiveStateIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		r, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec})
+		feed := local(src)
 		name := model.ServiceName{Namespace: "default", Name: "a"}
-		_, ok := r.Explain(name)
+		_, ok := feed.Explain(name)
+		assert.False(t, ok, "before the first run")
+		stop := start(t, kubeproxy.Options{Feed: feed, Sink: rec})
+		_, ok = feed.Explain(name)
 		assert.False(t, ok)
 		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1"))...)
-		e, ok := r.Explain(name)
+		e, ok := feed.Explain(name)
 		require.True(t, ok)
 		assert.Equal(t, localstate.ReasonReady, e.Ports[0].Endpoints[0].Reason)
 		require.NoError(t, stop())
-		_, ok = r.Explain(name)
+		_, ok = feed.Explain(name)
 		assert.True(t, ok, "after it has ended, too")
-		assert.EqualError(t, r.Run(t.Context()), "the Runner has been used: make a new one")
+	})
+}
+
+// A run ends with all that it knew: the next one tells its sink everything. While it lasts there is no other.
+func TestAFeedServesOneRunAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := newManual()
+		feed := local(src)
+		for range 2 {
+			src.started = make(chan struct{})
+			rec := &sink.Recorder{}
+			stop := start(t, kubeproxy.Options{Feed: feed, Sink: rec})
+			src.Update(set(service("a", "10.96.0.1"))...)
+			src.Synced()
+			synctest.Wait()
+			assert.Equal(t, []string{"SetNode SetService"}, ops(rec))
+			assert.EqualError(t, kubeproxy.Run(t.Context(), kubeproxy.Options{Feed: feed, Sink: &sink.Recorder{}}),
+				"the feed is running already")
+			require.NoError(t, stop())
+		}
 	})
 }
 
@@ -131,7 +68,7 @@ func TestTheServiceProxyNameComesFromTheSource(t *testing.T) {
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
 		defer cancel()
 		result := make(chan error, 1)
-		go func() { result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1}) }()
+		go func() { result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: rec, MinInterval: -1}) }()
 		<-src.started
 		mine := service("a", "10.96.0.1")
 		mine.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "mine"}
@@ -143,8 +80,8 @@ func TestTheServiceProxyNameComesFromTheSource(t *testing.T) {
 		cancel()
 		require.NoError(t, <-result)
 	})
-	_, err := kubeproxy.New(t.Context(), kubeproxy.Options{Source: &named{newManual(), "mine"}, Sink: &sink.Recorder{},
-		State: localstate.Options{ServiceProxyName: "other"}})
+	err := kubeproxy.Run(t.Context(), kubeproxy.Options{Sink: &sink.Recorder{}, Feed: &kubeproxy.LocalFeed{
+		Source: &named{newManual(), "mine"}, State: localstate.Options{ServiceProxyName: "other"}}})
 	require.EqualError(t, err, `invalid options: State.ServiceProxyName is "other", that of the source "mine"`)
 }
 
@@ -158,7 +95,7 @@ func (n *named) ServiceProxyName() string { return n.name }
 func TestNoObjectIsNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec := newManual(), &sink.Recorder{}
-		_, stop := startRunner(t, kubeproxy.Options{Source: src, Sink: rec, MinInterval: -1})
+		stop := start(t, kubeproxy.Options{Feed: local(src), Sink: rec, MinInterval: -1})
 		src.Update(watch.Change{}, watch.Change{Object: (*corev1.Service)(nil)},
 			watch.Change{Object: (*corev1.Node)(nil), Deleted: true})
 		src.Update(set(service("a", "10.96.0.1"))...)
@@ -175,14 +112,15 @@ func node(podCIDRs ...string) *corev1.Node {
 }
 
 func byNodeCIDR(src watch.Source, s sink.Sink, h *health.Proxy) kubeproxy.Options {
-	return kubeproxy.Options{Source: src, Sink: s, Health: h, MinInterval: -1, ResyncInterval: -1,
-		State: localstate.Options{NodeName: "node-1", DetectLocal: localstate.DetectLocal{NodeCIDR: true}}}
+	return kubeproxy.Options{Sink: s, Health: h, MinInterval: -1, ResyncInterval: -1, Feed: &kubeproxy.LocalFeed{
+		Source: src,
+		State:  localstate.Options{NodeName: "node-1", DetectLocal: localstate.DetectLocal{NodeCIDR: true}}}}
 }
 
 func TestNothingIsAppliedBeforeTheNodesPodCIDRsAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src, rec, proxy := newManual(), &sink.Recorder{}, health.New(health.Options{})
-		_, stop := startRunner(t, byNodeCIDR(src, rec, proxy))
+		stop := start(t, byNodeCIDR(src, rec, proxy))
 		assert.Equal(t, health.Listing, proxy.Phase())
 		src.Update(set(service("a", "10.96.0.1"), slice("a", "10.0.0.1"), node())...)
 		src.Synced()
@@ -219,6 +157,23 @@ func texts[T interface{ String() string }](values []T) (texts []string) {
 	return texts
 }
 
+// A source that has nothing more to say ends no wait.
+func TestTheWaitForPodCIDRsOutlastsTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, rec := newManual(), &sink.Recorder{}
+		result := make(chan error, 1)
+		ctx := klog.NewContext(t.Context(), testr.New(t))
+		go func() { result <- kubeproxy.Run(ctx, byNodeCIDR(src, rec, nil)) }()
+		<-src.started
+		begin := time.Now()
+		src.Synced()
+		src.ended <- nil
+		require.ErrorContains(t, <-result, "has no podCIDRs after 5m0s")
+		assert.Equal(t, 5*time.Minute, time.Since(begin))
+		assert.Empty(t, ops(rec))
+	})
+}
+
 func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		timeout, after time.Duration
@@ -234,7 +189,7 @@ func TestTheWaitForPodCIDRsIsBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				src, rec := newManual(), &sink.Recorder{}
 				opts := byNodeCIDR(src, rec, nil)
-				opts.NodeCIDRTimeout = tc.timeout
+				opts.Feed.(*kubeproxy.LocalFeed).NodeCIDRTimeout = tc.timeout
 				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), testr.New(t)))
 				defer cancel()
 				result := make(chan error, 1)

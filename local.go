@@ -1,0 +1,212 @@
+package kubeproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/kube-proxy-lib/health"
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/watch"
+)
+
+// LocalFeed is the [Feed] that works out the node-local state itself, from the objects of a source. Set its fields
+// before the first run, and do not change them afterwards.
+type LocalFeed struct {
+	// Source is where cluster objects come from. It is needed.
+	Source watch.Source
+	// State configures the node-local state: the name of this node, IP families, local-traffic detection ...
+	// ServiceProxyName is taken from the source if the source has one; a different one here is an error.
+	State localstate.Options
+	// NodeCIDRTimeout is how long to wait for the node's podCIDRs where State.DetectLocal.NodeCIDR needs them: nothing
+	// is applied before they are known (S48), Health shows that phase, and Run fails when the time is up. Default 5
+	// min; negative: forever.
+	NodeCIDRTimeout time.Duration
+
+	running atomic.Bool
+
+	mu    sync.Mutex        // guards the state against Explain; taken after the lock of the run
+	state *localstate.State // nil before the first run
+}
+
+// Run implements Feed.
+func (f *LocalFeed) Run(ctx context.Context, h FeedHandler) error {
+	if !f.running.CompareAndSwap(false, true) {
+		return errors.New("the feed is running already")
+	}
+	defer f.running.Store(false)
+	state, err := f.newState(ctx)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.state = state
+	f.mu.Unlock()
+	running, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	in := &intake{feed: f, handler: h, log: klog.FromContext(ctx)}
+	in.timer = time.AfterFunc(math.MaxInt64, func() {
+		if in.waits() {
+			cancel(fmt.Errorf("node %q has no podCIDRs after %v: local traffic cannot be detected", f.State.NodeName,
+				f.timeout()))
+		}
+	})
+	defer in.timer.Stop()
+	err = f.Source.Run(running, f.State.NodeName, in)
+	if err == nil && in.waits() {
+		<-running.Done()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case running.Err() != nil:
+		return context.Cause(running)
+	case err != nil:
+		return fmt.Errorf("source: %w", err)
+	}
+	return nil
+}
+
+// newState returns the state of a run.
+func (f *LocalFeed) newState(ctx context.Context) (*localstate.State, error) {
+	if f.Source == nil {
+		return nil, errors.New("invalid options: no source")
+	}
+	opts := f.State
+	if s, ok := f.Source.(interface{ ServiceProxyName() string }); ok {
+		if own := opts.ServiceProxyName; own != "" && own != s.ServiceProxyName() {
+			return nil, fmt.Errorf("invalid options: State.ServiceProxyName is %q, that of the source %q", own,
+				s.ServiceProxyName())
+		}
+		opts.ServiceProxyName = s.ServiceProxyName()
+	}
+	state, err := localstate.New(ctx, opts)
+	if err != nil {
+		return nil, fmt.Errorf("node-local state: %w", err)
+	}
+	return state, nil
+}
+
+func (f *LocalFeed) timeout() time.Duration {
+	if f.NodeCIDRTimeout == 0 {
+		return 5 * time.Minute
+	}
+	return f.NodeCIDRTimeout
+}
+
+// Families implements Feed.
+func (f *LocalFeed) Families() []model.Family { return f.State.EnabledFamilies() }
+
+// Pending implements Feed.
+func (f *LocalFeed) Pending() localstate.Pending { return f.state.Pending() }
+
+// Flush implements Feed.
+func (f *LocalFeed) Flush(r localstate.Receiver) localstate.Changes {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state.Flush(r)
+}
+
+// NoLocalEndpoints implements Feed.
+func (f *LocalFeed) NoLocalEndpoints() localstate.NoLocalEndpoints { return f.state.NoLocalEndpoints() }
+
+// Applied implements Feed.
+func (f *LocalFeed) Applied(error) {}
+
+// Explain returns what is known about a service, and why each endpoint is or is not used on this node, according to the
+// latest objects. It returns false if neither the Service nor a slice of it is known, and before the first run. It may
+// be called from any goroutine, even after the run, except from the sink's Set and Delete methods, which are called
+// while the state is locked.
+func (f *LocalFeed) Explain(name model.ServiceName) (*localstate.Explanation, bool) {
+	var explain func() *localstate.Explanation
+	known := false
+	f.mu.Lock()
+	if f.state != nil {
+		explain, known = f.state.ExplainLater(name)
+	}
+	f.mu.Unlock()
+	if !known {
+		return nil, false
+	}
+	return explain(), true
+}
+
+// intake takes what the source of a LocalFeed delivers. It implements watch.Handler.
+type intake struct {
+	feed    *LocalFeed
+	handler FeedHandler
+	log     klog.Logger
+	timer   *time.Timer // ends the run if the node's podCIDRs do not come
+
+	// Under the feed's mu.
+	listed, complete bool
+}
+
+// Update implements watch.Handler.
+func (i *intake) Update(changes ...watch.Change) {
+	i.handler.Lock()
+	completed := i.apply(changes)
+	i.handler.Unlock()
+	if completed {
+		i.handler.Synced()
+	}
+}
+
+// apply applies changes to the state, and reports whether they completed it.
+func (i *intake) apply(changes []watch.Change) (completed bool) {
+	i.feed.mu.Lock()
+	defer i.feed.mu.Unlock()
+	for _, c := range changes {
+		changed, err := i.feed.state.Apply(c.Object, c.Deleted)
+		if err != nil {
+			i.log.Info("Ignoring an object", "reason", err.Error())
+		}
+		if changed {
+			i.handler.Changed(c.Object)
+		}
+	}
+	return i.completes()
+}
+
+// completes reports whether the state is complete now and was not before. The caller holds the feed's mu.
+func (i *intake) completes() bool {
+	if !i.listed || i.complete || i.feed.state.AwaitsNodeCIDR() {
+		return false
+	}
+	i.complete = true
+	return true
+}
+
+// Synced implements watch.Handler. Without the node's podCIDRs, if they are needed to detect local traffic, the state
+// is not complete yet.
+func (i *intake) Synced() {
+	i.feed.mu.Lock()
+	i.listed = true
+	completed := i.completes()
+	if !completed {
+		i.handler.Health().SetPhase(health.AwaitingNodeCIDR)
+		i.log.Info("The Node has no podCIDRs, which are needed to detect local traffic: waiting for them before "+
+			"anything is applied", "node", i.feed.State.NodeName, "timeout", i.feed.timeout())
+		if timeout := i.feed.timeout(); timeout > 0 {
+			i.timer.Reset(timeout)
+		}
+	}
+	i.feed.mu.Unlock()
+	if completed {
+		i.handler.Synced()
+	}
+}
+
+// waits reports whether only the node's podCIDRs are missing.
+func (i *intake) waits() bool {
+	i.feed.mu.Lock()
+	defer i.feed.mu.Unlock()
+	return i.listed && !i.complete
+}
