@@ -14,15 +14,22 @@ import (
 type relay struct {
 	client, server net.Conn
 	closeWait      time.Duration // the timeout once one direction has ended
+	look           time.Duration // how often to look whether a side is gone, at least
 
 	mu      sync.Mutex
 	timeout time.Duration // of both directions
 	open    int           // directions that have not ended
-	idle    int           // how often in succession a direction had no data for half of the timeout
+	idle    time.Duration // for how long the directions, added up, have had no data
 }
 
+// lookPause is the time between looks whether a side is gone.
+const lookPause = time.Minute
+
+// errGone is why copying ends when the connection that it writes to was reset.
+var errGone = errors.New("connection reset by peer")
+
 func (b *Backend) newRelay(client, server net.Conn) *relay {
-	return &relay{client: client, server: server, open: 2,
+	return &relay{client: client, server: server, open: 2, look: lookPause,
 		timeout: b.options.tuning.TCPEstablishedTimeout, closeWait: b.options.tuning.TCPCloseWaitTimeout}
 }
 
@@ -30,6 +37,9 @@ func (b *Backend) newRelay(client, server net.Conn) *relay {
 //
 // If a connection is reset while a read and a write are in progress, the kernel reports that to only one of them. If it
 // is the write, the read returns as at a regular end. That end must not be passed on, because data is missing.
+//
+// A side that has ended its half can be gone soon after, such as a client that gives up waiting. What it sent is
+// complete, and the other side may not have read it yet, so that connection is closed without a reset.
 func (r *relay) run() {
 	var wg sync.WaitGroup
 	var toServer, toClient atomic.Bool // this direction has ended regularly
@@ -38,7 +48,10 @@ func (r *relay) run() {
 		gone := err == nil && cannotSend(from) && !opposite.Load()
 		ended.Store(err == nil)
 		half, ok := to.(interface{ CloseWrite() error })
-		if err != nil || gone || !ok || half.CloseWrite() != nil {
+		if errors.Is(err, errGone) && opposite.Load() {
+			_ = to.Close()
+			_ = from.Close()
+		} else if err != nil || gone || !ok || half.CloseWrite() != nil {
 			reset(to)
 			reset(from)
 		}
@@ -51,38 +64,42 @@ func (r *relay) run() {
 	_ = r.server.Close()
 }
 
-// copy copies until the connection that it reads from ends, or both have been idle for too long. A read that runs into
-// its deadline loses nothing.
+// copy copies until the connection that it reads from ends, the other one is gone, or both have been idle for too long.
+// A read that runs into its deadline loses nothing.
 func (r *relay) copy(to, from net.Conn) error {
 	for {
 		r.await(from)
 		n, err := io.Copy(to, from) // splice on Linux
-		if !errors.Is(err, os.ErrDeadlineExceeded) || r.isIdle(n) {
+		switch {
+		case !errors.Is(err, os.ErrDeadlineExceeded) || r.isIdle(n):
 			return err
+		case cannotSend(to): // the opposite direction does not notice that while it writes, or once it has ended
+			return errGone
 		}
 	}
 }
 
-// await sets the time at which reading is interrupted to look whether data has come.
+// pause is how long a direction reads before it looks whether data has come. r.mu is held.
+func (r *relay) pause() time.Duration { return min(r.look, r.timeout/2) }
+
+// await sets the time at which reading is interrupted for that.
 func (r *relay) await(from net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = from.SetReadDeadline(time.Now().Add(r.timeout / 2))
+	_ = from.SetReadDeadline(time.Now().Add(r.pause()))
 }
 
-// idleHalves is how many halves of the timeout each open direction has to be idle in succession. The two directions
-// look at different times; with three, they have been idle at the same time for a whole timeout.
-const idleHalves = 3
-
-// isIdle notes that a direction has read n bytes in half of the timeout, and returns whether the connection has to end.
-// The direction that is not idle may be in a write that nobody takes: then the other one counts for both.
+// isIdle notes that a direction has read n bytes in a pause, and returns whether the connection has to end. The two
+// directions look at different times: when they have been idle for one and a half timeouts each, they have been idle at
+// the same time for a whole one. The direction that is not idle may be in a write that nobody takes: then the other one
+// counts for both.
 func (r *relay) isIdle(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.idle++; n > 0 {
+	if r.idle += r.pause(); n > 0 {
 		r.idle = 0
 	}
-	return r.idle >= idleHalves*r.open
+	return r.idle/time.Duration(r.open)/3*2 >= r.timeout
 }
 
 // end notes that a direction has ended, and that the other one reads from a connection.

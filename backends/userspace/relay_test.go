@@ -3,6 +3,7 @@ package userspace
 import (
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ func relayed(t *testing.T, test func(t *testing.T, client, server net.Conn, ende
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			(&relay{client: c, server: s, open: 2, timeout: time.Hour, closeWait: time.Minute}).run()
+			(&relay{client: c, server: s, open: 2, timeout: time.Hour, closeWait: time.Minute, look: time.Minute}).run()
 		}()
 		test(t, client, server, ended)
 		_, _ = client.Close(), server.Close()
@@ -65,4 +66,89 @@ func TestAConnectionEndsWhenASideNeitherReadsNorSends(t *testing.T) {
 		<-ended
 		assert.LessOrEqual(t, time.Since(begin), 3*time.Hour)
 	})
+}
+
+// pair returns the two ends of a TCP connection.
+func pair(t *testing.T) (a, b *net.TCPConn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	dialled, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	accepted, err := l.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = dialled.Close(), accepted.Close() })
+	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
+}
+
+// ended waits for the end of a relay.
+func ended(t *testing.T, end <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-end:
+	case <-time.After(time.Minute):
+		t.Fatal("the relay goes on")
+	}
+}
+
+// lookingOften returns a relay that looks often whether a side is gone, and what is closed when it has ended.
+func lookingOften(client, server net.Conn) (*relay, <-chan struct{}) {
+	r := &relay{client: client, server: server, open: 2, timeout: time.Hour, closeWait: time.Hour, look: time.Millisecond}
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		r.run()
+	}()
+	return r, end
+}
+
+// A client gives up on a server that hangs, for example: it ends its half, and soon its kernel knows nothing any more.
+// The server, which has not read yet, gets everything.
+func TestAConnectionEndsWhenASideThatEndedItsHalfIsGone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows reports a reset to nobody who does not read or write")
+	}
+	for _, who := range []string{"client", "server"} {
+		t.Run(who, func(t *testing.T) {
+			goes, client := pair(t)
+			stays, server := pair(t)
+			if who == "server" {
+				client, server = server, client
+			}
+			r, end := lookingOften(client, server)
+			sent := make([]byte, 1<<16)
+			_, err := goes.Write(sent)
+			require.NoError(t, err)
+			require.NoError(t, goes.CloseWrite())
+			for halves := 2; halves > 1; time.Sleep(time.Millisecond) {
+				r.mu.Lock()
+				halves = r.open
+				r.mu.Unlock()
+			}
+			reset(goes)
+			ended(t, end)
+			got, err := io.ReadAll(stays)
+			require.NoError(t, err)
+			assert.Len(t, got, len(sent))
+		})
+	}
+}
+
+// A client gives up on a server that takes nothing any more: the relay is in a write, and nobody reads from the client.
+func TestAConnectionEndsWhenASideThatCannotSendOnIsGone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows reports a reset to nobody who does not read or write")
+	}
+	goes, client := pair(t)
+	stays, server := pair(t)
+	_, end := lookingOften(client, server)
+	sent := make([]byte, 1<<16)
+	for err := error(nil); err == nil; {
+		require.NoError(t, goes.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
+		_, err = goes.Write(sent)
+	}
+	reset(goes)
+	ended(t, end)
+	_, err := io.Copy(io.Discard, stays)
+	assert.Error(t, err, "the server sees a reset, not the end")
 }
