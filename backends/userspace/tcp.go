@@ -19,24 +19,40 @@ type tcpListener struct {
 	*net.TCPListener
 	family *family
 	to     atomic.Pointer[target]
-	ctx    context.Context // ends the wait for a place
+	wait   atomic.Pointer[wait]
+}
+
+// wait is a wait for a place, which can be cancelled.
+type wait struct {
+	ctx    context.Context
 	cancel context.CancelFunc
 }
 
 func (f *family) serveTCP(l *net.TCPListener, t target) *tcpListener {
 	s := &tcpListener{TCPListener: l, family: f}
-	s.ctx, s.cancel = context.WithCancel(f.backend.ctx)
+	s.wait.Store(f.backend.newWait())
 	s.to.Store(&t)
 	f.backend.traffic.Go(s.accept)
 	return s
 }
 
-func (l *tcpListener) point(t target)       { l.to.Store(&t) }
+func (b *Backend) newWait() *wait {
+	ctx, cancel := context.WithCancel(b.ctx)
+	return &wait{ctx, cancel}
+}
+
+// point also has a connection that waits for a place of another port wait for one of this port.
+func (l *tcpListener) point(t target) {
+	if before := l.to.Swap(&t); before.port != t.port {
+		l.wait.Swap(l.family.backend.newWait()).cancel()
+	}
+}
+
 func (l *tcpListener) target() target       { return *l.to.Load() }
 func (l *tcpListener) socket() socket       { return l.TCPListener }
 func (l *tcpListener) addr() netip.AddrPort { return addrPort(l.Addr()) }
 func (l *tcpListener) close()               { _ = l.Close() }
-func (l *tcpListener) forsake()             { l.cancel() }
+func (l *tcpListener) forsake()             { l.wait.Load().cancel() }
 
 // acceptPause is the pause after a failure to accept, which usually means that file descriptors have run out.
 const acceptPause = 50 * time.Millisecond
@@ -53,7 +69,7 @@ func (s *seldom) due(now time.Time) bool {
 }
 
 func (l *tcpListener) accept() {
-	defer l.cancel()
+	defer l.forsake()
 	b := l.family.backend
 	for {
 		conn, err := l.AcceptTCP()
@@ -70,15 +86,7 @@ func (l *tcpListener) accept() {
 			}
 			continue
 		}
-		port := l.target().port.name()
-		place := b.connections.tryTake(port)
-		if place == nil {
-			if b.waiting.due(time.Now()) {
-				klog.FromContext(b.ctx).Info("New connections wait until others end: the limit is reached", "port", port,
-					"limit", b.options.tuning.MaxConnections)
-			}
-			place = b.connections.take(l.ctx, port)
-		}
+		place := l.takePlace()
 		if place == nil {
 			reset(conn)
 			continue
@@ -87,6 +95,25 @@ func (l *tcpListener) accept() {
 			defer b.connections.release(place)
 			l.serve(conn)
 		})
+	}
+}
+
+// takePlace takes a place for a connection. It returns nil if the listener closes before there is one.
+func (l *tcpListener) takePlace() *share {
+	b := l.family.backend
+	for {
+		wait := l.wait.Load()
+		port := l.target().port.name()
+		if place := b.connections.tryTake(port); place != nil {
+			return place
+		}
+		if b.waiting.due(time.Now()) {
+			klog.FromContext(b.ctx).Info("New connections wait until others end: the limit is reached", "port", port,
+				"limit", b.options.tuning.MaxConnections)
+		}
+		if place := b.connections.take(wait.ctx, port); place != nil || wait == l.wait.Load() {
+			return place
+		}
 	}
 }
 

@@ -344,6 +344,28 @@ func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
 	assert.Equal(t, "hello again", exchange(t, served, "hello again"))
 }
 
+// The old owner of an address has all the connections that it may have. The new one has none.
+func TestAConnectionThatWaitsIsTheNewServicesIfTheAddressMoves(t *testing.T) {
+	lines := make(chan string, 10)
+	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
+	l := newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{MaxConnections: 2})
+	l.Set(web().Build(), tcpEndpoint(mirror(t)))
+	l.Sync()
+	served := l.dial(t, "http")
+	require.Equal(t, "hello", exchange(t, served, "hello"))
+	waits := l.dial(t, "http")
+	require.Contains(t, <-lines, "New connections wait")
+	l.Delete(web().Build())
+	l.Set(fakemodel.Service("default/new").ClusterIP("10.96.0.10").Port("http", 80).Build(),
+		fakemodel.Endpoint("default/new:http/TCP", named(t, "new")).Build())
+	l.Sync()
+	require.NoError(t, waits.SetReadDeadline(time.Now().Add(time.Minute)))
+	name, err := io.ReadAll(waits)
+	require.NoError(t, err)
+	assert.Equal(t, "new", string(name))
+	assert.Equal(t, "hello again", exchange(t, served, "hello again"))
+}
+
 // A service with too many ports is served at some; the one in the other namespace at all of its.
 func TestAServiceDoesNotTakeTheListenersOfOthers(t *testing.T) {
 	l := newLaptop(t, userspace.Options{}.With(userspace.Tuning{MaxListeners: 16}))
