@@ -37,8 +37,9 @@ type Backend struct {
 	listeners   *places
 	held        chan struct{} // holds one element for each connection that is to be dropped
 	buffers     sync.Pool
-	// What is logged now and then: that connections cannot be accepted, that they wait, and that flows are replaced.
-	unaccepted, waiting, replaced seldom
+	// What is logged now and then: that connections cannot be accepted, that they wait, that none can be made to
+	// endpoints, and that flows are replaced.
+	unaccepted, waiting, undialled, replaced seldom
 
 	flowsMu    sync.Mutex
 	flows      map[*flow]bool // UDP

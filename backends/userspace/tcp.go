@@ -141,8 +141,6 @@ func (l *tcpListener) serve(client *net.TCPConn) {
 		}
 		server, err := b.dial("tcp", d)
 		if err != nil {
-			klog.FromContext(b.ctx).V(2).Info("Endpoint does not accept a connection", "endpoint", d.endpoint,
-				"reason", err)
 			tried = append(tried, d.endpoint)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -434,4 +435,24 @@ func TestThatConnectionsWaitIsLogged(t *testing.T) {
 	assert.Contains(t, line, `"New connections wait until others end: the limit is reached"`)
 	assert.Contains(t, line, `"port"="default/web:http/TCP" "limit"=2`)
 	assert.Empty(t, lines)
+}
+
+// Clients are cut off because this process has too few file descriptors: that is no fault of an endpoint.
+func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
+	lines := make(chan string, 10)
+	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
+	l := newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{
+		Dial: func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
+			return nil, os.NewSyscallError("socket", syscall.EMFILE)
+		}})
+	l.Set(web().Build(), tcpEndpoint("192.0.2.1:80"))
+	l.Sync()
+	c, err := net.Dial("tcp", l.addr(t, "http").String())
+	if err == nil { // otherwise it was reset at once
+		defer c.Close()
+		err = readError(t, c)
+	}
+	require.Error(t, err)
+	assert.Contains(t, <-lines, `"Cannot connect to endpoints"`)
+	assert.Empty(t, lines, "the other attempts")
 }

@@ -124,8 +124,6 @@ func (l *udpListener) begin(client netip.AddrPort, t target) *flow {
 	}
 	server, err := b.dial("udp", d)
 	if err != nil {
-		klog.FromContext(b.ctx).V(2).Info("Cannot send datagrams to an endpoint", "endpoint", d.endpoint,
-			"reason", err)
 		return nil
 	}
 	fl := &flow{client: client, endpoint: d.endpoint, server: server}
