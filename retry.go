@@ -82,10 +82,11 @@ func (f *failures) note(err error, attempt bool, end time.Time, opts Options) {
 // ports of a family that failed as a whole as they were.
 func (f *failures) notePorts(errs []*sink.PortError, failedFamily func(model.Family) bool, end time.Time) {
 	now := make(map[portKey]string, len(errs))
+	for _, e := range errs { // there can be several for one service port, of several sinks
+		now[portKey{e.Port, e.Family}] += e.Error() + "\n"
+	}
 	for _, e := range errs {
-		key := portKey{e.Port, e.Family}
-		now[key] = e.Error()
-		if f.known[key] == now[key] {
+		if key := (portKey{e.Port, e.Family}); f.known[key] == now[key] {
 			continue
 		}
 		f.log.Error(e.Err, "A service port is not applied; everything else is, and it will be tried again",

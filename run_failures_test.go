@@ -188,3 +188,37 @@ func TestAServicePortThatFailsDoesNotAffectOthers(t *testing.T) {
 		require.NoError(t, <-result)
 	})
 }
+
+// Two backends beside each other refuse the same service port, each for its own reason.
+func TestAServicePortThatFailsTwiceIsLoggedOnceForEachReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := &transcript{}
+		logger := funcr.New(func(_, args string) { lines.add(args) }, funcr.Options{})
+		src, sinks := newManual(), []*sink.Recorder{{}, {}}
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		result := make(chan error, 1)
+		go func() {
+			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: sink.Tee(sinks[0], sinks[1]),
+				ResyncInterval: -1})
+		}()
+		<-src.started
+		port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "a"},
+			Port: "http", Protocol: model.TCP}
+		for i, reason := range []string{"no match", "address already in use"} {
+			err := &sink.PortError{Port: port, Family: model.IPv4, Err: errors.New(reason)}
+			sinks[i].FailNext(err, err, err)
+		}
+		src.Update(set(service("a", "10.96.0.1"))...)
+		src.Synced()
+		synctest.Wait()
+		logged := lines.take()
+		require.Len(t, logged, 2)
+		assert.Contains(t, logged[0], "no match")
+		assert.Contains(t, logged[1], "address already in use")
+		time.Sleep(4 * time.Second) // two more attempts
+		synctest.Wait()
+		assert.Empty(t, lines.take(), "they are known")
+		cancel()
+		require.NoError(t, <-result)
+	})
+}
