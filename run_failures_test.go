@@ -198,7 +198,7 @@ func TestAServicePortThatFailsTwiceIsLoggedOnceForEachReason(t *testing.T) {
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 		result := make(chan error, 1)
 		go func() {
-			result <- kubeproxy.Run(ctx, kubeproxy.Options{Source: src, Sink: sink.Tee(sinks[0], sinks[1]),
+			result <- kubeproxy.Run(ctx, kubeproxy.Options{Feed: local(src), Sink: sink.Tee(sinks[0], sinks[1]),
 				ResyncInterval: -1})
 		}()
 		<-src.started

@@ -77,7 +77,7 @@ const maxTurn = 10 * time.Second
 // turn waits until the client may be sent a full state, first come, first served, as channels are. If that takes too
 // long, the client is told to come again later, and release is nil.
 func (c *session) turn(view nodeView) (release func(), err error) {
-	timer := time.NewTimer(c.server.opts.maxWait)
+	timer := time.NewTimer(c.server.opts.limits.maxWait)
 	defer timer.Stop()
 	select {
 	case c.server.slots <- struct{}{}:

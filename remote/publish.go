@@ -81,7 +81,7 @@ func (s *Server) publishPending(ctx context.Context) (concerned toDeliver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range classes {
-		c.forget(now.Add(-s.opts.keep))
+		c.forget(now.Add(-s.opts.limits.keep))
 	}
 	for c, update := range updates {
 		s.revision = revision
@@ -109,7 +109,7 @@ func (s *Server) classesInUse(now time.Time) (classes []*class, ok bool) {
 	for key, c := range s.classes {
 		switch {
 		case c.current == nil:
-		case len(c.sessions) == 0 && now.Sub(c.idle) > s.opts.keep:
+		case len(c.sessions) == 0 && now.Sub(c.idle) > s.opts.limits.keep:
 			delete(s.classes, key)
 		default:
 			classes = append(classes, c)
@@ -166,13 +166,13 @@ func (s *Server) addClass(key localstate.Class) (*class, error) {
 	if s.classes[key] != nil {
 		return nil, nil
 	}
-	if len(s.classes) >= s.opts.maxClasses {
+	if len(s.classes) >= s.opts.limits.maxClasses {
 		for old, c := range s.classes {
 			if len(c.sessions) == 0 && c.current != nil {
 				delete(s.classes, old)
 			}
 		}
-		if len(s.classes) >= s.opts.maxClasses {
+		if len(s.classes) >= s.opts.limits.maxClasses {
 			return nil, fmt.Errorf("there are %d classes of nodes already (zones and options that differ)",
 				len(s.classes))
 		}

@@ -13,7 +13,7 @@ import (
 func (c *session) start() {
 	c.mu.Lock()
 	c.spoke = time.Now()
-	c.heartbeat = time.AfterFunc(c.server.opts.heartbeat, c.beat)
+	c.heartbeat = time.AfterFunc(c.server.opts.limits.heartbeat, c.beat)
 	c.mu.Unlock()
 	if c.begin() {
 		go c.send()
@@ -133,7 +133,7 @@ func (c *session) sharedNews() *frame {
 
 // beat sends a heartbeat if nothing else has been sent for long enough.
 func (c *session) beat() {
-	every := c.server.opts.heartbeat
+	every := c.server.opts.limits.heartbeat
 	if !c.expires.IsZero() && time.Now().After(c.expires) {
 		c.end(status.Error(codes.Unauthenticated, "the client's certificate has expired"))
 		return
@@ -161,7 +161,7 @@ func (c *session) beat() {
 
 func (c *session) sendHeartbeat() error {
 	beat := &remotev1.Update{Kind: remotev1.Kind_HEARTBEAT,
-		HeartbeatMillis: uint32(c.server.opts.heartbeat.Milliseconds())}
+		HeartbeatMillis: uint32(c.server.opts.limits.heartbeat.Milliseconds())}
 	c.mu.Lock()
 	has := c.has
 	if c.busy {
@@ -179,7 +179,7 @@ func (c *session) sendHeartbeat() error {
 // another one have another state at the same revision.
 func (c *session) opening(kind remotev1.Kind, view nodeView) *remotev1.Update {
 	return &remotev1.Update{Kind: kind, InstanceID: c.server.instanceOf(view.class),
-		HeartbeatMillis: uint32(c.server.opts.heartbeat.Milliseconds())}
+		HeartbeatMillis: uint32(c.server.opts.limits.heartbeat.Milliseconds())}
 }
 
 func (s *Server) instanceOf(c *class) string { return s.instance + "-" + c.id }

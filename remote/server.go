@@ -69,7 +69,7 @@ func NewServer(ctx context.Context, opts ServerOptions) (*Server, error) {
 	_, _ = rand.Read(id) // it does not fail
 	return &Server{
 		opts: opts, instance: hex.EncodeToString(id), log: klog.FromContext(ctx), metrics: newServerMetrics(),
-		changed: make(chan struct{}, 1), slots: make(chan struct{}, opts.maxFullStates),
+		changed: make(chan struct{}, 1), slots: make(chan struct{}, opts.limits.maxFullStates),
 		maxAnswer: maxAnswer,
 		base:      base, nodes: map[string]*corev1.Node{}, renewed: map[string]struct{}{},
 		classes: map[localstate.Class]*class{}, sessions: map[string]map[*session]struct{}{},

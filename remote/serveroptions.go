@@ -27,7 +27,7 @@ type ServerOptions struct {
 	// documentation for the list.
 	Metrics prometheus.Registerer
 
-	limits
+	limits limits
 }
 
 // limits bound what clients cost. Only tests change them.

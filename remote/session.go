@@ -205,7 +205,7 @@ func (s *Server) join(c *session, o nodeOptions) error {
 	switch {
 	case !s.synced:
 		return status.Error(codes.Unavailable, "not everything has been listed yet")
-	case s.clients >= s.opts.maxClients:
+	case s.clients >= s.opts.limits.maxClients:
 		return status.Errorf(codes.ResourceExhausted, "there are %d clients already", s.clients)
 	case len(s.sessions[c.node]) >= maxPerNode:
 		return status.Errorf(codes.ResourceExhausted, "node %s has %d clients already", c.node, maxPerNode)

@@ -349,7 +349,8 @@ func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
 func TestAConnectionThatWaitsIsTheNewServicesIfTheAddressMoves(t *testing.T) {
 	lines := make(chan string, 10)
 	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
-	l := newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{MaxConnections: 2})
+	l := newLaptopIn(klog.NewContext(context.Background(), logger), t,
+		userspace.Options{}.With(userspace.Tuning{MaxConnections: 2}))
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
 	served := l.dial(t, "http")
@@ -441,10 +442,11 @@ func TestThatConnectionsWaitIsLogged(t *testing.T) {
 func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
 	lines := make(chan string, 10)
 	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
-	l := newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{
-		Dial: func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
-			return nil, os.NewSyscallError("socket", syscall.EMFILE)
-		}})
+	dial := func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
+		return nil, os.NewSyscallError("socket", syscall.EMFILE)
+	}
+	l := newLaptopIn(klog.NewContext(context.Background(), logger), t,
+		userspace.Options{}.With(userspace.Tuning{Dial: dial}))
 	l.Set(web().Build(), tcpEndpoint("192.0.2.1:80"))
 	l.Sync()
 	c, err := net.Dial("tcp", l.addr(t, "http").String())
