@@ -36,6 +36,13 @@ func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
 	})
 }
 
+func TestTheProgramsRefuseAnUnknownProtocol(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		testns.Enter(t)
+		leavesOutUnknownProtocol(t, newKernelRig(t, v))
+	})
+}
+
 // A rule of nft's own in one of iptables' tables: iptables-save gives up, the rest goes on.
 func TestARuleOfNftInTableNATHoldsUpNothing(t *testing.T) {
 	needPrograms(t, dataplane.NFT)

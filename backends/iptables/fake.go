@@ -9,6 +9,6 @@ import (
 type Dataplane = dataplane.Interface
 
 // NewFake returns an iptables in memory, for Options.Dataplanes: tests of programs that use this backend then run
-// anywhere, without root. It checks what it is given as the programs and the kernel do. Dump prints its rules as
-// iptables-save does.
+// anywhere, without root. It keeps the text of chains, which Dump prints as iptables-save does, and does not check it
+// beyond references to chains.
 func NewFake(f model.Family) *dataplane.Fake { return dataplane.NewFake(f) }

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// FuzzNames: names of services are in comments, and hashes of them in the names of chains, and nowhere else. The fake
-// refuses what iptables-restore would read as something else.
+// FuzzNames: names of services are in comments, and hashes of them in the names of chains, and nowhere else. The
+// programs, where they exist, must read the comments as comments.
 func FuzzNames(f *testing.F) {
 	comment := regexp.MustCompile(`--comment ("(\\.|[^"\\])*"|\S+)`)
 	hash := regexp.MustCompile(`[A-Z2-7]{16}`)

@@ -40,8 +40,13 @@ func newRig(t testing.TB, o iptables.Options) *rig {
 }
 
 func (r *rig) start() *rig {
+	r.t.Cleanup(func() {
+		r.backend.Close()
+		for _, fake := range r.fakes {
+			replay(r.t, fake)
+		}
+	})
 	r.Driver = fm.NewDriver(r.t, fm.Options{NewSink: r.newBackend, EverySync: true})
-	r.t.Cleanup(func() { r.backend.Close() })
 	return r
 }
 

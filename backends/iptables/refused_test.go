@@ -113,6 +113,19 @@ func TestAnAddressOfWhatIsLeftOutGoesToTheNextOne(t *testing.T) {
 // What no program could describe in a Kubernetes object is no reason to panic, or to leave anything else undone.
 func TestAProtocolThatIsUnknownIsLeftOut(t *testing.T) {
 	r := newRig(t, iptables.Options{})
+	r.fakes[model.IPv4].FailRule = func(_ dataplane.Table, _, rule string) error {
+		if !slices.ContainsFunc([]string{"-p tcp ", "-p udp ", "-p sctp "}, func(p string) bool {
+			return !strings.Contains(rule, "-p ") || strings.Contains(rule, p)
+		}) {
+			return errors.New("no such protocol")
+		}
+		return nil
+	}
+	leavesOutUnknownProtocol(t, r)
+	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
+}
+
+func leavesOutUnknownProtocol(t *testing.T, r *rig) {
 	r.Set(backendtest.EveryFeature()...)
 	r.Sync()
 	odd := *fm.Service("odd/one").ClusterIP("10.96.9.9").Port("x", 80).Build()
@@ -126,7 +139,6 @@ func TestAProtocolThatIsUnknownIsLeftOut(t *testing.T) {
 	ports := sink.PortErrors(r.Wave(t.Context()))
 	require.Len(t, ports, 1)
 	assert.Equal(t, odd.Name, ports[0].Port.Service)
-	assert.Contains(t, r.dump(model.IPv4), "10.244.3.5:8080")
 }
 
 // many is a rig with 300 services, of which every tenth is refused: it is of a protocol that the kernel lacks, or its

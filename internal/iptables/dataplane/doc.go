@@ -1,6 +1,5 @@
 // Package dataplane is the part of iptables that the iptables backend needs, behind one narrow interface: [Interface].
-// [New] runs the programs, [NewFake] is an iptables in memory that runs anywhere, checks its calls, and can print its
-// rules.
+// [New] runs the programs. [NewFake] keeps the text of chains in memory, for tests that run anywhere.
 //
 // # What it does
 //
@@ -11,7 +10,7 @@
 //
 // Read returns our own chains and the rules that jump to them, as text, in a canonical form: rules read back exactly as
 // they were written, from both variants, whatever C library the programs are linked with. [Quote], [Address], [Masked]
-// and [Probability] write that form, the fake requires it, and a test checks that the real programs print it (1.8.9).
+// and [Probability] write that form, and a test checks that the real programs print it (1.8.9).
 //
 // Programs run in the network namespace in which New was called, whichever goroutine calls. They end with the context.
 //
@@ -53,6 +52,5 @@
 //   - If the kernel does not support table nat, iptables-nft lists an empty one. New asks the kernel.
 //   - iptables-legacy loads the module of a table that it only lists. [OpenInUse] avoids that.
 //   - All network namespaces share the lock of iptables-legacy, /run/xtables.lock.
-//   - After a rule that matches every packet iptables-legacy accepts rules that it refuses elsewhere. The fake does
-//     not.
+//   - After a rule that matches every packet iptables-legacy accepts rules that it refuses elsewhere.
 package dataplane

@@ -4,27 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// Fake is an iptables in memory, for tests that run anywhere. It has the tables filter, nat and mangle and changes each
-// of them atomically. It refuses what iptables or the kernel refuse: jumps to missing or built-in chains, removal of
-// chains in use, loops, names that are too long, and matches and targets with wrong arguments, in the wrong table, or
-// reached from a hook that they do not support. It also refuses some things that they accept: rules that iptables-save
-// would print differently, because a backend that reads back what it wrote would see a difference; loops that no packet
-// reaches; and errors that iptables-legacy does not check after a rule that matches every packet.
+// Fake keeps the text of chains, for tests that run anywhere. It has the tables filter, nat and mangle, changes each of
+// them atomically, and refuses what the programs refuse without looking into rules: jumps to missing or built-in
+// chains, the removal of chains in use, and names that are too long.
 //
-// Its limits: it evaluates no packets. It knows the matches and targets that service proxies use, and refuses others.
-// It always names the line at fault, which iptables-legacy often cannot. It has no limits in size, nor nf_tables' limit
-// of 16 nested jumps. It assumes that every ipset exists, and distinguishes those of IPv4 and IPv6 only by name.
+// Rules are opaque to it: it accepts any text, and evaluates no packets. History has everything that was applied, to be
+// applied to a real iptables as well.
 type Fake struct {
-	mu         sync.Mutex
-	features   Features
-	tables     []*fakeTable
-	generation uint64
-	batches    []*Batch
+	mu               sync.Mutex
+	features         Features
+	tables           map[Table]map[string][]string // rules by chain
+	generation       uint64
+	batches, history []*Batch
 
 	// FailRestore, if set, is called before each Restore. If it returns an error, Restore returns that and changes
 	// nothing.
@@ -35,10 +34,29 @@ type Fake struct {
 
 var _ Interface = (*Fake)(nil)
 
-// NewFake returns a Fake that reports itself as iptables-nft 1.8.9.
+// NewFake returns a Fake that reports itself as iptables-nft.
 func NewFake(f model.Family) *Fake {
-	tables := []*fakeTable{newFakeTable(Mangle), newFakeTable(NAT), newFakeTable(Filter)}
-	return &Fake{features: Features{Family: f, Variant: NFT}, tables: tables}
+	fake := &Fake{features: Features{Family: f, Variant: NFT}, tables: map[Table]map[string][]string{}}
+	for _, t := range fakeTables() {
+		chains := map[string][]string{}
+		for _, c := range builtinChains(t) {
+			chains[c] = nil
+		}
+		fake.tables[t] = chains
+	}
+	return fake
+}
+
+func fakeTables() []Table { return []Table{Mangle, NAT, Filter} }
+
+func builtinChains(t Table) []string {
+	switch t {
+	case Filter:
+		return []string{"INPUT", "FORWARD", "OUTPUT"}
+	case NAT:
+		return []string{"PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"}
+	}
+	return []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 }
 
 // Features implements [Interface].
@@ -48,22 +66,23 @@ func (f *Fake) Features() Features { return f.features }
 func (f *Fake) Restore(ctx context.Context, b *Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return f.failed(err)
+	err := ctx.Err()
+	if err == nil && f.FailRestore != nil {
+		err = f.FailRestore(b)
 	}
-	if f.FailRestore != nil {
-		if err := f.FailRestore(b); err != nil {
-			var r *RestoreError
-			if errors.As(err, &r) {
-				return err
-			}
-			return f.failed(err)
+	if err != nil {
+		var refused *RestoreError
+		if errors.As(err, &refused) {
+			return err
 		}
+		return &RestoreError{Family: f.features.Family, Err: err}
 	}
 	if err := f.restore(b, f.FailRule); err != nil {
 		return err
 	}
-	f.batches = append(f.batches, b)
+	if !b.IsEmpty() {
+		f.batches = append(f.batches, b)
+	}
 	return nil
 }
 
@@ -75,44 +94,105 @@ func (f *Fake) RestoreAsSomebodyElse(b *Batch) error {
 	return f.restore(b, nil)
 }
 
-func (f *Fake) failed(err error) *RestoreError {
-	return &RestoreError{Family: f.features.Family, Err: err}
-}
-
 func (f *Fake) restore(b *Batch, failRule func(Table, string, string) error) error {
 	if err := b.check(); err != nil {
-		return f.failed(err)
+		return &RestoreError{Family: f.features.Family, Err: err}
 	}
-	a := fakeApply{fake: f, failRule: failRule}
+	var table fakeTable
 	for l := range b.lines() {
-		err := a.line(&l)
-		if err == nil {
-			continue
+		var err error
+		if name := b.Tables[l.table].Table; l.verb == "*" {
+			table = fakeTable{maps.Clone(f.tables[name]), builtinChains(name), map[string]bool{}, map[string]line{}}
+			if table.chains == nil {
+				err = ErrNoTable
+			}
+		} else if err = table.apply(&l); err == nil && (l.verb == "-A" || l.verb == "-I") && failRule != nil {
+			err = failRule(name, l.chain, l.rule)
 		}
-		a.undo()
-		failed := f.failed(err)
-		failed.at(b, l)
-		// Errors found at the end of a table belong to a rule, too.
-		var of *ruleError
-		if errors.As(err, &of) {
-			failed.at(b, b.find(func(x line) bool {
-				return x.table == l.table && x.chain == of.chain && x.rule == of.rule && x.verb != "-D"
-			}))
+		if err == nil && l.verb == "COMMIT" {
+			if l, err = table.check(b, l); err == nil {
+				f.tables[b.Tables[l.table].Table] = table.chains
+				f.generation++
+				f.history = append(f.history, &Batch{Tables: b.Tables[l.table : l.table+1]})
+			}
 		}
-		return failed
+		if err != nil {
+			failed := &RestoreError{Family: f.features.Family, Err: err}
+			failed.at(b, l)
+			return failed
+		}
 	}
 	return nil
 }
 
-// ruleError is an error in a rule that is found only when the table is complete.
-type ruleError struct {
-	chain, rule string
-	err         error
+// fakeTable is a table while a batch changes it.
+type fakeTable struct {
+	chains  map[string][]string
+	builtin []string
+	changed map[string]bool
+	removed map[string]line
 }
 
-func (e *ruleError) Error() string { return fmt.Sprintf("chain %s: %v", e.chain, e.err) }
+// apply does a line.
+func (t *fakeTable) apply(l *line) error {
+	if l.verb == "COMMIT" {
+		return nil
+	}
+	rules, exists := t.chains[l.chain]
+	if !exists && l.verb != ":" {
+		return errors.New("no such chain")
+	}
+	t.changed[l.chain] = true
+	switch l.verb {
+	case ":":
+		if slices.Contains(t.builtin, l.chain) {
+			return fmt.Errorf("%s is a built-in chain", l.chain)
+		}
+		t.chains[l.chain] = nil
+	case "-A":
+		t.chains[l.chain] = append(rules, l.rule) // not those of before: the chain was declared
+	case "-I":
+		t.chains[l.chain] = append([]string{l.rule}, rules...)
+	case "-D":
+		if i := slices.Index(rules, l.rule); i >= 0 {
+			t.chains[l.chain] = slices.Delete(slices.Clone(rules), i, i+1)
+		}
+	case "-X":
+		if len(rules) > 0 {
+			return errors.New("the chain is not empty")
+		}
+		delete(t.chains, l.chain)
+		t.removed[l.chain] = *l
+	}
+	return nil
+}
 
-func (e *ruleError) Unwrap() error { return e.err }
+// check checks all references at the end of a table. It returns the line at fault, or else commit.
+func (t *fakeTable) check(b *Batch, commit line) (line, error) {
+	for name, rules := range t.chains {
+		if !t.changed[name] && len(t.removed) == 0 {
+			continue
+		}
+		for _, rule := range rules {
+			to := Target(rule)
+			if _, exists := t.chains[to]; exists && !slices.Contains(t.builtin, to) || isVerdict(to) {
+				continue
+			}
+			if l, removed := t.removed[to]; removed {
+				return l, fmt.Errorf("chain %s jumps to it", name)
+			}
+			return b.find(func(l line) bool {
+				return l.table == commit.table && l.chain == name && l.rule == rule && l.verb != "-D"
+			}), fmt.Errorf("no chain to jump to: %s", to)
+		}
+	}
+	return commit, nil
+}
+
+// isVerdict reports whether what Target returns is no chain.
+func isVerdict(target string) bool {
+	return slices.Contains([]string{"", "ACCEPT", "DROP", "RETURN", "MASQUERADE"}, target)
+}
 
 // Read implements [Interface].
 func (f *Fake) Read(ctx context.Context, table Table, prefix string) (*State, error) {
@@ -121,11 +201,10 @@ func (f *Fake) Read(ctx context.Context, table Table, prefix string) (*State, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t := f.table(table)
-	if t == nil {
+	if f.tables[table] == nil {
 		return nil, fmt.Errorf("%v: table %s: %w", f.features.Family, table, ErrNoTable)
 	}
-	return parseSave(t.dump(), table, prefix)
+	return parseSave(strings.NewReader(f.dump(table)), table, prefix)
 }
 
 // Generation implements [Interface]. It counts every change of every table.
@@ -139,7 +218,7 @@ func (f *Fake) Generation(ctx context.Context) (uint64, error) {
 func (f *Fake) Batches() []*Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.batches[:len(f.batches):len(f.batches)]
+	return slices.Clip(f.batches)
 }
 
 // ResetBatches forgets the batches.
@@ -149,14 +228,88 @@ func (f *Fake) ResetBatches() {
 	f.batches = nil
 }
 
+// History returns everything that was applied since the beginning, a table at a time: batches, those of somebody else,
+// and what was loaded.
+func (f *Fake) History() []*Batch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clip(f.history)
+}
+
 // Close implements [Interface]. The rules stay.
 func (f *Fake) Close() error { return nil }
 
-func (f *Fake) table(name Table) *fakeTable {
-	for _, t := range f.tables {
-		if t.name == name {
-			return t
+// Dump returns all rules as iptables-save prints them, without the lines with the time. Tables with neither rules nor
+// user-defined chains are left out.
+func (f *Fake) Dump() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	for _, table := range fakeTables() {
+		chains := f.tables[table]
+		if len(chains) > len(builtinChains(table)) || slices.ContainsFunc(builtinChains(table),
+			func(c string) bool { return len(chains[c]) > 0 }) {
+			b.WriteString(f.dump(table))
 		}
 	}
-	return nil
+	return b.String()
+}
+
+func (f *Fake) dump(table Table) string {
+	var b strings.Builder
+	builtin, chains := builtinChains(table), f.tables[table]
+	own := slices.DeleteFunc(slices.Sorted(maps.Keys(chains)), func(c string) bool { return isBuiltin([]byte(c)) })
+	fmt.Fprintf(&b, "*%s\n", table)
+	for _, c := range builtin {
+		fmt.Fprintf(&b, ":%s ACCEPT [0:0]\n", c)
+	}
+	for _, c := range own {
+		fmt.Fprintf(&b, ":%s - [0:0]\n", c)
+	}
+	for _, c := range slices.Concat(builtin, own) {
+		for _, rule := range chains[c] {
+			fmt.Fprintf(&b, "%s\n", strings.TrimSuffix("-A "+c+" "+rule, " "))
+		}
+	}
+	b.WriteString("COMMIT\n")
+	return b.String()
+}
+
+// Load replaces the tables in a dump, as another program does with iptables-restore without --noflush, except that it
+// leaves policies alone. So "*nat\nCOMMIT\n" empties a table.
+func (f *Fake) Load(dump string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := &Batch{}
+	for l := range strings.Lines(dump) {
+		name, isTable := strings.CutPrefix(strings.TrimSpace(l), "*")
+		if !isTable {
+			continue
+		}
+		t := TableBatch{Table: Table(name)}
+		state, err := parseSave(strings.NewReader(dump), t.Table, "")
+		if f.tables[t.Table] == nil {
+			err = ErrNoTable
+		}
+		if err != nil {
+			return fmt.Errorf("%v: %w", f.features.Family, err)
+		}
+		t.Insert = state.Jumps
+		for _, c := range slices.Sorted(maps.Keys(state.Chains)) {
+			t.Chains = append(t.Chains, Chain{Name: c, Rules: state.Chains[c]})
+		}
+		for c, rules := range f.tables[t.Table] {
+			if !isBuiltin([]byte(c)) {
+				if _, stays := state.Chains[c]; !stays {
+					t.Remove = append(t.Remove, c)
+				}
+				continue
+			}
+			for _, rule := range rules {
+				t.Delete = append(t.Delete, BuiltinRule{c, rule})
+			}
+		}
+		all.Tables = append(all.Tables, t)
+	}
+	return f.restore(all, nil)
 }
