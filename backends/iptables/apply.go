@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -118,14 +116,5 @@ func (f *family) read(ctx context.Context) error {
 
 // cleanUp removes all our chains and the jumps to them.
 func cleanUp(ctx context.Context, d dp.Interface) error {
-	b := &dp.Batch{}
-	for _, table := range []dp.Table{dp.NAT, dp.Filter} {
-		state, err := d.Read(ctx, table, chainPrefix)
-		if err != nil {
-			return err
-		}
-		b.Tables = append(b.Tables, dp.TableBatch{Table: table, Delete: state.Jumps,
-			Remove: slices.Sorted(maps.Keys(state.Chains))})
-	}
-	return d.Restore(ctx, b)
+	return dp.RemoveChains(ctx, d, chainPrefix, func(string) bool { return true }, dp.NAT, dp.Filter)
 }

@@ -110,36 +110,10 @@ func cleanUpUpstreamIPTables(ctx context.Context, m *machine) error {
 	defer done()
 	errs := []error{err}
 	for _, d := range found {
-		for _, table := range []dataplane.Table{dataplane.NAT, dataplane.Filter, dataplane.Mangle} {
-			if err := removeUpstreamChains(ctx, d, table); err != nil {
-				errs = append(errs, fmt.Errorf("%v, iptables-%s, table %s: %w", d.Features().Family,
-					d.Features().Variant, table, err))
-			}
+		if err := dataplane.RemoveChains(ctx, d, "KUBE-", upstreamChain,
+			dataplane.NAT, dataplane.Filter, dataplane.Mangle); err != nil {
+			errs = append(errs, fmt.Errorf("%v, iptables-%s: %w", d.Features().Family, d.Features().Variant, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// removeUpstreamChains removes these chains, and the rules in built-in chains that jump to them.
-func removeUpstreamChains(ctx context.Context, d dataplane.Interface, table dataplane.Table) error {
-	state, err := d.Read(ctx, table, "KUBE-")
-	if err != nil {
-		return err
-	}
-	batch := dataplane.TableBatch{Table: table}
-	for name := range state.Chains {
-		if upstreamChain(name) {
-			batch.Remove = append(batch.Remove, name)
-		}
-	}
-	if len(batch.Remove) == 0 {
-		return nil
-	}
-	slices.Sort(batch.Remove)
-	for _, jump := range state.Jumps {
-		if upstreamChain(dataplane.Target(jump.Rule)) {
-			batch.Delete = append(batch.Delete, jump)
-		}
-	}
-	return d.Restore(ctx, &dataplane.Batch{Tables: []dataplane.TableBatch{batch}})
 }

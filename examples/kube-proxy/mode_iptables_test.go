@@ -46,6 +46,20 @@ func (r *rig) waitForIPTables(t *testing.T, d *notifyingIPTables, ok func(dump s
 	}
 }
 
+// assertOrder checks that the jumps that translate destinations were removed before anything else: see
+// dataplane.RemoveChains.
+func (n *notifyingIPTables) assertOrder(t *testing.T) {
+	translates := true
+	for _, b := range n.Batches() {
+		text := b.String()
+		if removes := strings.Contains(text, "-X KUBE-") || strings.Contains(text, "-D POSTROUTING -j KUBE"); removes {
+			assert.False(t, translates, "removed while packets still come from PREROUTING:\n%s", text)
+		}
+		translates = translates && !strings.Contains(text, "-D PREROUTING -m comment --comment \"kubernetes service")
+	}
+	assert.False(t, translates)
+}
+
 // addUpstreamChains makes chains as Kubernetes' own kube-proxy, and the kubelet, have them.
 func (r *rig) addUpstreamChains(t *testing.T) {
 	for _, d := range r.iptables {
@@ -57,10 +71,13 @@ func (r *rig) addUpstreamChains(t *testing.T) {
 					{Name: "KUBE-SVC-ABC", Rules: []string{"-j KUBE-MARK-MASQ", "-j KUBE-SEP-ABC"}},
 					{Name: "KUBE-SEP-ABC"},
 					{Name: "KUBE-SERVICES", Rules: []string{"-p tcp -m tcp --dport 80 -j KUBE-SVC-ABC"}},
+					{Name: "KUBE-POSTROUTING", Rules: []string{"-j MASQUERADE --random-fully"}},
 					{Name: "KUBE-KUBELET-CANARY"},
 				},
-				Insert: []dataplane.BuiltinRule{{Chain: "PREROUTING",
-					Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`}},
+				Insert: []dataplane.BuiltinRule{
+					{Chain: "PREROUTING", Rule: `-m comment --comment "kubernetes service portals" -j KUBE-SERVICES`},
+					{Chain: "OUTPUT", Rule: "-j KUBE-SERVICES"},
+					{Chain: "POSTROUTING", Rule: "-j KUBE-POSTROUTING"}},
 			},
 			{
 				Table:  dataplane.Filter,
@@ -153,6 +170,7 @@ func TestASwitchOfModesRemovesWhatTheOthersLeft(t *testing.T) {
 				r.waitForIPTables(t, d, func(dump string) bool {
 					return !strings.Contains(dump, "KUBE-S") && !strings.Contains(dump, "KUBE-FORWARD")
 				})
+				d.assertOrder(t)
 			}
 			require.NoError(t, stop())
 			inForce[tc.to](endpoint)
