@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
+	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
@@ -36,6 +37,46 @@ func TestCleanUpMakesNoTablesOfIPTablesLegacy(t *testing.T) {
 	})
 }
 
+func TestSomebodyElseFindsNothingOfOursAfterCleanUp(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
+		testns.Enter(t)
+		other, err := somebodyElse(model.IPv4, v)
+		require.NoError(t, err)
+		rules := func() string {
+			text, err := dump(v, model.Families())
+			require.NoError(t, err)
+			return text
+		}
+		require.NoError(t, other.NewChain("nat", "OTHER"))
+		require.NoError(t, other.Append("nat", "PREROUTING", "-p", "tcp", "-j", "OTHER"))
+		before := rules()
+		require.Equal(t, "IPv4 nat -A PREROUTING -p tcp -j OTHER\n", before)
+
+		r := newKernelRig(t, v)
+		r.Set(backendtest.EveryFeature()...)
+		r.Sync()
+		for _, jump := range []struct{ table, chain, match, to string }{
+			{"nat", "PREROUTING", "services", "KPL-SERVICES"}, {"nat", "OUTPUT", "services", "KPL-SERVICES"},
+			{"filter", "FORWARD", "services", "KPL-FORWARD"},
+		} {
+			exists, err := other.Exists(jump.table, jump.chain, "-m", "comment", "--comment",
+				"kube-proxy-lib: "+jump.match, "-j", jump.to)
+			require.NoError(t, err)
+			assert.True(t, exists, "%v", jump)
+		}
+		chains, err := other.ListChains("nat")
+		require.NoError(t, err)
+		assert.Contains(t, chains, "KPL-POSTROUTING")
+
+		// It disturbs: what is no longer as we left it goes as well.
+		require.NoError(t, other.ClearChain("nat", "KPL-SERVICES"))
+		require.NoError(t, other.Insert("nat", "OUTPUT", 1, "-p", "udp", "-j", "KPL-SERVICES"))
+		require.NoError(t, other.NewChain("filter", "KPL-OLD"))
+		require.NoError(t, iptables.CleanUp(t.Context(), iptables.Options{Variant: v}))
+		assert.Equal(t, before, rules())
+	})
+}
+
 func TestTheProgramsRefuseAnUnknownProtocol(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v dataplane.Variant) {
 		testns.Enter(t)
@@ -46,14 +87,16 @@ func TestTheProgramsRefuseAnUnknownProtocol(t *testing.T) {
 // A rule of nft's own in one of iptables' tables: iptables-save gives up, the rest goes on.
 func TestARuleOfNftInTableNATHoldsUpNothing(t *testing.T) {
 	needPrograms(t, dataplane.NFT)
-	iptablesProgram, nft := need.Program(t, "iptables-nft"), need.Program(t, "nft")
+	nft := need.Program(t, "nft")
 	testns.Enter(t)
 	run := func(cmd *exec.Cmd) string {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return string(out)
 	}
-	run(exec.Command(iptablesProgram, "-t", "nat", "-A", "POSTROUTING", "-d", "203.0.113.99", "-j", "ACCEPT"))
+	other, err := somebodyElse(model.IPv4, dataplane.NFT)
+	require.NoError(t, err)
+	require.NoError(t, other.Append("nat", "POSTROUTING", "-d", "203.0.113.99", "-j", "ACCEPT"))
 	run(exec.Command(nft, "add", "rule", "ip", "nat", "POSTROUTING", "oifname", "eth0", "masquerade"))
 	for range 2 { // the second time everything is there
 		r := newKernelRig(t, dataplane.NFT)

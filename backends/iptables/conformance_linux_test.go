@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	goiptables "github.com/coreos/go-iptables/iptables"
+
 	"sigs.k8s.io/kube-proxy-lib/backends/iptables"
 	"sigs.k8s.io/kube-proxy-lib/conntrack"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
@@ -77,7 +79,7 @@ func (w withoutBPF) Restore(ctx context.Context, b *dataplane.Batch) error {
 func factory(t testing.TB, v dataplane.Variant) conformance.Factory { return factoryWith(t, v, false) }
 
 func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Factory {
-	iptablesProgram := need.Program(t, "iptables-"+string(v))
+	need.Program(t, "iptables-"+string(v))
 	var failing atomic.Bool
 	return conformance.Factory{
 		New: func(ctx context.Context, env conformance.Env) (sink.Sink, error) {
@@ -122,9 +124,13 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 		Cleanup: func(ctx context.Context, env conformance.Env) error {
 			return iptables.CleanUp(ctx, iptables.Options{Families: env.Families}.Of(v))
 		},
-		Dump: func(ctx context.Context, env conformance.Env) (string, error) { return dump(ctx, v, env.Families) },
-		Break: func(ctx context.Context, _ conformance.Env) error {
-			return exec.CommandContext(ctx, iptablesProgram, "-w", "-t", "nat", "-F", "KPL-SERVICES").Run()
+		Dump: func(_ context.Context, env conformance.Env) (string, error) { return dump(v, env.Families) },
+		Break: func(context.Context, conformance.Env) error {
+			ipt, err := somebodyElse(model.IPv4, v)
+			if err != nil {
+				return err
+			}
+			return ipt.ClearChain("nat", "KPL-SERVICES")
 		},
 		RepairsItself: true,
 		Lacks: []conformance.Feature{conformance.UnknownPorts, conformance.UnallocatedAddresses,
@@ -132,22 +138,43 @@ func factoryWith(t testing.TB, v dataplane.Variant, noBPF bool) conformance.Fact
 	}
 }
 
-// dump returns the rules and our chains, of all tables.
-func dump(ctx context.Context, v dataplane.Variant, families []model.Family) (string, error) {
+// somebodyElse is another program that reads and changes the rules of a family: unlike the backend it asks iptables
+// itself, chain by chain.
+func somebodyElse(f model.Family, v dataplane.Variant) (*goiptables.IPTables, error) {
+	name, protocol := "iptables-"+string(v), goiptables.ProtocolIPv4
+	if f == model.IPv6 {
+		name, protocol = "ip6"+name[2:], goiptables.ProtocolIPv6
+	}
+	path, found := need.Find(name)
+	if !found {
+		return nil, fmt.Errorf("%s: %w", name, exec.ErrNotFound)
+	}
+	return goiptables.New(goiptables.IPFamily(protocol), goiptables.Path(path))
+}
+
+// dump returns the rules and our chains, of all tables, as somebody else sees them.
+func dump(v dataplane.Variant, families []model.Family) (string, error) {
 	var b strings.Builder
 	for _, f := range families {
-		name := map[model.Family]string{model.IPv4: "iptables-", model.IPv6: "ip6tables-"}[f] + string(v) + "-save"
-		save, found := need.Find(name)
-		if !found {
-			return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
-		}
-		out, err := exec.CommandContext(ctx, save).Output()
+		ipt, err := somebodyElse(f, v)
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", name, err)
+			return "", err
 		}
-		for line := range strings.Lines(string(out)) {
-			if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":KPL") {
-				b.WriteString(f.String() + " " + line)
+		for _, table := range []string{"nat", "filter", "mangle"} {
+			chains, err := ipt.ListChains(table)
+			if err != nil {
+				return "", err
+			}
+			for _, c := range chains {
+				rules, err := ipt.List(table, c)
+				if err != nil {
+					return "", err
+				}
+				for _, rule := range rules {
+					if strings.HasPrefix(rule, "-A") || strings.HasPrefix(rule, "-N KPL") {
+						fmt.Fprintln(&b, f, table, rule)
+					}
+				}
 			}
 		}
 	}
