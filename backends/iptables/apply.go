@@ -17,7 +17,7 @@ func (f *family) write(ctx context.Context) error {
 		if err := f.read(ctx); err != nil {
 			return err
 		}
-		for _, c := range f.tables() {
+		for _, c := range f.tables {
 			if c.unreadable {
 				klog.FromContext(ctx).Info(
 					"A rule added with nft keeps iptables-save from printing the table: all rules are rewritten,"+
@@ -42,7 +42,7 @@ func (f *family) write(ctx context.Context) error {
 // changes returns everything that has to be written. Table nat comes first: from then on a packet for a service that
 // gets its first endpoint is not refused, whatever table filter says.
 func (f *family) changes() *dp.Batch {
-	return &dp.Batch{Tables: []dp.TableBatch{f.nat.changes(), f.filter.changes()}}
+	return &dp.Batch{Tables: []dp.TableBatch{f.tables[inNAT].changes(), f.tables[inFilter].changes()}}
 }
 
 // restore writes all changes; read says whether they were found by reading the tables.
@@ -68,7 +68,7 @@ func (f *family) restore(ctx context.Context, b *dp.Batch, read bool) error {
 	if err != nil {
 		return err
 	}
-	for i, c := range f.tables() {
+	for i, c := range f.tables {
 		c.done(b.Tables[i])
 	}
 	f.state, f.generation = next, before
@@ -87,7 +87,7 @@ func (f *family) adopt(before, after uint64) {
 }
 
 func (f *family) countRules() {
-	for _, c := range f.tables() {
+	for _, c := range f.tables {
 		f.backend.metrics.applied(f.features.Family, c.table, c.rules+len(c.jumps))
 	}
 }
@@ -100,7 +100,7 @@ func (f *family) read(ctx context.Context) error {
 		return err
 	}
 	f.state, f.generation = unknown, generation
-	for _, c := range f.tables() {
+	for _, c := range f.tables {
 		table, err := f.dataplane.Read(ctx, c.table, chainPrefix)
 		if c.unreadable = errors.Is(err, dp.ErrIncompatible); c.unreadable {
 			c.touchAll()

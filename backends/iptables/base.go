@@ -7,24 +7,35 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
-// planBase plans the chains that always exist, those that exist while a tree is not empty, and the jumps from built-in
+// setBase plans the chains that always exist, those that exist while a tree is not empty, and the jumps from built-in
 // chains to them.
-func (f *family) planBase() {
-	c := f.config
-	services, marked := f.servicesRules()
-	f.nat.set(servicesChain, services)
-	f.nat.setOrDrop(markedChain, marked)
-	nodePorts, marked := f.nodePortsRules()
-	f.nat.setOrDrop(nodePortsChain, nodePorts)
-	f.nat.setOrDrop(markedNodePorts, marked)
-	f.nat.set(postroutingChain, f.postroutingRules())
-	f.nat.set(masqueradeChain, c.masqueradeRules())
+func (p *plan) setBase() {
+	c, nat, filter := p.config, p.tables[inNAT], p.tables[inFilter]
+	nodePorts, markedToNodePorts := p.nodePortsRules()
+	nat.setOrDrop(nodePortsChain, nodePorts)
+	nat.setOrDrop(markedNodePorts, markedToNodePorts)
+	services, marked := p.servicesRules(c.toNodePorts(nodePortsChain, nodePorts),
+		c.toNodePorts(markedNodePorts, markedToNodePorts))
+	nat.set(servicesChain, services)
+	nat.setOrDrop(markedChain, marked)
+	nat.set(postroutingChain, p.postroutingRules())
+	nat.set(masqueradeChain, []string{markText(c.mark, false), "-j MASQUERADE --random-fully"})
+	nat.wantedJumps = []dp.BuiltinRule{
+		jump("PREROUTING", "", "services", servicesChain),
+		jump("OUTPUT", "", "services", servicesChain),
+		jump("POSTROUTING", "-m conntrack --ctstate DNAT ", "services", postroutingChain),
+	}
 
-	f.filter.set(refuseChain, f.refuseRules())
-	f.filter.setOrDrop(refuseNodePorts, f.refuseNodePortsRules())
-	f.filter.set(forwardChain, c.forwardRules())
-	f.filter.setOrDrop(localnetChain, c.localnetRules())
-	f.planJumps()
+	refusedNodePorts := p.into(inFilter, true, 0)
+	if len(refusedNodePorts) > 0 {
+		refusedNodePorts = append(c.notLocalhost(), refusedNodePorts...)
+	}
+	filter.setOrDrop(refuseNodePorts, refusedNodePorts)
+	filter.set(refuseChain, slices.Concat([]string{"-m conntrack --ctstate DNAT -j RETURN"},
+		p.into(inFilter, false, 0), c.toNodePorts(refuseNodePorts, refusedNodePorts)))
+	filter.set(forwardChain, c.forwardRules())
+	filter.setOrDrop(localnetChain, c.localnetRules())
+	filter.wantedJumps = c.filterJumps(!p.healthChecks.isEmpty())
 }
 
 // toNodePorts returns jumps to a chain for what goes to the addresses that serve node ports, if the chain has rules.
@@ -39,11 +50,14 @@ func (c *config) toNodePorts(chain string, rules []string) (jumps []string) {
 }
 
 // into returns jumps to the trees that are not empty.
-func (f *family) into(table int, isNodePort bool, m model.Masquerade) []string {
+func (p *plan) into(table int, isNodePort bool, m model.Masquerade) []string {
+	if isNodePort && len(p.config.nodePorts) == 0 {
+		return nil // no address serves them
+	}
 	var rules []string
-	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		if t := f.tree(treeKey{table, isNodePort, m, p}); !t.isEmpty() {
-			rules = append(rules, protocolMatch(p)+"-j "+t.name)
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		if t := p.trees[treeKey{table, isNodePort, m, protocol}]; t != nil && !t.isEmpty() {
+			rules = append(rules, protocolMatch(protocol)+"-j "+t.name)
 		}
 	}
 	return rules
@@ -52,13 +66,11 @@ func (f *family) into(table int, isNodePort bool, m model.Masquerade) []string {
 // servicesRules dispatch packets to the trees, and set the mark on those to masquerade. Packets that are not for a
 // service must keep the mark's bit as it was: off or, if others have set it, on. So packets that arrive with the bit
 // set go through rules that do not touch it; if they are for a service, they are masqueraded, as with kube-proxy.
-func (f *family) servicesRules() (rules, marked []string) {
-	c := f.config
-	never := f.into(inNAT, false, model.MasqueradeNever)
-	unlessPod := f.into(inNAT, false, model.MasqueradeUnlessLocalPod)
-	always := f.into(inNAT, false, model.MasqueradeAlways)
-	toNodePorts, toMarked := f.nodePortsRules()
-	nodePorts, markedToo := c.toNodePorts(nodePortsChain, toNodePorts), c.toNodePorts(markedNodePorts, toMarked)
+func (p *plan) servicesRules(nodePorts, markedToNodePorts []string) (rules, marked []string) {
+	c := p.config
+	never := p.into(inNAT, false, model.MasqueradeNever)
+	unlessPod := p.into(inNAT, false, model.MasqueradeUnlessLocalPod)
+	always := p.into(inNAT, false, model.MasqueradeAlways)
 	if len(unlessPod)+len(always)+len(nodePorts) == 0 {
 		return never, nil // nothing here sets the mark
 	}
@@ -70,7 +82,7 @@ func (f *family) servicesRules() (rules, marked []string) {
 		rules = append(rules, comment("everything is masqueraded")+markText(c.mark, true))
 	}
 	rules = append(slices.Concat(rules, always, nodePorts), comment("none of ours")+markText(c.mark, false))
-	return rules, slices.Concat(never, unlessPod, always, markedToo)
+	return rules, slices.Concat(never, unlessPod, always, markedToNodePorts)
 }
 
 // notLocalhost returns a rule that leaves loopback addresses alone, unless they are served.
@@ -85,34 +97,17 @@ func (c *config) notLocalhost() []string {
 }
 
 // nodePortsRules are for packets with our mark, and for those that others have marked.
-func (f *family) nodePortsRules() (rules, marked []string) {
-	always, never := f.into(inNAT, true, model.MasqueradeAlways), f.into(inNAT, true, model.MasqueradeNever)
-	if len(always)+len(never) == 0 || len(f.config.nodePorts) == 0 {
+func (p *plan) nodePortsRules() (rules, marked []string) {
+	always, never := p.into(inNAT, true, model.MasqueradeAlways), p.into(inNAT, true, model.MasqueradeNever)
+	if len(always)+len(never) == 0 {
 		return nil, nil
 	}
-	rules = slices.Concat(f.config.notLocalhost(), always)
+	rules = slices.Concat(p.config.notLocalhost(), always)
 	marked = slices.Concat(rules, never)
 	if len(never) > 0 {
-		rules = append(append(rules, markText(f.config.mark, false)), never...)
+		rules = append(append(rules, markText(p.config.mark, false)), never...)
 	}
 	return rules, marked
-}
-
-func (c *config) masqueradeRules() []string {
-	return []string{markText(c.mark, false), "-j MASQUERADE --random-fully"}
-}
-
-func (f *family) refuseRules() []string {
-	rules := append([]string{"-m conntrack --ctstate DNAT -j RETURN"}, f.into(inFilter, false, 0)...)
-	return append(rules, f.config.toNodePorts(refuseNodePorts, f.refuseNodePortsRules())...)
-}
-
-func (f *family) refuseNodePortsRules() []string {
-	trees := f.into(inFilter, true, 0)
-	if len(trees) == 0 || len(f.config.nodePorts) == 0 {
-		return nil
-	}
-	return append(f.config.notLocalhost(), trees...)
 }
 
 // forwardRules accept service traffic even if the policy of FORWARD is to drop, as kube-proxy does.
@@ -137,32 +132,28 @@ func (c *config) localnetRules() []string {
 		"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"}
 }
 
-// planJumps plans the jumps from built-in chains to ours.
-func (f *family) planJumps() {
-	jump := func(chain, match, text, to string) dp.BuiltinRule {
-		return dp.BuiltinRule{Chain: chain, Rule: match + comment("kube-proxy-lib: "+text) + "-j " + to}
-	}
+func jump(chain, match, text, to string) dp.BuiltinRule {
+	return dp.BuiltinRule{Chain: chain, Rule: match + comment("kube-proxy-lib: "+text) + "-j " + to}
+}
+
+// filterJumps are the jumps from built-in chains of table filter.
+func (c *config) filterJumps(healthChecks bool) []dp.BuiltinRule {
 	const isNew = "-m conntrack --ctstate NEW "
 	const refuse = "services without endpoints"
-	filter := []dp.BuiltinRule{
+	jumps := []dp.BuiltinRule{
 		jump("INPUT", isNew, refuse, refuseChain),
 		jump("FORWARD", isNew, refuse, refuseChain),
 		jump("OUTPUT", isNew, refuse, refuseChain),
 		jump("FORWARD", "", "services", forwardChain),
 	}
-	if f.config.localhostNodePorts {
+	if c.localhostNodePorts {
 		const loopback = "node ports on loopback addresses"
-		filter = append(filter, jump("INPUT", "", loopback, localnetChain), jump("OUTPUT", "", loopback, localnetChain))
+		jumps = append(jumps, jump("INPUT", "", loopback, localnetChain), jump("OUTPUT", "", loopback, localnetChain))
 	}
-	if !f.healthChecks.isEmpty() {
-		for _, m := range f.config.nodePorts { // packets in INPUT are for an address of the node
-			filter = append(filter, jump("INPUT", m+"-p tcp ", "health checks", healthCheckChain))
+	if healthChecks {
+		for _, m := range c.nodePorts { // packets in INPUT are for an address of the node
+			jumps = append(jumps, jump("INPUT", m+"-p tcp ", "health checks", healthCheckChain))
 		}
 	}
-	f.filter.wantedJumps = filter
-	f.nat.wantedJumps = []dp.BuiltinRule{
-		jump("PREROUTING", "", "services", servicesChain),
-		jump("OUTPUT", "", "services", servicesChain),
-		jump("POSTROUTING", "-m conntrack --ctstate DNAT ", "services", postroutingChain),
-	}
+	return jumps
 }

@@ -34,7 +34,7 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 		if len(l[inNAT].names)+len(l[inFilter].names) > 0 {
 			fmt.Fprintf(&text, "# %v\n", c.Family())
 		}
-		for i, t := range f.tables() {
+		for i, t := range f.tables {
 			l[i].write(&text, t.table)
 		}
 	})
@@ -42,38 +42,38 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 }
 
 // listPort lists the rules of a service port, in the order in which packets meet them.
-func (f *family) listPort(c *frontend.PortChange, l [2]*listing) {
-	p := f.ports[c.After.Name]
-	if p == nil {
+func (p *plan) listPort(c *frontend.PortChange, l [2]*listing) {
+	planned := p.ports[c.After.Name]
+	if planned == nil {
 		return // it is left out
 	}
 	for fr := range c.Frontends() {
-		t := p.traffic[fr.Kind]
-		e := &entry{key: fr.Key, owner: p.name}
+		t := planned.traffic[fr.Kind]
+		e := &entry{key: fr.Key, owner: planned.name}
 		for i, to := range t.to {
 			if !to.isZero() {
-				f.treeOf(fr.Key, i, t).listEntry(e, l[i])
+				p.tree(i, fr.Key, t.masquerade).listEntry(e, l[i])
 			}
 		}
 	}
-	for _, own := range p.chains {
+	for _, own := range planned.chains {
 		l[own.table].addWhole(own.name, own.rules)
 	}
-	whole := func(chain string) { l[inNAT].addWhole(chain, f.nat.wanted[chain].rules()) }
-	for i, s := range p.sets {
-		if s.size > 0 {
-			whole(setChain(p.name, i))
+	whole := func(chain string) { l[inNAT].addWhole(chain, p.tables[inNAT].wanted[chain].rules()) }
+	for i, s := range planned.sets {
+		if s.chain != "" {
+			whole(s.chain)
 		}
 		for part := range s.parts {
-			whole(partChain(p.name, i, part))
+			whole(planned.part(i, part))
 		}
 	}
-	if !f.noBPF {
+	if !p.noBPF {
 		return
 	}
 	for _, set := range frontend.RouteSets() {
 		for _, ep := range c.Endpoints(set) {
-			f.hairpins.listEntry(&entry{key: hairpinKey(ep.Target.Addr())}, l[inNAT])
+			p.hairpins.listEntry(&entry{key: hairpinKey(ep.Target.Addr())}, l[inNAT])
 		}
 	}
 }

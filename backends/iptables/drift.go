@@ -55,7 +55,7 @@ func (f *family) repair(ctx context.Context) (repaired bool, err error) {
 	if err := f.read(ctx); err != nil {
 		return false, err
 	}
-	for _, c := range f.tables() {
+	for _, c := range f.tables {
 		if trusted && c.unreadable {
 			// Rewriting it after each change by others would be too expensive: the next resync does.
 			c.untouchAll()

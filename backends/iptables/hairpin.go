@@ -13,14 +13,14 @@ import (
 // One rule does that for all pods, with a program that compares source and destination. On kernels without the match
 // bpf a tree of addresses takes its place, with the endpoints that could reach themselves.
 
-func (f *family) postroutingRules() []string {
-	marked := markMatch(f.config.mark) + "-j " + masqueradeChain
+func (p *plan) postroutingRules() []string {
+	marked := markMatch(p.config.mark) + "-j " + masqueradeChain
 	switch {
-	case !f.noBPF:
-		toItself := sameSource(f.config.family) + comment("a pod that reaches itself")
+	case !p.noBPF:
+		toItself := sameSource(p.config.family) + comment("a pod that reaches itself")
 		return []string{toItself + "-j " + masqueradeChain, marked}
-	case !f.hairpins.isEmpty():
-		return []string{"-j " + f.hairpins.name, marked}
+	case !p.hairpins.isEmpty():
+		return []string{"-j " + p.hairpins.name, marked}
 	}
 	return []string{marked}
 }
@@ -47,19 +47,12 @@ func sameSource(f model.Family) string {
 
 func hairpinKey(a netip.Addr) frontend.Key { return frontend.Key{Addr: a, Protocol: noProtocol} }
 
-// planHairpins updates the tree of addresses.
-func (f *family) planHairpins(d frontend.Diff[netip.Addr]) {
+// setHairpins updates the tree of addresses.
+func (p *plan) setHairpins(d frontend.Diff[netip.Addr]) {
 	for _, a := range d.Added {
-		f.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
+		p.hairpins.set(&entry{key: hairpinKey(a), to: target{rule: "-j " + masqueradeChain}})
 	}
 	for _, a := range d.Removed {
-		f.hairpins.remove(hairpinKey(a), model.PortName{})
+		p.hairpins.remove(hairpinKey(a), model.PortName{})
 	}
-}
-
-// withoutBPF plans for a kernel that has no match bpf.
-func (f *family) withoutBPF(c *frontend.Changes) {
-	f.noBPF = true
-	f.planHairpins(c.All().Hairpins())
-	f.planBase()
 }

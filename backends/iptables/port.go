@@ -14,10 +14,16 @@ import (
 // port is a service port in one family, as it is planned.
 type port struct {
 	name    model.PortName
+	hash    string            // ends the names of its chains
 	traffic [numKinds]traffic // of the frontends of each kind
 	chains  []ownChain
 	sets    [2]ownSet // that of each of frontend.RouteSets
 }
+
+func newPort(name model.PortName) *port { return &port{name: name, hash: hash(name)} }
+
+// chain names a chain for its purpose. Names may have 28 characters.
+func (p *port) chain(purpose string) string { return chainPrefix + purpose + "-" + p.hash }
 
 // numKinds is how many kinds of frontends there are.
 const numKinds = frontend.NodePort + 1
@@ -39,34 +45,29 @@ type ownChain struct {
 	rules []string
 }
 
-// planPort updates the chains and trees for a service port. Unchanged parts cost nothing.
-func (f *family) planPort(c *frontend.PortChange) {
+// setPort updates the chains and trees for a service port. Unchanged parts cost nothing.
+func (p *plan) setPort(c *frontend.PortChange) {
 	name := c.Name()
 	none := &port{name: name}
-	old, next := cmp.Or(f.ports[name], none), none
-	if _, leftOut := f.leftOut[name]; c.After != nil && !leftOut {
-		next = f.config.render(c)
-		f.ports[name] = next
+	old, next := cmp.Or(p.ports[name], none), none
+	if _, leftOut := p.leftOut[name]; c.After != nil && !leftOut {
+		next = p.config.render(c)
+		p.ports[name] = next
 	} else {
-		delete(f.ports, name)
+		delete(p.ports, name)
 	}
-	f.planOwnChains(c, old, next)
-	f.planFrontends(c, old, next)
-}
-
-// planOwnChains updates the chains that only this service port uses.
-func (f *family) planOwnChains(c *frontend.PortChange, old, next *port) {
 	for _, own := range next.chains {
-		f.tables()[own.table].set(own.name, own.rules, next.name)
+		p.tables[own.table].set(own.name, own.rules, name)
 	}
 	for _, own := range old.chains {
 		if !next.has(own.name) {
-			f.tables()[own.table].drop(own.name)
+			p.tables[own.table].drop(own.name)
 		}
 	}
 	for i := range next.sets {
-		f.planSet(c, next.name, i, old.sets[i], next.sets[i])
+		p.setSet(c, i, old, next)
 	}
+	p.setFrontends(c, old, next)
 }
 
 // has reports whether a port has a chain of that name, apart from those of its sets.
@@ -74,9 +75,9 @@ func (p *port) has(chain string) bool {
 	return slices.ContainsFunc(p.chains, func(own ownChain) bool { return own.name == chain })
 }
 
-// planFrontends updates the trees: for the frontends that have changed, and for those whose traffic is treated
+// setFrontends updates the trees: for the frontends that have changed, and for those whose traffic is treated
 // differently from now on.
-func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
+func (p *plan) setFrontends(c *frontend.PortChange, old, next *port) {
 	if c.Before != nil {
 		for ch := range c.FrontendChanges() {
 			var before, after traffic
@@ -86,7 +87,7 @@ func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 			if ch.After != nil {
 				after = next.traffic[ch.After.Kind]
 			}
-			f.setFrontend(ch.Key(), next.name, before, after)
+			p.setFrontend(ch.Key(), next.name, before, after)
 		}
 	}
 	var changed [numKinds]bool
@@ -98,20 +99,24 @@ func (f *family) planFrontends(c *frontend.PortChange, old, next *port) {
 	}
 	for fr := range c.Frontends() {
 		if changed[fr.Kind] {
-			f.setFrontend(fr.Key, next.name, old.traffic[fr.Kind], next.traffic[fr.Kind])
+			p.setFrontend(fr.Key, next.name, old.traffic[fr.Kind], next.traffic[fr.Kind])
 		}
 	}
 }
 
 // setFrontend updates the trees for a frontend of a service port.
-func (f *family) setFrontend(k frontend.Key, owner model.PortName, before, after traffic) {
-	for i, to := range after.to {
-		old, next := f.treeOf(k, i, before), f.treeOf(k, i, after)
-		if !before.to[i].isZero() && (to.isZero() || old != next) {
-			old.remove(k, owner)
+func (p *plan) setFrontend(k frontend.Key, owner model.PortName, before, after traffic) {
+	for i := range p.tables {
+		var old, next *tree
+		if !before.to[i].isZero() {
+			old = p.tree(i, k, before.masquerade)
 		}
-		if !to.isZero() {
-			next.set(&entry{key: k, owner: owner, to: to})
+		if !after.to[i].isZero() {
+			next = p.tree(i, k, after.masquerade)
+			next.set(&entry{key: k, owner: owner, to: after.to[i]})
+		}
+		if old != nil && old != next {
+			old.remove(k, owner)
 		}
 	}
 }

@@ -35,9 +35,10 @@ type leftOut struct {
 
 // search finds the rules for which a table was refused. iptables-legacy does not say which rule the kernel rejects.
 type search struct {
-	*family
-	left    int
-	refused map[model.PortName]leftOut // what was found
+	*plan
+	dataplane dp.Interface
+	left      int
+	refused   map[model.PortName]leftOut // what was found
 	// failed is why the search has to end: a try failed for a reason unrelated to its rules.
 	failed error
 }
@@ -63,7 +64,7 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		return err
 	}
 	suspects := candidates(c, f.suspects())
-	s := search{family: f, left: maxProbes, refused: map[model.PortName]leftOut{}}
+	s := f.newSearch()
 	plain := [2][]string{inNAT: {"-j RETURN"}}
 	if s.try(ctx, plain) != nil {
 		return err // no service port's rules are at fault
@@ -75,8 +76,8 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 		}
 		klog.FromContext(ctx).Info("The kernel lacks the match bpf: using rules for single endpoints instead",
 			"family", c.Family())
-		f.withoutBPF(c)
-		lost = true
+		f.noBPF, lost = true, true
+		f.setHairpins(c.All().Hairpins())
 	}
 	s.find(ctx, suspects)
 	if len(s.refused) == 0 && !lost || s.failed != nil || ctx.Err() != nil {
@@ -84,10 +85,14 @@ func (f *family) leaveOut(ctx context.Context, c *frontend.Changes, err error) e
 	}
 	maps.Copy(f.leftOut, s.refused)
 	for _, p := range suspects {
-		f.planPort(p)
+		f.setPort(p)
 	}
-	f.planBase()
+	f.setBase()
 	return f.write(ctx)
+}
+
+func (f *family) newSearch() *search {
+	return &search{plan: f.plan, dataplane: f.dataplane, left: maxProbes, refused: map[model.PortName]leftOut{}}
 }
 
 // tryLeftOut tries the service ports that were left out again: at a retry all of them, otherwise those that have
@@ -108,7 +113,8 @@ func (f *family) tryLeftOut(ctx context.Context, c, changes *frontend.Changes) (
 		}
 	}
 	before, err := f.dataplane.Generation(ctx)
-	s := search{family: f, left: maxProbes, refused: map[model.PortName]leftOut{}, failed: err}
+	s := f.newSearch()
+	s.failed = err
 	candidates := candidates(c, again)
 	s.find(ctx, candidates)
 	after, err := f.dataplane.Generation(ctx)
@@ -136,9 +142,9 @@ func (f *family) joinLeftOut(err error) error {
 }
 
 // suspects returns the service ports that have rules in chains that were to change.
-func (f *family) suspects() map[model.PortName]bool {
+func (p *plan) suspects() map[model.PortName]bool {
 	owners := map[model.PortName]bool{}
-	for _, t := range f.tables() {
+	for _, t := range p.tables {
 		for name := range t.touched {
 			if content := t.wanted[name]; content != nil {
 				for owner := range content.owners() {
@@ -178,7 +184,7 @@ func (c *config) rulesOf(change *frontend.PortChange) (rules [2][]string) {
 		rules[own.table] = append(rules[own.table], own.rules...)
 	}
 	for i, s := range p.sets {
-		if s.size > 0 {
+		if s.chain != "" {
 			rules[inNAT] = append(rules[inNAT], c.setRules(change.After, change.Endpoints(frontend.RouteSets()[i]))...)
 		}
 	}
@@ -221,7 +227,7 @@ func (s *search) find(ctx context.Context, ports []*frontend.PortChange) {
 func (s *search) try(ctx context.Context, rules [2][]string) error {
 	s.left--
 	b := &dp.Batch{}
-	for i, c := range s.tables() {
+	for i, c := range s.tables {
 		if len(rules[i]) > 0 {
 			probe := dp.Chain{Name: probeChain, Rules: withoutJumps(rules[i])}
 			b.Tables = append(b.Tables, dp.TableBatch{Table: c.table, Chains: []dp.Chain{probe}})

@@ -39,7 +39,7 @@ const (
 
 // add adds a chain of the port's own, unless it exists already, and returns a jump to it.
 func (r *renderer) add(in int, purpose string, rules []string) string {
-	name := chainName(purpose, r.port.name)
+	name := r.port.chain(purpose)
 	if !r.port.has(name) {
 		r.port.chains = append(r.port.chains, ownChain{in, name, rules})
 	}
@@ -57,30 +57,31 @@ func (r *renderer) rule(rules []string, match, target string) []string {
 // render plans a service port.
 func (c *config) render(change *frontend.PortChange) *port {
 	from := change.After
-	r := &renderer{config: c, from: from, port: &port{name: from.Name}}
+	r := &renderer{config: c, from: from, port: newPort(from.Name)}
 	p := r.port
 	for kind := range numKinds {
 		if from.Count(kind) > 0 {
-			r.renderNAT(kind, r.routesOf(kind))
-			r.renderRefusal(kind, r.routesOf(kind))
+			routes := r.routesOf(kind)
+			r.renderNAT(kind, routes)
+			r.renderRefusal(kind, routes)
 		}
 	}
 	// A set that only one frontend uses, and directly, needs no own chain. Node ports have one anyway: with a group
 	// below them the names of their chains would be too long.
-	for i, users := range r.users {
-		if users == 0 {
-			continue
-		}
-		set := frontend.RouteSets()[i]
-		if users == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
-			rule := "-g " + setChain(p.name, i)
+	for i, set := range frontend.RouteSets() {
+		own := &p.sets[i]
+		if r.users[i] == 1 && from.AffinityTimeout == 0 && from.Size(set) <= maxInline {
+			rule := "-g " + own.chain
 			at := slices.IndexFunc(p.traffic[:frontend.NodePort], func(t traffic) bool { return t.to[inNAT].rule == rule })
 			if at >= 0 {
 				p.traffic[at].to[inNAT] = target{endpoints: targetsOf(change.Endpoints(set))}
+				*own = ownSet{}
 				continue
 			}
 		}
-		p.sets[i] = newOwnSet(from, set)
+		if r.users[i] > 0 {
+			own.layOut(from.Size(set), from.AffinityTimeout > 0)
+		}
 	}
 	return p
 }
@@ -88,8 +89,11 @@ func (c *config) render(change *frontend.PortChange) *port {
 // toSet returns a jump to the endpoints of a route, and counts its users.
 func (r *renderer) toSet(rt model.Route, users int) string {
 	i := slices.Index(frontend.RouteSets(), rt.Endpoints)
+	if r.users[i] == 0 {
+		r.port.sets[i].chain = r.port.chain([2]string{"CLUSTER", "LOCAL"}[i])
+	}
 	r.users[i] += users
-	return "-g " + setChain(r.port.name, i)
+	return "-g " + r.port.sets[i].chain
 }
 
 // renderNAT says what table nat does for the frontends of a kind.
@@ -137,7 +141,7 @@ func (r *renderer) bySource(k frontend.SourceRoutes, add func(match string, rt m
 
 // external returns a jump to the chain that dispatches traffic by its source.
 func (r *renderer) external(k frontend.SourceRoutes) string {
-	if name := chainName(chainExternal, r.port.name); r.port.has(name) {
+	if name := r.port.chain(chainExternal); r.port.has(name) {
 		return "-g " + name // its users are counted
 	}
 	var rules []string

@@ -23,23 +23,21 @@ const partSize = 128
 
 // ownSet is a backend set that has chains of its own.
 type ownSet struct {
-	size  int // 0: it has none
+	chain string // "": it has none
+	size  int
 	parts int // 0: all in one chain
 }
 
-func setChain(p model.PortName, i int) string { return chainName([2]string{"CLUSTER", "LOCAL"}[i], p) }
-
-func partChain(p model.PortName, i, part int) string {
-	return chainName([2]string{"C", "L"}[i]+strconv.Itoa(part), p)
+// layOut decides whether a set is split.
+func (s *ownSet) layOut(size int, affinity bool) {
+	if s.size = size; size > partSize && !affinity {
+		s.parts = (size + partSize - 1) / partSize
+	}
 }
 
-// newOwnSet lays out a set of a port.
-func newOwnSet(p *frontend.Port, set model.EndpointSets) ownSet {
-	s := ownSet{size: p.Size(set)}
-	if s.size > partSize && p.AffinityTimeout == 0 {
-		s.parts = (s.size + partSize - 1) / partSize
-	}
-	return s
+// part names a part of a set.
+func (p *port) part(set, number int) string {
+	return p.chain([2]string{"C", "L"}[set] + strconv.Itoa(number))
 }
 
 // setRules are the rules that send to one of the endpoints.
@@ -59,41 +57,42 @@ func targetsOf(endpoints []*model.Endpoint) []netip.AddrPort {
 	return list
 }
 
-// planSet updates the chains of a set; of a set in parts only the parts that have changed.
-func (f *family) planSet(c *frontend.PortChange, name model.PortName, i int, old, next ownSet) {
-	for part := next.parts; part < old.parts; part++ {
-		f.nat.drop(partChain(name, i, part))
+// setSet updates the chains of a set; of a set in parts only the parts that have changed.
+func (p *plan) setSet(c *frontend.PortChange, i int, old, next *port) {
+	nat, before, after := p.tables[inNAT], old.sets[i], next.sets[i]
+	for part := after.parts; part < before.parts; part++ {
+		nat.drop(old.part(i, part))
 	}
-	if next.size == 0 {
-		if old.size > 0 {
-			f.nat.drop(setChain(name, i))
+	if after.chain == "" {
+		if before.chain != "" {
+			nat.drop(before.chain)
 		}
 		return
 	}
 	set := frontend.RouteSets()[i]
 	changes, endpoints := c.EndpointChanges(set), c.Endpoints(set)
-	if c.Before != nil && old == next && c.Before.AffinityTimeout == c.After.AffinityTimeout && len(changes) == 0 {
+	if c.Before != nil && before == after && c.Before.AffinityTimeout == c.After.AffinityTimeout && len(changes) == 0 {
 		return
 	}
-	if next.parts == 0 {
-		f.nat.set(setChain(name, i), f.config.setRules(c.After, endpoints), name)
+	if after.parts == 0 {
+		nat.set(after.chain, p.config.setRules(c.After, endpoints), next.name)
 		return
 	}
 	changed := map[int]bool{}
 	for _, ch := range changes {
 		changed[ch.Slot/partSize] = true
 	}
-	for part := range next.parts {
-		if changed[part] || old.parts == 0 {
+	for part := range after.parts {
+		if changed[part] || before.parts == 0 {
 			list := endpoints[part*partSize : min((part+1)*partSize, len(endpoints))]
-			f.nat.set(partChain(name, i, part), f.config.setRules(c.After, list), name)
+			nat.set(next.part(i, part), p.config.setRules(c.After, list), next.name)
 		}
 	}
-	if old != next {
+	if before != after {
 		var draw []string
-		for part := range next.parts {
-			draw = append(draw, chance(partSize, next.size-part*partSize)+"-g "+partChain(name, i, part))
+		for part := range after.parts {
+			draw = append(draw, chance(partSize, after.size-part*partSize)+"-g "+next.part(i, part))
 		}
-		f.nat.set(setChain(name, i), draw, name)
+		nat.set(after.chain, draw, next.name)
 	}
 }

@@ -68,11 +68,6 @@ func hash(n model.PortName, more ...string) string {
 	return base32.StdEncoding.EncodeToString(sum[:10])
 }
 
-// chainName names a chain for its purpose and a service port. Names may have 28 characters.
-func chainName(purpose string, n model.PortName) string {
-	return chainPrefix + purpose + "-" + hash(n)
-}
-
 func markText(bit uint32, set bool) string {
 	value := uint32(0)
 	if set {

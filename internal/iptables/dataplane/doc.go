@@ -12,6 +12,8 @@
 // they were written, from both variants, whatever C library the programs are linked with. [Quote], [Address], [Masked]
 // and [Probability] write that form, and a test checks that the real programs print it (1.8.9).
 //
+// [RemoveChains] cleans up, in an order that packets on their way survive.
+//
 // Programs run in the network namespace in which New was called, whichever goroutine calls. They end with the context.
 //
 // # What it never does
