@@ -17,7 +17,8 @@
 // # Building values
 //
 // [Service], [Endpoint] and [Node] build model values, package kube builds cluster objects, both with good defaults.
-// Package churn simulates a whole cluster: pods roll, drain and move, services are created and deleted.
+// Given cluster objects, the driver has package localstate work out the model values: which endpoints are used, and for
+// which traffic. Model values say it themselves.
 //
 // # Expectations
 //

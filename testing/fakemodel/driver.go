@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // Options configures a Driver. The zero value is usable: it only records.
@@ -76,18 +75,6 @@ func (d *Driver) Delete(objects ...any) {
 	d.tb.Helper()
 	for _, object := range objects {
 		d.check(d.sourceOf(object).delete(object))
-	}
-}
-
-// Update takes changes of cluster objects, for example those of package churn.
-func (d *Driver) Update(changes ...watch.Change) {
-	d.tb.Helper()
-	for _, change := range changes {
-		if change.Deleted {
-			d.Delete(change.Object)
-		} else {
-			d.Set(change.Object)
-		}
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
-	"sigs.k8s.io/kube-proxy-lib/watch"
 )
 
 // backend is a sink with a dataplane that outlives it.
@@ -85,13 +84,12 @@ func TestDriverWithClusterObjects(t *testing.T) {
 	d.Want("SetNode n7 zone=a services=10.96.0.0/16", "SetService default/web",
 		"SetEndpoint default/web/TCP -> 10.244.1.5:8080 sets=Cluster node=n7 local", "Sync")
 
-	d.Update(watch.Change{Object: slice.Endpoint("10.244.2.5").OnNode("n2").Build()},
-		watch.Change{Object: kube.ServiceCIDR("kubernetes"), Deleted: true})
+	d.Set(slice.Endpoint("10.244.2.5").OnNode("n2").Build())
+	d.Delete(kube.ServiceCIDR("kubernetes"))
 	d.Sync()
 	d.Want("SetNode n7 zone=a", "SetEndpoint default/web/TCP -> 10.244.2.5:8080 sets=Cluster node=n2", "Sync")
 
-	d.Delete(kube.Node("n7").Build())
-	d.Update(watch.Change{Object: service, Deleted: true}, watch.Change{Object: slice.Build(), Deleted: true})
+	d.Delete(kube.Node("n7").Build(), service, slice.Build())
 	d.Sync()
 	d.Want("SetNode n7 zone=a not-eligible", "DeleteEndpoint default/web/TCP -> 10.244.1.5:8080",
 		"DeleteEndpoint default/web/TCP -> 10.244.2.5:8080", "DeleteService default/web", "Sync")
