@@ -308,12 +308,3 @@ func affinityExpires(ctx context.Context, s *session) error {
 	}
 	return errors.New("all of the clients are still sent to the endpoints where they were before the timeout")
 }
-
-// put applies services, and nothing else.
-func (s *session) put(ctx context.Context, services ...service) error {
-	to, err := s.build(services)
-	if err != nil {
-		return err
-	}
-	return s.apply(ctx, to)
-}

@@ -152,7 +152,7 @@ func addressCases() []trafficCase {
 			vipsOnNode: true,
 			steps: []step{
 				{services: one(service{vip: true, endpoints: both,
-					ranges: []sourceRange{{place: theNode}, {vip: true}}}), traffic: []traffic{
+					ranges: []sourceRange{{place: theNode}}}), traffic: []traffic{
 					{from: fromNode, to: []destination{toVIP}, asVIP: true, want: masquerading(localPod1, remotePod1)},
 					{from: fromNode, to: []destination{toVIP}, want: masquerading(localPod1, remotePod1)},
 				}},

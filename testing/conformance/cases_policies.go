@@ -107,10 +107,11 @@ func policyCases() []trafficCase {
 		},
 		{
 			name: "masquerade-all masquerades pods to cluster IPs, and nothing else", rules: "S28",
+			setup: setup{masqueradeAll: true},
 			steps: []step{{
 				services: []service{
-					external(service{name: "cluster", masqueradeAll: true, endpoints: both}),
-					external(service{name: "local", masqueradeAll: true, externalLocal: true, endpoints: both}),
+					external(service{name: "cluster", endpoints: both}),
+					external(service{name: "local", externalLocal: true, endpoints: both}),
 				},
 				traffic: []traffic{
 					{of: "cluster", from: fromAll, to: toCluster, want: masquerading(localPod1, remotePod1)},

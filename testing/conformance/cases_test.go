@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 )
 
 var allProtocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
@@ -24,8 +25,7 @@ func TestCasesAndOracleAgree(t *testing.T) {
 			assert.NotEmpty(t, c.rules, "a case names the rules that it is about")
 			for i, st := range c.steps {
 				require.Equal(t, i == 0, st.then == "", "each step but the first says what happens")
-				state, err := buildState(c.setup, families, st.services)
-				require.NoError(t, err)
+				state := stateOf(t, c.setup, families, st.services)
 				o, err := state.oracle(c.setup, families)
 				require.NoError(t, err)
 				expected, err := st.flows(families, allProtocols)
@@ -71,6 +71,17 @@ func TestCasesHaveNamesOfTheirOwn(t *testing.T) {
 		assert.False(t, seen[c.name], "%q twice", c.name)
 		seen[c.name] = true
 	}
+}
+
+// stateOf returns what a new backend is told of services.
+func stateOf(t *testing.T, set setup, families []model.Family, services []service) state {
+	c, err := newCluster(t.Context(), set, families)
+	require.NoError(t, err)
+	objects, err := objectsOf(services)
+	require.NoError(t, err)
+	st, err := c.put(objects, sink.Tee())
+	require.NoError(t, err)
+	return st
 }
 
 func describeWant(e expectedFlow, w want) string {

@@ -6,8 +6,11 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
 // service describes a service of a case, in the terms of Kubernetes. The zero value is a dual-stack service "web" with
@@ -24,8 +27,7 @@ type service struct {
 	nodePort, externalIP, vip    bool
 	externalLocal, internalLocal bool
 	ranges                       []sourceRange
-	affinity                     time.Duration
-	masqueradeAll                bool // actually of the node; it affects the routes
+	affinity                     time.Duration // in seconds, as in the API
 
 	created time.Time
 	// The contested address is one that several services may list, as an external IP or as a VIP.
@@ -47,8 +49,8 @@ type endpoint struct {
 	at     string
 	target uint16 // default: the port's
 	phase  phase
-	// elsewhere: topology hints keep it for other nodes or zones; it is in no cluster set of this node (S22), unless
-	// all ready endpoints are for elsewhere: then hints are ignored.
+	// elsewhere: its topology hint names another zone than this node's. If an endpoint of a port is elsewhere, all others
+	// have hints for this node's zone (S22).
 	elsewhere bool
 }
 
@@ -64,7 +66,6 @@ const (
 // sourceRange is a load-balancer source range, given by the places in it.
 type sourceRange struct {
 	place string       // only that place
-	vip   bool         // the service's VIP itself
 	pods  bool         // all local pods
 	only  model.Family // only in this family; 0: in both
 }
@@ -142,17 +143,10 @@ func (s service) nodePortOf(index int) uint16 {
 	return uint16(firstNodePort + 10*s.slot + index)
 }
 
-func (s service) isExternal() bool {
-	return s.nodePort || s.externalIP || s.vip || s.contestsExternalIP || s.contestsVIP
-}
-
 // String names what is in the range.
 func (r sourceRange) String() string {
 	who := r.place
-	switch {
-	case r.vip:
-		who = "the VIP"
-	case r.pods:
+	if r.pods {
 		who = "the local pods"
 	}
 	if r.only != 0 {
@@ -161,164 +155,124 @@ func (r sourceRange) String() string {
 	return who
 }
 
-// resolve returns the range of a family, false if there is none.
-func (r sourceRange) resolve(s service, f model.Family) (netip.Prefix, bool) {
-	switch {
-	case r.only != 0 && r.only != f:
-		return netip.Prefix{}, false
-	case r.vip:
-		return hostPrefix(s.vipAddr(f)), true
-	case r.pods:
-		return planOf(f).localPods, true
+// resolve returns the range of a family.
+func (r sourceRange) resolve(f model.Family) netip.Prefix {
+	if r.pods {
+		return planOf(f).localPods
 	}
-	return hostPrefix(placeNamed(r.place).addr(f)), true
+	return hostPrefix(placeNamed(r.place).addr(f))
 }
 
-// state is everything that a backend gets.
-type state struct {
-	node      *model.Node
-	services  map[model.ServiceName]*model.Service
-	endpoints map[model.EndpointKey]*model.Endpoint
-}
-
-// isExternal reports whether an address is an external IP or VIP of a service.
-func (st state) isExternal(a netip.Addr) bool {
-	for _, svc := range st.services {
-		if slices.Contains(svc.ExternalIPs, a) || slices.Contains(svc.LoadBalancerIPs, a) {
-			return true
-		}
-	}
-	return false
-}
-
-func newState(node *model.Node) state {
-	return state{node: node, services: map[model.ServiceName]*model.Service{},
-		endpoints: map[model.EndpointKey]*model.Endpoint{}}
-}
-
-// buildState returns the model values for services, as package localstate would compute them for the same cluster. It
-// fails if a table contradicts itself.
-func buildState(set setup, families []model.Family, services []service) (state, error) {
-	st := newState(set.node(families))
-	slots := map[int]string{}
+// objectsOf returns the Services and EndpointSlices of services. It fails if a table contradicts itself.
+func objectsOf(services []service) ([]metav1.Object, error) {
+	var objects []metav1.Object
+	names, slots := map[string]bool{}, map[int]string{}
 	for i, spec := range services {
 		spec = spec.withDefaults(i)
 		if other, taken := slots[spec.slot]; taken {
-			return state{}, fmt.Errorf("services %s and %s have the same addresses", other, spec.name)
+			return nil, fmt.Errorf("services %s and %s have the same addresses", other, spec.name)
 		}
-		slots[spec.slot] = spec.name
-		if err := st.add(spec, families, set.detector != undetected); err != nil {
-			return state{}, err
+		if names[spec.name] {
+			return nil, fmt.Errorf("two services are named %s", spec.name)
 		}
+		names[spec.name], slots[spec.slot] = true, spec.name
+		objects = append(append(objects, spec.object()), spec.slices()...)
 	}
-	return st, nil
+	return objects, nil
 }
 
-func (st state) add(spec service, families []model.Family, detects bool) error {
-	svc := model.Service{
-		Name:                   model.ServiceName{Namespace: "default", Name: spec.name},
-		SessionAffinityTimeout: spec.affinity,
-		Created:                spec.created,
+// object returns the Service.
+func (s service) object() metav1.Object {
+	b := kube.Service(s.name).Created(s.created)
+	for i, p := range s.ports {
+		addPort(b, p.name, p.number, p.protocol)
+		if s.nodePort {
+			b.NodePort(int32(s.nodePortOf(i)))
+		}
 	}
-	if spec.internalLocal {
-		svc.InternalTrafficPolicy = model.TrafficPolicyLocal
+	if s.internalLocal {
+		b.InternalLocal()
 	}
-	if spec.externalLocal && spec.isExternal() {
-		svc.ExternalTrafficPolicy = model.TrafficPolicyLocal
+	if s.externalLocal {
+		b.ExternalLocal()
 	}
-	for i, p := range spec.ports {
-		port := model.ServicePort{Name: p.name, Protocol: p.protocol, Port: p.number}
-		if spec.nodePort {
-			port.NodePort = spec.nodePortOf(i)
-		}
-		svc.Ports = append(svc.Ports, port)
+	if s.affinity > 0 {
+		b.Affinity(int32(s.affinity / time.Second))
 	}
-	for _, f := range families {
-		if !slices.Contains(spec.families, f) {
-			continue
-		}
-		svc.ClusterIPs = append(svc.ClusterIPs, spec.clusterIP(f))
-		if spec.externalIP {
-			svc.ExternalIPs = append(svc.ExternalIPs, spec.externalAddr(f))
-		}
-		if spec.vip {
-			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, spec.vipAddr(f))
-		}
-		if spec.contestsExternalIP {
-			svc.ExternalIPs = append(svc.ExternalIPs, contestedAddr(f))
-		}
-		if spec.contestsVIP {
-			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, contestedAddr(f))
-		}
-		for _, r := range spec.ranges {
-			if prefix, ok := r.resolve(spec, f); ok {
-				svc.LoadBalancerSourceRanges = append(svc.LoadBalancerSourceRanges, prefix)
+	var clusterIPs []string
+	for _, f := range s.families {
+		clusterIPs = append(clusterIPs, s.clusterIP(f).String())
+		for _, external := range []struct {
+			listed bool
+			add    func(...string) *kube.ServiceBuilder
+			addr   netip.Addr
+		}{
+			{s.externalIP, b.ExternalIP, s.externalAddr(f)},
+			{s.vip, b.LoadBalancerIP, s.vipAddr(f)},
+			{s.contestsExternalIP, b.ExternalIP, contestedAddr(f)},
+			{s.contestsVIP, b.LoadBalancerIP, contestedAddr(f)},
+		} {
+			if external.listed {
+				external.add(external.addr.String())
 			}
 		}
-		for i, p := range spec.ports {
-			routes := st.addEndpoints(spec, p, svc, f, detects)
-			if f == model.IPv6 {
-				svc.Ports[i].RoutesIPv6 = routes
-			} else {
-				svc.Ports[i].RoutesIPv4 = routes
+		for _, r := range s.ranges {
+			if r.only == 0 || r.only == f {
+				b.SourceRange(r.resolve(f).String())
 			}
 		}
 	}
-	if len(svc.ClusterIPs) == 0 {
-		return nil // of the other family only
-	}
-	made, err := model.NewService(svc)
-	if err != nil {
-		return err
-	}
-	if st.services[made.Name] != nil {
-		return fmt.Errorf("two services are named %v", made.Name)
-	}
-	st.services[made.Name] = made
-	return nil
+	return b.ClusterIP(clusterIPs...).Build()
 }
 
-// addEndpoints adds a port's endpoints of a family, in the sets that S21 and S22 put them in, and returns the routes.
-func (st state) addEndpoints(spec service, p servicePort, svc model.Service, f model.Family,
-	detects bool) model.Routes {
-	isLocal := func(e endpoint) bool {
-		kind := placeNamed(e.at).kind
-		return e.at == theNode || kind == oracle.LocalPod
-	}
-	has := func(match func(endpoint) bool) bool { return slices.ContainsFunc(p.endpoints, match) }
-	anyReady := has(func(e endpoint) bool { return e.phase == ready })
-	localReady := has(func(e endpoint) bool { return e.phase == ready && isLocal(e) })
-	usable := has(func(e endpoint) bool { return e.phase != unready })
-	// Hints are used only if they leave this node an endpoint (S22).
-	hinted := has(func(e endpoint) bool { return e.phase == ready && !e.elsewhere })
+// The zones that hints name: that of the node under test, and another one.
+const zoneHere, zoneElsewhere = "here", "elsewhere"
 
-	routes := model.NewRoutes(model.RoutePolicy{
-		Internal: svc.InternalTrafficPolicy, External: svc.ExternalTrafficPolicy,
-		ClusterIP: true, ExternalAddresses: spec.isExternal(),
-		NoEndpoints: !usable, DetectsLocalPods: detects, MasqueradeAll: spec.masqueradeAll,
-	})
-	for _, e := range p.endpoints {
-		place := placeNamed(e.at)
-		ep := &model.Endpoint{
-			Port:   model.PortName{Service: svc.Name, Port: p.name, Protocol: p.protocol},
-			Target: netip.AddrPortFrom(place.addr(f), e.target),
-			Node:   otherNode, Local: isLocal(e),
-			Ready: e.phase == ready, Serving: e.phase != unready, Terminating: e.phase == terminating,
-		}
-		if ep.Local {
-			ep.Node = theNode
-		}
-		if e.phase == ready && (!e.elsewhere || !hinted) || e.phase == terminating && !anyReady {
-			ep.Sets |= model.ClusterSet
-		}
-		if ep.Local && (e.phase == ready || e.phase == terminating && !localReady) {
-			ep.Sets |= model.LocalSet
-		}
-		ep.Sets &= routes.Sets()
-		// Endpoints without traffic are handed over only for UDP, because of their existing flows (S40).
-		if ep.Sets != 0 || ep.Serving && p.protocol == model.UDP {
-			st.endpoints[ep.Key()] = ep
+// slices returns an EndpointSlice for each endpoint of each port and family: each may have another target port.
+func (s service) slices() []metav1.Object {
+	var objects []metav1.Object
+	for _, p := range s.ports {
+		hinted := slices.ContainsFunc(p.endpoints, func(e endpoint) bool { return e.elsewhere })
+		for i, e := range p.endpoints {
+			place := placeNamed(e.at)
+			for _, f := range s.families {
+				b := kube.EndpointSlice(s.name).Name(fmt.Sprintf("%s-%s-%d-%v", s.name, p.name, i, f))
+				addPort(b, p.name, e.target, p.protocol)
+				b.Endpoint(place.addr(f).String()).OnNode(otherNode)
+				if place.kind == oracle.LocalPod || place.kind == oracle.Node {
+					b.OnNode(theNode)
+				}
+				switch e.phase {
+				case terminating:
+					b.Terminating()
+				case unready:
+					b.NotReady()
+				}
+				switch {
+				case e.elsewhere:
+					b.ForZones(zoneElsewhere)
+				case hinted:
+					b.ForZones(zoneHere)
+				}
+				objects = append(objects, b.Build())
+			}
 		}
 	}
-	return routes
+	return objects
+}
+
+// addPort adds a port of any protocol to a Service or an EndpointSlice.
+func addPort[B interface {
+	Port(name string, number int32) B
+	UDPPort(name string, number int32) B
+	SCTPPort(name string, number int32) B
+}](b B, name string, number uint16, protocol model.Protocol) {
+	add := b.Port
+	switch protocol {
+	case model.UDP:
+		add = b.UDPPort
+	case model.SCTP:
+		add = b.SCTPPort
+	}
+	add(name, int32(number))
 }

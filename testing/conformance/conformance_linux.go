@@ -189,7 +189,7 @@ func (s *session) runCase(ctx context.Context, c testCase) error {
 	err := c.run(ctx, s)
 	if err == nil && s.sink != nil {
 		// The next case begins with nothing.
-		if err = s.apply(ctx, newState(s.told.node)); err == nil {
+		if err = s.put(ctx); err == nil {
 			return nil
 		}
 		err = fmt.Errorf("removing all services: %w", err)
@@ -197,7 +197,7 @@ func (s *session) runCase(ctx context.Context, c testCase) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("%w\n\nThe backend had been told:\n%s\n\nIts ruleset:\n%s", err, indent(s.told.String()),
+	err = fmt.Errorf("%w\n\nThe backend had been told:\n%s\n\nIts ruleset:\n%s", err, indent(s.told.collect().String()),
 		indent(s.dump(ctx)))
 	// The state of the backend is unknown now.
 	if cleanupErr := s.cleanup(context.WithoutCancel(ctx)); cleanupErr != nil {

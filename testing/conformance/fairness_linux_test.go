@@ -44,7 +44,7 @@ func TestChildRandomlyLacksFeatures(t *testing.T) {
 func TestWhatTheBackendDoesIsSeen(t *testing.T) {
 	e := expectation{out: oracle.Outcome{Verdict: oracle.Reject}, waived: &waivers{}}
 	e.Protocol = model.TCP
-	o, err := oracle.New(oracle.State{Node: setup{}.node(nil)}, oracle.Config{})
+	o, err := oracle.New(oracle.State{Node: &model.Node{Name: theNode}}, oracle.Config{})
 	require.NoError(t, err)
 	for _, tc := range []struct {
 		name    string

@@ -80,11 +80,7 @@ func nothingBeforeSync(ctx context.Context, s *session) error {
 		return err
 	}
 	inForce := s.told
-	to, err := s.build(after.services)
-	if err != nil {
-		return err
-	}
-	if err := s.describe(to); err != nil {
+	if err := s.describe(after.services...); err != nil {
 		return err
 	}
 	if err := s.trafficIn(ctx, before, inForce); err != nil {
@@ -136,11 +132,7 @@ func cancelledSync(ctx context.Context, s *session) error {
 		return err
 	}
 	after := sceneAfter()
-	to, err := s.build(after.services)
-	if err != nil {
-		return err
-	}
-	if err := s.describe(to); err != nil {
+	if err := s.describe(after.services...); err != nil {
 		return err
 	}
 	cancelled, cancel := context.WithCancel(ctx)
@@ -205,11 +197,7 @@ func failedSync(ctx context.Context, s *session) (err error) {
 	half := sceneAfter()
 	half.services = append(half.services[:2:2], before.services[2:]...)
 	for _, wave := range []step{half, after} {
-		to, err := s.build(wave.services)
-		if err != nil {
-			return err
-		}
-		if err := s.describe(to); err != nil {
+		if err := s.describe(wave.services...); err != nil {
 			return err
 		}
 		if err := s.sync(ctx); err == nil {

@@ -42,7 +42,8 @@ func (e event) String() string {
 // String returns a script in readable form.
 func (sc script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "detector of local pods: %v; node ports: %v\n", sc.setup.detector, sc.setup.nodePorts)
+	fmt.Fprintf(&b, "detector of local pods: %v; node ports: %v; masquerade all: %t\n", sc.setup.detector,
+		sc.setup.nodePorts, sc.setup.masqueradeAll)
 	for i, st := range sc.steps {
 		fmt.Fprintf(&b, "wave %d", i+1)
 		if st.event != nothing {
@@ -74,7 +75,6 @@ func (s service) String() string {
 	flag(s.vip, "VIP")
 	flag(s.externalLocal, "external Local")
 	flag(s.internalLocal, "internal Local")
-	flag(s.masqueradeAll, "masquerade all")
 	if s.affinity > 0 {
 		add("affinity %v", s.affinity)
 	}
@@ -136,6 +136,7 @@ func (g *generator) setup() setup {
 	if g.factory.lacks(NodePortAddresses) {
 		s.nodePorts = onAllAddresses
 	}
+	s.masqueradeAll = g.chance(6)
 	return s
 }
 
@@ -180,7 +181,7 @@ func (g *generator) service(others []service) service {
 		s.slot++
 	}
 	s.nodePort, s.externalIP, s.vip = g.chance(2), g.chance(2), g.chance(2)
-	s.externalLocal, s.internalLocal, s.masqueradeAll = g.chance(3), g.chance(4), g.chance(6)
+	s.externalLocal, s.internalLocal = g.chance(3), g.chance(4)
 	switch {
 	case g.chance(8):
 		s.families = []model.Family{model.IPv4}

@@ -107,14 +107,11 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 		}
 		r.contacts = map[contactKey][]contact{} // No backend promises that affinity survives a restart.
 	}
-	to, err := r.build(st.services)
-	if err != nil {
+	before := r.told
+	if err := r.describe(st.services...); err != nil {
 		return err
 	}
-	r.forgetContacts(to)
-	if err := r.describe(to); err != nil {
-		return err
-	}
+	r.forgetContacts(before)
 	if st.event == cancelled {
 		stopped, cancel := context.WithCancel(ctx)
 		cancel()
@@ -133,16 +130,16 @@ func (r *randomRun) wave(ctx context.Context, st scriptStep, flows []traffic) er
 
 // forgetContacts drops contacts that a new state ends: the port or its affinity has changed, or the endpoint has left
 // one of its sets.
-func (r *randomRun) forgetContacts(to state) {
+func (r *randomRun) forgetContacts(last state) {
 	for key, list := range r.contacts {
-		before, after := r.told.services[key.port.Service], to.services[key.port.Service]
+		before, after := last.services[key.port.Service], r.told.services[key.port.Service]
 		if before == nil || after == nil || before.SessionAffinityTimeout != after.SessionAffinityTimeout {
 			delete(r.contacts, key)
 			continue
 		}
 		r.contacts[key] = slices.DeleteFunc(list, func(c contact) bool {
 			k := model.EndpointKey{Port: key.port, Target: c.endpoint}
-			old, now := r.told.endpoints[k], to.endpoints[k]
+			old, now := last.endpoints[k], r.told.endpoints[k]
 			return old == nil || now == nil || !now.Sets.Has(old.Sets)
 		})
 	}
@@ -269,7 +266,7 @@ func (s *session) reproduce(ctx context.Context, sc script, flows []traffic) err
 	impatient.patience.answer = min(s.patience.answer, time.Second)
 	r := &randomRun{session: &impatient, script: sc, effort: effort{visits: 20, copies: 20}}
 	defer func() {
-		s.sink, s.end, s.told, s.first, s.setup, s.env = r.sink, r.end, r.told, r.first, r.setup, r.env
+		s.sink, s.end, s.told, s.cluster, s.setup, s.env = r.sink, r.end, r.told, r.cluster, r.setup, r.env
 	}()
 	for i, st := range sc.steps {
 		var now []traffic

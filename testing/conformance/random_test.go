@@ -39,10 +39,8 @@ func TestRandomStatesMakeSenseToTheOracle(t *testing.T) {
 		sc, flows := randomScript(seed, Factory{}, 25)
 		for i, st := range sc.steps {
 			families := model.Families()
-			state, err := buildState(sc.setup, families[:], st.services)
+			o, err := stateOf(t, sc.setup, families[:], st.services).oracle(sc.setup, families[:])
 			require.NoError(t, err, "seed %d, wave %d", seed, i+1)
-			o, err := state.oracle(sc.setup, families[:])
-			require.NoError(t, err)
 			for _, tr := range flows[i] {
 				expanded, err := step{services: []service{*tr.as}, traffic: []traffic{tr}}.flows(families[:],
 					allProtocols)

@@ -79,11 +79,7 @@ func (c trafficCase) run(ctx context.Context, s *session) error {
 
 // step applies a state and tries its traffic.
 func (s *session) step(ctx context.Context, st step) error {
-	to, err := s.build(st.services)
-	if err != nil {
-		return err
-	}
-	if err := s.apply(ctx, to); err != nil {
+	if err := s.put(ctx, st.services...); err != nil {
 		return err
 	}
 	return s.traffic(ctx, st)

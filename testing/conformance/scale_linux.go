@@ -13,8 +13,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
 // Scale is a benchmark. It measures what one replaced endpoint, a full state and a restart cost at 100, 1,000 and 5,000
@@ -99,8 +101,7 @@ func scaleVerdict(costs []scaleCost) string {
 // scaleRun is a backend on its own node, with many services.
 type scaleRun struct {
 	*session
-	state state
-	cost  scaleCost
+	cost scaleCost
 	// The two endpoints that replace each other in turn.
 	now, next *model.Endpoint
 }
@@ -122,16 +123,14 @@ func (r *scaleRun) begin(ctx context.Context) error {
 	if err := r.start(ctx, setup{}); err != nil {
 		return err
 	}
-	if err := r.build(); err != nil {
-		return err
-	}
+	objects := r.objects()
 	for _, took := range []*time.Duration{&r.cost.full, &r.cost.restart} {
 		if took == &r.cost.restart {
 			if err := r.restart(ctx); err != nil {
 				return err
 			}
 		}
-		if err := r.describe(r.state); err != nil {
+		if err := r.describeObjects(objects); err != nil {
 			return err
 		}
 		began := time.Now()
@@ -140,6 +139,7 @@ func (r *scaleRun) begin(ctx context.Context) error {
 		}
 		*took = time.Since(began)
 	}
+	r.choose()
 	return r.measure(ctx)
 }
 
@@ -184,39 +184,37 @@ func (r *scaleRun) stop() error {
 // scaleEndpoints is how many endpoints each service has in each family.
 const scaleEndpoints = 5
 
-// build makes the state: services with a cluster IP and one port.
-func (r *scaleRun) build() error {
-	r.state = newState(r.told.node)
+// objects returns services with a cluster IP and one port, whose endpoints are all on another node.
+func (r *scaleRun) objects() []metav1.Object {
+	var objects []metav1.Object
 	for i := range r.cost.services {
-		svc := model.Service{Name: model.ServiceName{Namespace: "default", Name: fmt.Sprintf("svc-%d", i)},
-			Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}}
+		name := fmt.Sprintf("svc-%d", i)
+		var clusterIPs []string
 		for _, f := range r.env.Families {
-			svc.ClusterIPs = append(svc.ClusterIPs, nth(planOf(f).services, 10+i))
-		}
-		made, err := model.NewService(svc)
-		if err != nil {
-			return err
-		}
-		r.state.services[made.Name] = made
-		for _, f := range r.env.Families {
+			clusterIPs = append(clusterIPs, nth(planOf(f).services, 10+i).String())
+			slice := kube.EndpointSlice(name).Port("http", serverPort)
 			for j := range scaleEndpoints {
-				ep := scaleEndpoint(made, f, i*scaleEndpoints+j)
-				r.state.endpoints[ep.Key()] = ep
+				slice.Endpoint(scalePod(f, i*scaleEndpoints+j).String()).OnNode(otherNode)
 			}
+			objects = append(objects, slice.Build())
 		}
+		objects = append(objects, kube.Service(name).ClusterIP(clusterIPs...).Port("http", 80).Build())
 	}
-	middle := r.cost.services / 2
-	svc := r.state.services[model.ServiceName{Namespace: "default", Name: fmt.Sprintf("svc-%d", middle)}]
-	f := r.env.Families[0]
-	r.now = scaleEndpoint(svc, f, middle*scaleEndpoints)
-	r.next = scaleEndpoint(svc, f, r.cost.services*scaleEndpoints)
-	return nil
+	return objects
 }
 
-// scaleEndpoint is the n-th pod of the cluster as an endpoint.
-func scaleEndpoint(svc *model.Service, f model.Family, n int) *model.Endpoint {
-	return &model.Endpoint{Port: svc.PortName(svc.Ports[0]), Node: otherNode, Ready: true, Serving: true,
-		Target: netip.AddrPortFrom(nth(planOf(f).allPods, 1024+n), serverPort), Sets: model.ClusterSet}
+// scalePod is the n-th pod of the cluster.
+func scalePod(f model.Family, n int) netip.Addr { return nth(planOf(f).allPods, 1024+n) }
+
+// choose chooses the endpoint that is replaced: the first one of a service in the middle.
+func (r *scaleRun) choose() {
+	middle, f := r.cost.services/2, r.env.Families[0]
+	name := model.ServiceName{Namespace: "default", Name: fmt.Sprintf("svc-%d", middle)}
+	key := model.EndpointKey{Port: model.PortName{Service: name, Port: "http", Protocol: model.TCP},
+		Target: netip.AddrPortFrom(scalePod(f, middle*scaleEndpoints), serverPort)}
+	next := *r.told.endpoints[key]
+	next.Target = netip.AddrPortFrom(scalePod(f, r.cost.services*scaleEndpoints), serverPort)
+	r.now, r.next = r.told.endpoints[key], &next
 }
 
 // newScaleSession makes a node that has only its addresses.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -33,7 +35,8 @@ type session struct {
 	sink  sink.Sink // nil: none
 	end   func()    // ends the context that it was started with
 	told  state     // what it was told
-	first bool      // no wave has ended yet
+	// cluster is where that comes from.
+	cluster *cluster
 }
 
 // newSession builds the network for a backend, in the IP families that the machine has.
@@ -84,7 +87,10 @@ func (s *session) start(ctx context.Context, set setup) error {
 		s.end()
 		return errors.New("start the backend: New returned neither a sink nor an error")
 	}
-	s.told, s.first = newState(set.node(s.env.Families)), true
+	s.told = state{}
+	if s.cluster, err = newCluster(ctx, set, s.env.Families); err != nil {
+		return fmt.Errorf("the cluster: %w", err)
+	}
 	return nil
 }
 
@@ -137,14 +143,20 @@ func (s *session) hook(ctx context.Context, what string, f func(context.Context,
 	return nil
 }
 
-// describe tells the sink the changes to a state, without a Sync.
-func (s *session) describe(to state) error {
-	err := s.host.do(func() error {
-		tell(s.sink, s.told, to, s.first)
-		return nil
+// describe tells the sink what changes when services replace those before, without a Sync.
+func (s *session) describe(services ...service) error {
+	objects, err := objectsOf(services)
+	if err != nil {
+		return err
+	}
+	return s.describeObjects(objects)
+}
+
+func (s *session) describeObjects(objects []metav1.Object) error {
+	return s.host.do(func() (err error) {
+		s.told, err = s.cluster.put(objects, s.sink)
+		return err
 	})
-	s.told, s.first = to, false
-	return err
 }
 
 // sync calls Sync, once.
@@ -179,20 +191,15 @@ func (s *session) resyncFailed() error {
 	})
 }
 
-// apply applies a state.
-func (s *session) apply(ctx context.Context, to state) error {
-	if err := s.describe(to); err != nil {
+// put applies services, and nothing else.
+func (s *session) put(ctx context.Context, services ...service) error {
+	if err := s.describe(services...); err != nil {
 		return err
 	}
 	if err := s.sync(ctx); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
 	return nil
-}
-
-// build makes the model values for services, for this session's node.
-func (s *session) build(services []service) (state, error) {
-	return buildState(s.setup, s.env.Families, services)
 }
 
 // protocols are those that can be tried here.

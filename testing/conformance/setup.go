@@ -1,14 +1,19 @@
 package conformance
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
 
 // setup is how the node under test and its backend are configured. Cases with the same setup share a backend.
 type setup struct {
-	detector  detector
-	nodePorts nodePorts
+	detector      detector
+	nodePorts     nodePorts
+	masqueradeAll bool // all traffic to cluster IPs (S28)
 }
 
 // detector is how local pods are distinguished from other sources (S30).
@@ -53,28 +58,34 @@ func (n nodePorts) needsLocalhost() bool {
 	return n == onLocalhostToo || n == onPrimaryAndLocalhost || n == onLocalhostAlone
 }
 
-// node returns the node as the backend receives it.
-func (s setup) node(families []model.Family) *model.Node {
-	n := &model.Node{Name: theNode}
+// localstate returns the options by which package localstate works out what the node does.
+func (s setup) localstate(families []model.Family) localstate.Options {
+	o := localstate.Options{NodeName: theNode, Families: families, MasqueradeAll: s.masqueradeAll}
+	switch s.detector {
+	case byNodeCIDR:
+		o.DetectLocal.NodeCIDR = true
+	case byClusterCIDR:
+		for _, f := range families {
+			o.DetectLocal.ClusterCIDRs = append(o.DetectLocal.ClusterCIDRs, planOf(f).allPods)
+		}
+	case byBridge:
+		o.DetectLocal.Bridge = bridgeName
+	case byInterface:
+		o.DetectLocal.InterfacePrefix = bridgeName[:len(bridgeName)-1]
+	}
+	return o
+}
+
+// objects returns the Node and the ServiceCIDR.
+func (s setup) objects(families []model.Family) []metav1.Object {
+	node := kube.Node(theNode).Zone(zoneHere)
+	var services []string
 	for _, f := range families {
 		p := planOf(f)
-		n.IPs = append(n.IPs, p.hostAddresses()[0])
-		n.PodCIDRs = append(n.PodCIDRs, p.localPods)
-		n.ServiceCIDRs = append(n.ServiceCIDRs, p.services)
-		switch s.detector {
-		case byNodeCIDR:
-			n.LocalPods.CIDRs = append(n.LocalPods.CIDRs, p.localPods)
-		case byClusterCIDR:
-			n.LocalPods.CIDRs = append(n.LocalPods.CIDRs, p.allPods)
-		}
+		node.InternalIP(p.hostAddresses()[0].String()).PodCIDR(p.localPods.String())
+		services = append(services, p.services.String())
 	}
-	switch s.detector {
-	case byBridge:
-		n.LocalPods.Bridge = bridgeName
-	case byInterface:
-		n.LocalPods.InterfacePrefix = bridgeName[:len(bridgeName)-1]
-	}
-	return n
+	return []metav1.Object{node.Build(), kube.ServiceCIDR("kubernetes", services...)}
 }
 
 // oracleConfig returns the setup as the oracle wants it.

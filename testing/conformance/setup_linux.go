@@ -10,7 +10,10 @@ import (
 // env returns the setup as the backend is told it; NetNS is missing.
 func (s setup) env(families []model.Family) Env {
 	c := s.oracleConfig(families)
-	node := s.node(families)
+	node := &model.Node{Name: theNode}
+	for _, f := range families {
+		node.IPs = append(node.IPs, planOf(f).hostAddresses()[0])
+	}
 	e := Env{
 		Families: families, NodeIPs: node.IPs, HostAddresses: c.HostAddresses,
 		NodePorts:          nodeaddr.Choice{CIDRs: c.NodePortCIDRs, Primary: c.NodePortPrimary},

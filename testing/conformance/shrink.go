@@ -57,6 +57,9 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 			}
 		}
 	}
+	usual := sc
+	usual.setup.masqueradeAll = false
+	try(usual)
 	for i := range sc.steps {
 		if sc.steps[i].event != nothing {
 			calm := script{sc.setup, slices.Clone(sc.steps)}
@@ -110,7 +113,6 @@ func shrinkOnce(sc script, fails func(script) bool) script {
 var simplifications = []func(service) service{
 	func(s service) service { s.ranges = nil; return s },
 	func(s service) service { s.affinity = 0; return s },
-	func(s service) service { s.masqueradeAll = false; return s },
 	func(s service) service { s.externalLocal = false; return s },
 	func(s service) service { s.internalLocal = false; return s },
 	func(s service) service { s.nodePort = false; return s },

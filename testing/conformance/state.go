@@ -1,0 +1,92 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/kube-proxy-lib/localstate"
+	"sigs.k8s.io/kube-proxy-lib/model"
+	"sigs.k8s.io/kube-proxy-lib/oracle"
+	"sigs.k8s.io/kube-proxy-lib/sink"
+)
+
+// cluster has the objects of a cluster, and what package localstate makes of them for the node under test.
+type cluster struct {
+	local   *localstate.State
+	objects map[string]metav1.Object // Services and EndpointSlices, by type and name
+	told    sink.Recorder
+}
+
+// newCluster returns a cluster without services.
+func newCluster(ctx context.Context, set setup, families []model.Family) (*cluster, error) {
+	local, err := localstate.New(ctx, set.localstate(families))
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range set.objects(families) {
+		if _, err := local.Apply(object, false); err != nil {
+			return nil, err
+		}
+	}
+	return &cluster{local: local}, nil
+}
+
+// put replaces the Services and EndpointSlices, and tells a sink what that changes for the node.
+func (c *cluster) put(objects []metav1.Object, to sink.Sink) (state, error) {
+	var errs []error
+	apply := func(object metav1.Object, deleted bool) {
+		_, err := c.local.Apply(object, deleted)
+		errs = append(errs, err)
+	}
+	before := c.objects
+	c.objects = map[string]metav1.Object{}
+	for _, object := range objects {
+		name := fmt.Sprintf("%T %s", object, object.GetName())
+		c.objects[name] = object
+		delete(before, name)
+		apply(object, false)
+	}
+	for _, gone := range before {
+		apply(gone, true)
+	}
+	c.local.Flush(sink.Tee(&c.told, to))
+	errs = append(errs, c.told.Sync(context.Background()))
+	c.told.TakeWaves() // which nobody reads
+	return state{c.told.Node(), c.told.Services(), c.told.Endpoints()}, errors.Join(errs...)
+}
+
+// state is everything that a backend has been told.
+type state struct {
+	node      *model.Node
+	services  map[model.ServiceName]*model.Service
+	endpoints map[model.EndpointKey]*model.Endpoint
+}
+
+// isExternal reports whether an address is an external IP or VIP of a service.
+func (st state) isExternal(a netip.Addr) bool {
+	for _, svc := range st.services {
+		if slices.Contains(svc.ExternalIPs, a) || slices.Contains(svc.LoadBalancerIPs, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// oracle returns the oracle for the state.
+func (st state) oracle(set setup, families []model.Family) (*oracle.Oracle, error) {
+	return st.oracleWith(set.oracleConfig(families))
+}
+
+func (st state) oracleWith(config oracle.Config) (*oracle.Oracle, error) {
+	return oracle.New(st.collect(), config)
+}
+
+func (st state) collect() oracle.State {
+	return oracle.Collect(st.node, maps.Values(st.services), maps.Values(st.endpoints))
+}
