@@ -3,6 +3,7 @@ package nft_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os/exec"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
@@ -46,17 +48,15 @@ func TestNftListsTheRulesetAtEveryMoment(t *testing.T) {
 	go func() {
 		defer close(done)
 		defer cancel()
-		leave, err := backendtest.Enter(ns)
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer leave()
-		for range 20 {
-			out, err := exec.CommandContext(t.Context(), nftProgram, "list", "ruleset").CombinedOutput()
-			if !assert.NoError(t, err, "%s", out) {
-				return
+		assert.NoError(t, osthread.In(int(ns), func() error {
+			for range 20 {
+				out, err := exec.CommandContext(t.Context(), nftProgram, "list", "ruleset").CombinedOutput()
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
 			}
-		}
+			return nil
+		}))
 	}()
 	for round := 0; ctx.Err() == nil; round++ {
 		if round%2 == 0 {

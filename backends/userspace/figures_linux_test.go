@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -141,16 +142,14 @@ func (w *way) connections(b *testing.B) {
 		failed := make([]error, clients)
 		for i := range clients {
 			all.Go(func() {
-				leave, err := backendtest.Enter(w.client.Handle())
-				if failed[i] = err; err != nil {
-					return
-				}
-				defer leave()
-				for range each / clients {
-					if failed[i] = connectOnce(w.to); failed[i] != nil {
-						return
+				failed[i] = osthread.In(w.client.FD(), func() error {
+					for range each / clients {
+						if err := connectOnce(w.to); err != nil {
+							return err
+						}
 					}
-				}
+					return nil
+				})
 			})
 		}
 		all.Wait()

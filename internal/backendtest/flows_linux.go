@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -170,20 +170,15 @@ func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 	done := make(chan error, 1)
 	var rounds atomic.Int64
 	go func() {
-		done <- func() error {
-			defer cancel()
-			leave, err := Enter(f.ns)
-			if err != nil {
-				return err
-			}
-			defer leave()
+		defer cancel()
+		done <- osthread.In(int(f.ns), func() error {
 			for ; ctx.Err() == nil; rounds.Add(1) {
 				if err := loop(int(rounds.Load())); err != nil {
 					return err
 				}
 			}
 			return nil
-		}()
+		})
 	}()
 	made, lost := 0, 0
 	for n := Number(f.t, "KPL_FLOWS", 10000); ctx.Err() == nil && lost < 3 &&
@@ -201,22 +196,4 @@ func (f *Flows) NoneIsLostDuring(loop func(round int) error, enough int64) {
 	if lost == 0 && rounds.Load() < enough {
 		f.t.Errorf("%d rounds, not %d", rounds.Load(), enough)
 	}
-}
-
-// Enter moves the goroutine's thread to a namespace.
-func Enter(ns netns.NsHandle) (leave func(), err error) {
-	runtime.LockOSThread()
-	before, err := netns.Get()
-	if err != nil {
-		return nil, err
-	}
-	if err := netns.Set(ns); err != nil {
-		return nil, err
-	}
-	return func() {
-		if netns.Set(before) == nil {
-			runtime.UnlockOSThread()
-		}
-		_ = before.Close()
-	}, nil
 }

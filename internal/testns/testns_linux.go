@@ -1,7 +1,6 @@
 package testns
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
 
@@ -11,58 +10,31 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
 )
 
-// Namespace is a network namespace without a name: threads and open files alone hold it, so that nothing is left when
-// the test process ends, however it does.
+// Namespace is a network namespace that lasts as long as a test.
 type Namespace struct {
-	t    testing.TB
-	fd   netns.NsHandle
-	jobs chan func()
+	*osthread.Namespace
+	t testing.TB
 }
 
 // New makes a network namespace with the loopback interface down. It needs root.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	need.Root(t)
-	n := &Namespace{t: t, jobs: make(chan func())}
-	ready := make(chan error)
-	osthread.Go(func() {
-		var err error
-		n.fd, err = netns.New()
-		ready <- err
-		for job := range n.jobs {
-			job()
-		}
-	})
-	if err := <-ready; err != nil {
-		t.Fatalf("making a network namespace: %v", err)
+	n, err := osthread.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		close(n.jobs)
-		_ = n.fd.Close()
-	})
-	return n
+	t.Cleanup(n.Close)
+	return &Namespace{n, t}
 }
 
-// FD is the file descriptor of the namespace.
-func (n *Namespace) FD() int { return int(n.fd) }
-
 // Handle is the namespace for packages netns and netlink of vishvananda.
-func (n *Namespace) Handle() netns.NsHandle { return n.fd }
+func (n *Namespace) Handle() netns.NsHandle { return netns.NsHandle(n.FD()) }
 
-// Do runs f on a thread in the namespace and fails the test if it returns an error. Sockets that f opens and processes
-// that it starts belong to the namespace.
+// Do runs f on a thread in the namespace and fails the test if it returns an error.
 func (n *Namespace) Do(f func() error) {
 	n.t.Helper()
-	done := make(chan error, 1)
-	n.jobs <- func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- fmt.Errorf("panic: %v", p)
-			}
-		}()
-		done <- f()
-	}
-	if err := <-done; err != nil {
+	if err := n.Namespace.Do(f); err != nil {
 		n.t.Fatalf("in a network namespace: %v", err)
 	}
 }

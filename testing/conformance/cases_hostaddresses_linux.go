@@ -30,7 +30,7 @@ func hostAddressesAreFollowed(ctx context.Context, s *session) error {
 		return fmt.Errorf("before the node has the address:\n\n%w", err)
 	}
 	change := func(change func(netip.Prefix) error) error {
-		return s.n.node.do(func() error {
+		return s.n.node.Do(func() error {
 			var errs []error
 			for _, f := range s.env.Families {
 				errs = append(errs, change(hostPrefix(laterAddr(f))))

@@ -64,7 +64,7 @@ const (
 func (s *session) addForeign() (remove func(), err error) {
 	var undo []func() error
 	remove = func() {
-		_ = s.n.node.do(func() error {
+		_ = s.n.node.Do(func() error {
 			var errs []error
 			for _, u := range slices.Backward(undo) {
 				errs = append(errs, u())
@@ -72,7 +72,7 @@ func (s *session) addForeign() (remove func(), err error) {
 			return errors.Join(errs...)
 		})
 	}
-	err = s.n.node.do(func() error {
+	err = s.n.node.Do(func() error {
 		link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: foreignLink}}
 		if err := netlink.LinkAdd(link); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (s *session) addForeign() (remove func(), err error) {
 func (s *session) inventory(ctx context.Context) ([]string, error) {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
-	err := s.n.node.do(func() error {
+	err := s.n.node.Do(func() error {
 		links, err := netlink.LinkList()
 		if err != nil {
 			return err

@@ -138,9 +138,9 @@ func machineFamilies() ([]model.Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer ns.close()
+	defer ns.Close()
 	families := []model.Family{model.IPv4}
-	err = ns.do(func() error {
+	err = ns.Do(func() error {
 		_, err := os.Stat("/proc/sys/net/ipv6")
 		if err == nil {
 			families = append(families, model.IPv6)

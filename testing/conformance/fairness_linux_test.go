@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/oracle"
 	"sigs.k8s.io/kube-proxy-lib/sink"
@@ -190,5 +191,5 @@ func TestSocketsCanBeOpenedOnTheNode(t *testing.T) {
 	_, err := net.Listen("tcp", net.JoinHostPort(node, "0"))
 	require.Error(t, err, "the test itself is elsewhere")
 	require.ErrorIs(t, s.env.Do(func() error { return io.EOF }), io.EOF)
-	require.ErrorIs(t, s.env.Do(func() error { runtime.Goexit(); return nil }), errThreadEnded)
+	require.ErrorIs(t, s.env.Do(func() error { runtime.Goexit(); return nil }), osthread.ErrEnded)
 }

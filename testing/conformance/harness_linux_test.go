@@ -338,7 +338,7 @@ func TestTheSuiteRunsWithoutIPv6(t *testing.T) {
 
 // inNode calls a function in the node's namespace.
 func inNode[T any](s *session, f func() (T, error)) (result T, err error) {
-	err = s.host.do(func() error {
+	err = s.host.Do(func() error {
 		result, err = f()
 		return err
 	})

@@ -97,7 +97,7 @@ func idempotentCalls(ctx context.Context, s *session) error {
 	if err := s.step(ctx, before); err != nil {
 		return err
 	}
-	err := s.host.do(func() error {
+	err := s.host.Do(func() error {
 		for _, svc := range s.told.services {
 			s.sink.SetService(svc)
 		}
@@ -176,7 +176,7 @@ func failedSync(ctx context.Context, s *session) (err error) {
 	}()
 
 	var repair func() error
-	err = s.host.do(func() (err error) {
+	err = s.host.Do(func() (err error) {
 		repair, err = s.factory.Fail(ctx, s.env)
 		return err
 	})
@@ -189,7 +189,7 @@ func failedSync(ctx context.Context, s *session) (err error) {
 			return nil
 		}
 		repaired = true
-		return s.host.do(repair)
+		return s.host.Do(repair)
 	}
 	defer func() { err = errors.Join(err, doRepair()) }()
 
@@ -290,7 +290,7 @@ func (s *session) throughRestarts(ctx context.Context, st *stream, before, after
 
 // breakRules removes rules behind the backend's back.
 func (s *session) breakRules(ctx context.Context) error {
-	if err := s.host.do(func() error { return s.factory.Break(ctx, s.env) }); err != nil {
+	if err := s.host.Do(func() error { return s.factory.Break(ctx, s.env) }); err != nil {
 		return fmt.Errorf("break: %w", err)
 	}
 	return nil

@@ -110,7 +110,7 @@ func addNeighbour(link string, addr netip.Addr, mac net.HardwareAddr) error {
 }
 
 func hardwareAddr(ns *namespace, link string) (mac net.HardwareAddr, err error) {
-	err = ns.do(func() error {
+	err = ns.Do(func() error {
 		l, err := netlink.LinkByName(link)
 		if err != nil {
 			return fmt.Errorf("link %s: %w", link, err)

@@ -95,7 +95,7 @@ func (r *outsideRouter) serve(ns *namespace, f model.Family) error {
 // socket opens a socket in the namespace that close closes.
 func (r *outsideRouter) socket(ns *namespace, family, kind, protocol int) (*os.File, error) {
 	fd := -1
-	err := ns.do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 		return os.NewSyscallError("socket", err)
 	})

@@ -149,7 +149,7 @@ func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(),
 	if n.forward != nil {
 		return func() {}, nil
 	}
-	err = n.node.do(func() error {
+	err = n.node.Do(func() error {
 		for _, f := range n.families {
 			if err := addAddr("lo", hostPrefix(addr(f))); err != nil {
 				return err
@@ -158,7 +158,7 @@ func (n *network) giveToNode(addr func(model.Family) netip.Addr) (remove func(),
 		return nil
 	})
 	remove = func() {
-		_ = n.node.do(func() error {
+		_ = n.node.Do(func() error {
 			lo, err := netlink.LinkByName("lo")
 			if err != nil {
 				return err

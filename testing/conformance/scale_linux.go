@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/testing/fakemodel/kube"
 )
@@ -162,7 +163,7 @@ func (r *scaleRun) measure(ctx context.Context) error {
 // waves replaces one endpoint of one service in each wave.
 func (r *scaleRun) waves(ctx context.Context, n int) error {
 	for range n {
-		err := r.host.do(func() error {
+		err := r.host.Do(func() error {
 			r.sink.DeleteEndpoint(r.now.Key())
 			r.sink.SetEndpoint(r.next)
 			return r.sink.Sync(ctx)
@@ -231,7 +232,7 @@ func newScaleSession(f Factory) (*session, error) {
 		return nil, err
 	}
 	s := &session{n: n, factory: f, patience: defaultPatience, id: rand.Text(), waived: &waivers{}}
-	err = n.node.do(func() error {
+	err = n.node.Do(func() error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}); err != nil {
 			return fmt.Errorf("add bridge: %w", err)
 		}
@@ -248,7 +249,7 @@ func newScaleSession(f Factory) (*session, error) {
 		return nil
 	})
 	if err == nil {
-		s.host, err = n.node.thread()
+		s.host, err = osthread.Enter(n.node.FD())
 	}
 	if err != nil {
 		n.close()

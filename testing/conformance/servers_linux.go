@@ -140,7 +140,7 @@ func (s *servers) serve(ns *namespace, protocol model.Protocol, at netip.AddrPor
 // listen opens a listening socket in a namespace.
 func listen(ns *namespace, protocol model.Protocol, at netip.AddrPort) (*os.File, error) {
 	fd := -1
-	err := ns.do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		family := unix.AF_INET
 		if at.Addr().Is6() {
 			family = unix.AF_INET6

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -22,7 +23,7 @@ const callTimeout = 3 * time.Minute
 type session struct {
 	n        *network
 	factory  Factory
-	host     *nsThread // where the backend's code runs
+	host     *osthread.Thread // where the backend's code runs
 	patience patience
 	id       string
 	// seed determines the source ports of clients.
@@ -50,7 +51,7 @@ func newSession(f Factory, families []model.Family, seed uint64) (*session, erro
 		return nil, err
 	}
 	s := &session{n: n, factory: f, patience: p, id: strings.ToLower(rand.Text()[:12]), seed: seed, waived: &waivers{}}
-	if s.host, err = n.node.thread(); err != nil {
+	if s.host, err = osthread.Enter(n.node.FD()); err != nil {
 		n.close()
 		return nil, fmt.Errorf("thread in the node's namespace: %w", err)
 	}
@@ -61,7 +62,7 @@ func (s *session) close() {
 	if s.sink != nil {
 		s.end()
 	}
-	s.host.close()
+	s.host.Close()
 	s.n.close()
 }
 
@@ -72,9 +73,9 @@ func (s *session) start(ctx context.Context, set setup) error {
 	s.setup = set
 	s.env = set.env(s.factory.families())
 	if s.env.ID = s.id; s.n.node != nil {
-		s.env.NetNS = s.n.node.file
+		s.env.NetNS = s.n.node.File
 	}
-	err := s.host.do(func() (err error) {
+	err := s.host.Do(func() (err error) {
 		s.sink, err = s.factory.New(ctx, s.env)
 		return err
 	})
@@ -103,7 +104,7 @@ func (s *session) drop() error {
 	if !ok {
 		return nil
 	}
-	if err := s.host.do(c.Close); err != nil {
+	if err := s.host.Do(c.Close); err != nil {
 		return fmt.Errorf("close the sink: %w", err)
 	}
 	return nil
@@ -137,7 +138,7 @@ func (s *session) hook(ctx context.Context, what string, f func(context.Context,
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.host.do(func() error { return f(ctx, s.env) }); err != nil {
+	if err := s.host.Do(func() error { return f(ctx, s.env) }); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
@@ -153,7 +154,7 @@ func (s *session) describe(services ...service) error {
 }
 
 func (s *session) describeObjects(objects []metav1.Object) error {
-	return s.host.do(func() (err error) {
+	return s.host.Do(func() (err error) {
 		s.told, err = s.cluster.put(objects, s.sink)
 		return err
 	})
@@ -163,7 +164,7 @@ func (s *session) describeObjects(objects []metav1.Object) error {
 func (s *session) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return s.host.do(func() error { return s.sink.Sync(ctx) })
+	return s.host.Do(func() error { return s.sink.Sync(ctx) })
 }
 
 // resync asks the sink not to trust its memory, if it is a [sink.Resyncer].
@@ -172,7 +173,7 @@ func (s *session) resync() error {
 	if !ok {
 		return nil
 	}
-	return s.host.do(func() error {
+	return s.host.Do(func() error {
 		r.ForceResync()
 		return nil
 	})
@@ -185,7 +186,7 @@ func (s *session) resyncFailed() error {
 	if !ok {
 		return s.resync()
 	}
-	return s.host.do(func() error {
+	return s.host.Do(func() error {
 		r.ResyncFailed()
 		return nil
 	})
@@ -225,7 +226,7 @@ func (s *session) dumpError(ctx context.Context) (text string, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	err = s.host.do(func() (err error) {
+	err = s.host.Do(func() (err error) {
 		text, err = s.factory.Dump(ctx, s.env)
 		return err
 	})

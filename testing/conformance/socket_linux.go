@@ -57,7 +57,7 @@ func newSocket(ns *namespace, kind, protocol int, local netip.AddrPort) (*socket
 		family, optionLevel, option = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_RECVERR
 	}
 	fd := -1
-	err := ns.do(func() (err error) {
+	err := ns.Do(func() (err error) {
 		fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 		return os.NewSyscallError("socket", err)
 	})

@@ -118,7 +118,7 @@ func (n *network) close() {
 		n.router.close()
 	}
 	for _, ns := range n.all {
-		ns.close()
+		ns.Close()
 	}
 }
 
@@ -180,12 +180,12 @@ func (n *network) add(name string) (*namespace, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return ns, ns.do(func() error { return linkUp("lo") })
+	return ns, ns.Do(func() error { return linkUp("lo") })
 }
 
 // wireBridge connects the local pods: each has only its own address, and reaches everything else through the node.
 func (n *network) wireBridge() error {
-	err := n.node.do(func() error {
+	err := n.node.Do(func() error {
 		// Its own hardware address: else it takes that of a pod, and may change it with every new one.
 		mac := net.HardwareAddr{0x02, 'k', 'p', 'l', 0, 1}
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName,
@@ -209,7 +209,7 @@ func (n *network) wireBridge() error {
 		if err := n.veth(n.node, port, ns); err != nil {
 			return err
 		}
-		err := n.node.do(func() error {
+		err := n.node.Do(func() error {
 			bridge, err := netlink.LinkByName(bridgeName)
 			if err != nil {
 				return err
@@ -225,7 +225,7 @@ func (n *network) wireBridge() error {
 		}
 		for _, f := range n.families {
 			p := planOf(f)
-			err := ns.do(func() error {
+			err := ns.Do(func() error {
 				if err := addAddr("eth0", hostPrefix(pod.addr(f))); err != nil {
 					return err
 				}
@@ -253,10 +253,10 @@ func (n *network) wire(name string, to *namespace, network func(plan) netip.Pref
 	for _, f := range n.families {
 		prefix := network(planOf(f))
 		near, far := nth(prefix, 1), nth(prefix, 2)
-		if err := n.node.do(func() error { return addAddr(name, netip.PrefixFrom(near, prefix.Bits())) }); err != nil {
+		if err := n.node.Do(func() error { return addAddr(name, netip.PrefixFrom(near, prefix.Bits())) }); err != nil {
 			return err
 		}
-		if err := to.do(func() error { return addAddr("eth0", netip.PrefixFrom(far, prefix.Bits())) }); err != nil {
+		if err := to.Do(func() error { return addAddr("eth0", netip.PrefixFrom(far, prefix.Bits())) }); err != nil {
 			return err
 		}
 		if err := introduce(n.node, name, near, to, far); err != nil {
@@ -268,9 +268,9 @@ func (n *network) wire(name string, to *namespace, network func(plan) netip.Pref
 
 // veth makes a pair of interfaces: name in one namespace, eth0 in the other. Both are up.
 func (n *network) veth(from *namespace, name string, to *namespace) error {
-	err := from.do(func() error {
+	err := from.Do(func() error {
 		link := &netlink.Veth{
-			LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(to.file.Fd()))}
+			LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(to.FD())}
 		if err := netlink.LinkAdd(link); err != nil {
 			return fmt.Errorf("add %s: %w", name, err)
 		}
@@ -279,7 +279,7 @@ func (n *network) veth(from *namespace, name string, to *namespace) error {
 	if err != nil {
 		return err
 	}
-	return to.do(func() error { return linkUp("eth0") })
+	return to.Do(func() error { return linkUp("eth0") })
 }
 
 // introduce adds permanent neighbour entries for both ends of a link, so that no packet waits for address resolution or
@@ -293,10 +293,10 @@ func introduce(node *namespace, nodeLink string, nodeAddr netip.Addr, to *namesp
 	if err != nil {
 		return err
 	}
-	if err := node.do(func() error { return addNeighbour(nodeLink, addr, mac) }); err != nil {
+	if err := node.Do(func() error { return addNeighbour(nodeLink, addr, mac) }); err != nil {
 		return err
 	}
-	return to.do(func() error { return addNeighbour("eth0", nodeAddr, nodeMAC) })
+	return to.Do(func() error { return addNeighbour("eth0", nodeAddr, nodeMAC) })
 }
 
 // wireFarPod connects the far pod to its node. Only routers on the way to it know the small MTU. Its own link has a
@@ -308,14 +308,14 @@ func (n *network) wireFarPod() error {
 	}
 	for _, f := range n.families {
 		node, pod := placeNamed(otherNode).addr(f), placeNamed(farPod).addr(f)
-		err := n.node.do(func() error { return addRoute("kpl-other", hostPrefix(pod), node, netip.Addr{}) })
+		err := n.node.Do(func() error { return addRoute("kpl-other", hostPrefix(pod), node, netip.Addr{}) })
 		if err != nil {
 			return err
 		}
-		if err := n.otherNode.do(func() error { return addNarrowRoute(link, hostPrefix(pod), farMTU) }); err != nil {
+		if err := n.otherNode.Do(func() error { return addNarrowRoute(link, hostPrefix(pod), farMTU) }); err != nil {
 			return err
 		}
-		err = n.far.do(func() error {
+		err = n.far.Do(func() error {
 			if err := addAddr("eth0", hostPrefix(pod)); err != nil {
 				return err
 			}
@@ -341,7 +341,7 @@ func (n *network) route() error {
 		p := planOf(f)
 		nodeAddr := func(link netip.Prefix) netip.Addr { return nth(link, 1) }
 
-		errs = append(errs, n.node.do(func() error {
+		errs = append(errs, n.node.Do(func() error {
 			if err := addRoute("kpl-client", p.clients, nth(p.toClient, 2), netip.Addr{}); err != nil {
 				return err
 			}
@@ -359,14 +359,14 @@ func (n *network) route() error {
 			for _, name := range far.pods {
 				pod := hostPrefix(placeNamed(name).addr(f))
 				errs = append(errs,
-					n.node.do(func() error { return addRoute(far.link, pod, nth(far.net, 2), netip.Addr{}) }),
-					far.node.do(func() error { return addAddr("lo", pod) }))
+					n.node.Do(func() error { return addRoute(far.link, pod, nth(far.net, 2), netip.Addr{}) }),
+					far.node.Do(func() error { return addAddr("lo", pod) }))
 			}
-			errs = append(errs, far.node.do(func() error {
+			errs = append(errs, far.node.Do(func() error {
 				return addRoute("eth0", anywhere(f), nodeAddr(far.net), netip.Addr{})
 			}))
 		}
-		errs = append(errs, n.client.do(func() error {
+		errs = append(errs, n.client.Do(func() error {
 			lo, err := netlink.LinkByName("lo")
 			if err != nil {
 				return err
@@ -378,7 +378,7 @@ func (n *network) route() error {
 			}
 			return addRoute("eth0", anywhere(f), nodeAddr(p.toClient), netip.Addr{})
 		}))
-		errs = append(errs, n.outside.do(func() error {
+		errs = append(errs, n.outside.Do(func() error {
 			for _, back := range []netip.Prefix{p.allPods, p.clients, p.toOtherNode, p.toThirdNode, p.toClient} {
 				if err := addRoute("eth0", back, nodeAddr(p.toOutside), netip.Addr{}); err != nil {
 					return err

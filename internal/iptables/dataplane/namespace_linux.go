@@ -33,15 +33,7 @@ func (n *namespace) do(f func() error) error {
 		return f()
 	}
 	runtime.UnlockOSThread()
-	done := make(chan error, 1)
-	osthread.Go(func() {
-		if err := netns.Set(n.NsHandle); err != nil {
-			done <- fmt.Errorf("entering the network namespace: %w", err)
-			return
-		}
-		done <- f()
-	})
-	return <-done
+	return osthread.In(int(n.NsHandle), f)
 }
 
 func (n *namespace) isCurrent() bool {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,37 +13,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/internal/testns"
 )
 
 // onThread runs f in a namespace, on a thread that ends with it, and waits for it.
 func onThread(ns *testns.Namespace, f func()) {
-	done := make(chan struct{})
-	var run func()
-	run = func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			// This thread cannot end. While it is locked, the next goroutine gets another one.
-			next := make(chan struct{})
-			go func() {
-				defer close(next)
-				run()
-			}()
-			<-next
-			runtime.UnlockOSThread()
-			return
-		}
-		defer close(done)
-		if err := netns.Set(ns.Handle()); err != nil {
-			panic(err) // the namespace lasts as long as the test
-		}
-		f()
+	if err := osthread.In(ns.FD(), func() error { f(); return nil }); err != nil {
+		panic(err) // the namespace lasts as long as the test
 	}
-	go run()
-	<-done
 }
 
 // reply is the answer of a pod's server.

@@ -1,0 +1,56 @@
+package osthread
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// namespaceHere is the identity of the network namespace of this thread.
+func namespaceHere(t *testing.T) string {
+	id, err := os.Readlink("/proc/thread-self/ns/net")
+	assert.NoError(t, err)
+	return id
+}
+
+func TestThreadsStayInTheirNamespace(t *testing.T) {
+	n, err := NewNamespace()
+	if errors.Is(err, os.ErrPermission) {
+		t.Skip("needs the right to make network namespaces")
+	}
+	require.NoError(t, err)
+	defer n.Close()
+	here, there := namespaceHere(t), ""
+	require.NoError(t, n.Do(func() error { there = namespaceHere(t); return nil }))
+	assert.NotEqual(t, here, there)
+	boom := errors.New("boom")
+	for range 10 {
+		require.ErrorIs(t, In(n.FD(), func() error {
+			assert.Equal(t, there, namespaceHere(t))
+			return boom
+		}), boom)
+	}
+	assert.Equal(t, here, namespaceHere(t))
+	other, err := os.Readlink(n.File.Name())
+	require.NoError(t, err)
+	assert.Equal(t, there, other, "by the name of the file")
+}
+
+func TestAThreadThatCannotEnterItsNamespaceEnds(t *testing.T) {
+	called := false
+	require.ErrorContains(t, In(-1, func() error { called = true; return nil }), "enter the network namespace")
+	assert.False(t, called)
+}
+
+func TestAThreadMayEnd(t *testing.T) {
+	thread, err := NewThread(func() error { return nil })
+	require.NoError(t, err)
+	require.ErrorIs(t, thread.Do(func() error { runtime.Goexit(); return nil }), ErrEnded)
+	require.ErrorIs(t, thread.Do(func() error { return nil }), ErrEnded)
+	thread.Close()
+	require.NoError(t, (*Thread)(nil).Do(func() error { return nil }))
+}
