@@ -202,19 +202,17 @@ func (s service) object() metav1.Object {
 	var clusterIPs []string
 	for _, f := range s.families {
 		clusterIPs = append(clusterIPs, s.clusterIP(f).String())
-		for _, external := range []struct {
-			listed bool
-			add    func(...string) *kube.ServiceBuilder
-			addr   netip.Addr
-		}{
-			{s.externalIP, b.ExternalIP, s.externalAddr(f)},
-			{s.vip, b.LoadBalancerIP, s.vipAddr(f)},
-			{s.contestsExternalIP, b.ExternalIP, contestedAddr(f)},
-			{s.contestsVIP, b.LoadBalancerIP, contestedAddr(f)},
-		} {
-			if external.listed {
-				external.add(external.addr.String())
-			}
+		if s.externalIP {
+			b.ExternalIP(s.externalAddr(f).String())
+		}
+		if s.vip {
+			b.LoadBalancerIP(s.vipAddr(f).String())
+		}
+		if s.contestsExternalIP {
+			b.ExternalIP(contestedAddr(f).String())
+		}
+		if s.contestsVIP {
+			b.LoadBalancerIP(contestedAddr(f).String())
 		}
 		for _, r := range s.ranges {
 			if r.only == 0 || r.only == f {
