@@ -2,12 +2,15 @@ package osthread
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
 )
 
 // namespaceHere is the identity of the network namespace of this thread.
@@ -19,10 +22,7 @@ func namespaceHere(t *testing.T) string {
 
 func TestThreadsStayInTheirNamespace(t *testing.T) {
 	n, err := NewNamespace()
-	if errors.Is(err, os.ErrPermission) {
-		t.Skip("needs the right to make network namespaces")
-	}
-	require.NoError(t, err)
+	testneed.That(t, err == nil, fmt.Sprintf("the right to make network namespaces (%v)", err))
 	defer n.Close()
 	here, there := namespaceHere(t), ""
 	require.NoError(t, n.Do(func() error { there = namespaceHere(t); return nil }))

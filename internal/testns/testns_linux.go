@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
-	"sigs.k8s.io/kube-proxy-lib/testing/need"
+	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
 )
 
 // Namespace is a network namespace that lasts as long as a test.
@@ -19,7 +19,7 @@ type Namespace struct {
 // New makes a network namespace with the loopback interface down. It needs root.
 func New(t testing.TB) *Namespace {
 	t.Helper()
-	need.Root(t)
+	testneed.Root(t)
 	n, err := osthread.NewNamespace()
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func (n *Namespace) Do(f func() error) {
 // Enter moves the test to a new network namespace, in which it stays, on its thread, until it ends. It needs root.
 func Enter(t testing.TB) netns.NsHandle {
 	t.Helper()
-	need.Root(t)
+	testneed.Root(t)
 	runtime.LockOSThread()
 	before, err := netns.Get()
 	if err != nil {

@@ -5,29 +5,24 @@ package need
 
 import (
 	_ "embed"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/kube-proxy-lib/internal/testneed"
 )
 
 // That ends the test unless ok: as skipped, or with KPL_REQUIRE=1 as failed. what says what is needed.
 func That(t testing.TB, ok bool, what string) {
 	t.Helper()
-	switch {
-	case ok:
-	case os.Getenv("KPL_REQUIRE") == "1":
-		t.Fatalf("needs %s, and KPL_REQUIRE=1 does not allow skipping", what)
-	default:
-		t.Skipf("needs %s", what)
-	}
+	testneed.That(t, ok, what)
 }
 
 // Root needs user ID 0, which may be that of a user namespace.
 func Root(t testing.TB) {
 	t.Helper()
-	That(t, os.Geteuid() == 0, "root (try: unshare -rn)")
+	testneed.Root(t)
 }
 
 // Program needs an executable, and returns its path. name is looked for in PATH, unless it is a path itself.
