@@ -58,8 +58,7 @@ func importers(t *testing.T) map[string]string {
 	for _, goos := range []string{"linux", "windows", "darwin"} {
 		for path, p := range list(t, goos) {
 			folder, ours := strings.CutPrefix(path+"/", module+"/")
-			if !ours || strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") ||
-				folder == "internal/backendtest/" {
+			if !ours || isForTests(folder) {
 				continue
 			}
 			for _, imported := range p.Imports {

@@ -72,10 +72,12 @@ var layers = []struct {
 }{
 	{"examples", []string{""}},
 	{"testing", []string{""}},
-	{"internal/testdice", nil},             // of tests alone
-	{"internal/testns", []string{""}},      // likewise
-	{"internal/testcert", []string{""}},    // likewise
-	{"internal/backendtest", []string{""}}, // likewise
+	{"internal/testdice", nil}, // of tests alone
+	{"internal/testneed", nil}, // likewise
+	{"internal/testns", []string{module + "/internal/testneed", module + "/internal/osthread",
+		"github.com/vishvananda/netns"}},
+	{"internal/testcert", []string{"github.com/stretchr/testify/"}}, // likewise
+	{"backends/internal/backendtest", []string{""}},                 // likewise
 	{"internal/osthread", []string{"golang.org/x/sys/"}},
 	{"internal/registration", []string{"github.com/prometheus/client_golang/"}},
 	{"internal/histogram", []string{"github.com/prometheus/client_golang/"}},
@@ -187,20 +189,30 @@ func TestLightPackagesStayLight(t *testing.T) {
 	}
 }
 
-// TestOnlyTestsTest: who imports a backend does not get package testing, or what tests are made of.
+// TestOnlyTestsTest: who imports a backend does not get package testing, or what tests are made of. The test kits may
+// use what is below internal, never the other way.
 func TestOnlyTestsTest(t *testing.T) {
 	for path, p := range list(t, "linux") {
 		folder, ours := strings.CutPrefix(path+"/", module+"/")
-		if !ours || strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") ||
-			folder == "internal/backendtest/" {
+		if !ours {
 			continue
 		}
 		for _, imported := range p.Imports {
-			assert.False(t, imported == "testing" || strings.HasPrefix(imported, module+"/testing/") ||
-				strings.HasPrefix(imported, module+"/internal/test") || imported == module+"/internal/backendtest",
-				"%s imports %s", path, imported)
+			own, ours := strings.CutPrefix(imported+"/", module+"/")
+			kit := ours && strings.HasPrefix(own, "testing/")
+			if isForTests(folder) {
+				assert.False(t, kit && strings.HasPrefix(folder, "internal/"), "%s imports %s", path, imported)
+			} else {
+				assert.False(t, imported == "testing" || ours && isForTests(own), "%s imports %s", path, imported)
+			}
 		}
 	}
+}
+
+// isForTests reports whether the package in a folder is what tests are made of.
+func isForTests(folder string) bool {
+	return strings.HasPrefix(folder, "testing/") || strings.HasPrefix(folder, "internal/test") ||
+		folder == "backends/internal/backendtest/"
 }
 
 // TestOnlyRemoteLinksGRPC: who does not import remote does not get gRPC, nor what the library compiles with it.

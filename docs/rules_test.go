@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -19,13 +18,13 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/ipvs"
 	"sigs.k8s.io/kube-proxy-lib/backends/nft"
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
-	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	hnsdp "sigs.k8s.io/kube-proxy-lib/internal/hns/dataplane"
 	iptablesdp "sigs.k8s.io/kube-proxy-lib/internal/iptables/dataplane"
 	ipvsdp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nftdp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/nodeaddr"
+	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/sysctl"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -164,8 +163,12 @@ func host() *nodeaddr.Fake {
 }
 
 // apply has a backend apply the example, until the test ends.
-func apply(t *testing.T, b backendtest.Backend) {
+func apply(t *testing.T, b interface {
+	sink.Sink
+	Close() error
+}) {
 	t.Cleanup(func() { assert.NoError(t, b.Close()) })
-	backendtest.Set(t, b, example()...)
-	require.NoError(t, b.Sync(context.Background()))
+	d := fm.NewDriver(t, fm.Options{NewSink: func() sink.Sink { return b }})
+	d.Set(example()...)
+	d.Sync()
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
+	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 )
 
 // One endpoint that is replaced is a constant number of calls, whatever the size of the cluster.

@@ -17,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"sigs.k8s.io/kube-proxy-lib/internal/backendtest"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 	"sigs.k8s.io/kube-proxy-lib/testing/need"
@@ -80,7 +79,11 @@ func simpleFactory(m mutant) Factory {
 			}
 			return removeTables()
 		},
-		Dump:  func(ctx context.Context, _ Env) (string, error) { return backendtest.Ruleset(ctx) },
+		Dump: func(ctx context.Context, _ Env) (string, error) {
+			path, _ := need.Find("nft")
+			out, err := exec.CommandContext(ctx, path, "--stateless", "list", "ruleset").CombinedOutput()
+			return string(out), err
+		},
 		Lacks: []Feature{LoopbackProxy},
 		Break: func(context.Context, Env) error { return nft("flush chain ip " + simpleTable + " nat_services") },
 		Fail: func(context.Context, Env) (func() error, error) {
