@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/internal/osthread"
 	"sigs.k8s.io/kube-proxy-lib/model"
+	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
 
 // Flows makes new flows in a namespace in which a service, 10.96.255.1:80/UDP, has up to 12 endpoints, 10.1.0.1 to
@@ -76,56 +77,16 @@ func (f *Flows) EndpointAddr(i int) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Port: EndpointPort, Addr: [4]byte{10, 1, 0, byte(i)}}
 }
 
-// Service describes the service.
+// Service returns the service.
 func (f *Flows) Service() *model.Service {
-	return &model.Service{Name: model.ServiceName{Namespace: "default", Name: "dns"},
-		ClusterIPs: []netip.Addr{netip.AddrFrom4(f.VIP().Addr)},
-		Ports: []model.ServicePort{{Name: "dns", Protocol: model.UDP, Port: 80,
-			RoutesIPv4: model.NewRoutes(model.RoutePolicy{ClusterIP: true, DetectsLocalPods: true})}}}
+	return fm.Service("default/dns").DetectsLocalPods().ClusterIP(netip.AddrFrom4(f.VIP().Addr).String()).
+		UDPPort("dns", 80).Build()
 }
 
-// Endpoint describes the i-th endpoint, from 1 to 12, as one of the service.
+// Endpoint returns the i-th endpoint, from 1 to 12, as one of the service.
 func (f *Flows) Endpoint(i int) *model.Endpoint {
-	s := f.Service()
-	return &model.Endpoint{Port: s.PortName(s.Ports[0]),
-		Target: netip.AddrPortFrom(netip.AddrFrom4(f.EndpointAddr(i).Addr), EndpointPort),
-		Sets:   model.ClusterSet, Ready: true, Serving: true}
-}
-
-// Describe describes a node, and the service with its first n endpoints.
-func (f *Flows) Describe(d Describer, n int) {
-	d.SetNode(Node())
-	d.SetService(f.Service())
-	for i := range n {
-		d.SetEndpoint(f.Endpoint(1 + i))
-	}
-}
-
-// Resize changes the service that Describe gave 3 endpoints: to 12 and back, and at each second round another endpoint
-// in place of one that is there. It comes to all that it does within 36 rounds.
-func (f *Flows) Resize(d Describer, round int) {
-	if i := 4 + round/2%9; round%2 == 0 {
-		d.DeleteEndpoint(f.Endpoint(1 + round%3).Key())
-		d.SetEndpoint(f.Endpoint(i))
-	} else {
-		d.SetEndpoint(f.Endpoint(1 + (round-1)%3))
-		if round/18%2 == 1 {
-			d.DeleteEndpoint(f.Endpoint(i).Key())
-		}
-	}
-}
-
-// Replace replaces endpoints of the service that Describe gave 3: what a restarted backend has missed.
-func (f *Flows) Replace(d Describer, round int) {
-	if round%2 == 0 {
-		d.DeleteEndpoint(f.Endpoint(1).Key())
-		d.SetEndpoint(f.Endpoint(4))
-	} else {
-		d.DeleteEndpoint(f.Endpoint(4).Key())
-		d.SetEndpoint(f.Endpoint(1))
-		d.SetEndpoint(f.Endpoint(5 + round%3))
-		d.DeleteEndpoint(f.Endpoint(5 + (round+1)%3).Key())
-	}
+	target := netip.AddrPortFrom(netip.AddrFrom4(f.EndpointAddr(i).Addr), EndpointPort)
+	return fm.Endpoint("default/dns:dns/UDP", target.String()).Build()
 }
 
 // Flow makes a new flow and reports whether it was answered.

@@ -1,9 +1,6 @@
 package backendtest
 
-import (
-	"sigs.k8s.io/kube-proxy-lib/model"
-	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
-)
+import fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 
 // Loaded is a backend that is changed under load, by its driver: no flow may be lost meanwhile. It serves the service
 // of the flows, with 3 endpoints.
@@ -12,9 +9,9 @@ type Loaded struct {
 	driver *fm.Driver
 }
 
-// NewLoaded describes the service.
+// NewLoaded sets a node and the service.
 func NewLoaded(f *Flows, d *fm.Driver) Loaded {
-	f.Describe(driven{d}, 3)
+	d.Set(Node(), f.Service(), f.Endpoint(1), f.Endpoint(2), f.Endpoint(3))
 	return Loaded{f, d}
 }
 
@@ -28,26 +25,34 @@ func (l Loaded) During(change func(round int), enough int64) {
 	}, enough)
 }
 
-// Resized resizes the service, see [Flows.Resize].
+// Resized resizes the service: to 12 endpoints and back, and at each second round another endpoint in place of one that
+// is there. It comes to all that it does within 36 rounds.
 func (l Loaded) Resized() {
 	l.flows.t.Helper()
-	l.During(func(round int) { l.flows.Resize(driven{l.driver}, round) }, 36)
+	l.During(func(round int) {
+		if i := 4 + round/2%9; round%2 == 0 {
+			l.driver.Delete(l.flows.Endpoint(1 + round%3))
+			l.driver.Set(l.flows.Endpoint(i))
+		} else {
+			l.driver.Set(l.flows.Endpoint(1 + (round-1)%3))
+			if round/18%2 == 1 {
+				l.driver.Delete(l.flows.Endpoint(i))
+			}
+		}
+	}, 36)
 }
 
-// Restarted restarts the backend, which has missed something each time.
+// Restarted restarts the backend, which has missed each time that endpoints were replaced.
 func (l Loaded) Restarted() {
 	l.flows.t.Helper()
 	l.During(func(round int) {
 		l.driver.Restart()
-		l.flows.Replace(driven{l.driver}, round)
+		if round%2 == 0 {
+			l.driver.Delete(l.flows.Endpoint(1))
+			l.driver.Set(l.flows.Endpoint(4))
+		} else {
+			l.driver.Delete(l.flows.Endpoint(4), l.flows.Endpoint(5+(round+1)%3))
+			l.driver.Set(l.flows.Endpoint(1), l.flows.Endpoint(5+round%3))
+		}
 	}, 6)
 }
-
-// driven describes to a driver.
-type driven struct{ *fm.Driver }
-
-func (d driven) SetNode(n *model.Node)              { d.Set(n) }
-func (d driven) SetService(s *model.Service)        { d.Set(s) }
-func (d driven) DeleteService(n model.ServiceName)  { d.Delete(n) }
-func (d driven) SetEndpoint(ep *model.Endpoint)     { d.Set(ep) }
-func (d driven) DeleteEndpoint(k model.EndpointKey) { d.Delete(k) }
