@@ -94,7 +94,7 @@ var layers = []struct {
 	{"watch", []string{module + "/internal/manifest", "k8s.io/", "github.com/fsnotify/fsnotify"}},
 	{"internal/nfnetlink", []string{module + "/model", "github.com/mdlayher/netlink", "golang.org/x/sys/"}},
 	{"internal/nft", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
-		"github.com/google/nftables", "golang.org/x/sys/"}},
+		"github.com/google/nftables", "go4.org/netipx", "golang.org/x/sys/"}},
 	{"internal/iptables", []string{module + "/model", module + "/internal/nfnetlink", module + "/internal/osthread",
 		"golang.org/x/sys/", "github.com/vishvananda/netns", "k8s.io/klog/v2"}},
 	{"internal/ipvs", []string{module + "/model", module + "/internal/osthread", "golang.org/x/sys/",

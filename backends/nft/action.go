@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -60,9 +61,9 @@ func setName(s model.EndpointSets) string {
 func (a action) chainName() string {
 	switch {
 	case a.n == 0 && a.verdict == model.Drop:
-		return dropChain
+		return rules.DropChain
 	case a.n == 0:
-		return rejectChain
+		return rules.RejectChain
 	}
 	name := fmt.Sprintf("%s-%d", setName(a.set), a.n)
 	switch {
@@ -100,7 +101,7 @@ func (a actions) chainName() string {
 	}
 	switch {
 	case a.restricted:
-		return "restricted-" + name
+		return rules.Restricted(name)
 	case a.onNode:
 		return "on-node-" + name
 	}
@@ -118,18 +119,15 @@ func (a actions) own() string {
 
 // chains returns the chains that actions need, in the order in which they can be made; the last one is that of a
 // itself. It leaves out the chains that every table has, and a service port's own chains for each set.
-func (c *config) chains(s *sets, a actions) []chain {
-	var chains []chain
+func (c *config) chains(s *sets, a actions) []rules.Chain {
+	var chains []rules.Chain
 	if a.restricted || a.onNode {
 		inner := actions{fromPod: a.fromPod, fromNode: a.fromNode, other: a.other}
 		chains = c.chains(s, inner)
 		if a.onNode {
 			return append(chains, c.onNodeChain(s, a.chainName(), inner.chainName()))
 		}
-		ch := chain{Chain: dp.Chain{Name: a.chainName()}}
-		ch.add(dp.InSet{Set: s[vipSources], Not: true}, dp.Drop{})
-		ch.add(dp.Goto{Chain: inner.chainName()})
-		return append(chains, ch)
+		return append(chains, rules.RestrictedChain(s[vipSources], inner.chainName()))
 	}
 	for _, each := range a.each() {
 		if each.n > 0 && (each.own == "" || each.masquerade != model.MasqueradeNever) {
@@ -137,58 +135,27 @@ func (c *config) chains(s *sets, a actions) []chain {
 		}
 	}
 	if !a.simple() {
-		chains = append(chains, c.sourcesChain(a))
+		chains = append(chains, rules.BySource(a.chainName(), c.localPods, a.fromPod.chainName(),
+			a.fromNode.chainName(), a.other.chainName()))
 	}
 	return chains
 }
 
 // balanceChain marks for masquerading and sends to one endpoint at random.
-func (c *config) balanceChain(s *sets, a action) chain {
-	ch := chain{Chain: dp.Chain{Name: a.chainName()}}
+func (c *config) balanceChain(s *sets, a action) rules.Chain {
+	ch := rules.NewChain(a.chainName())
 	setMark := dp.SetMark{Bit: c.mark}
 	switch a.masquerade {
 	case model.MasqueradeAlways:
-		ch.add(setMark)
+		ch.Rules = []dp.Rule{rules.Rule(setMark)}
 	case model.MasqueradeUnlessLocalPod:
-		ch.add(append(c.isLocalPod(true), setMark)...)
+		ch.Rules = []dp.Rule{rules.Rule(append(rules.LocalPods(c.localPods, true), setMark)...)}
 	}
+	last := rules.Rule(dp.DNATMap{N: uint32(a.n), Map: s[slotsOf(a.set, a.nodePort)]})
 	if a.own != "" {
 		a.masquerade = model.MasqueradeNever
-		ch.add(dp.Goto{Chain: a.chainName()})
-		return ch
+		last = rules.Rule(dp.Goto{Chain: a.chainName()})
 	}
-	ch.add(dp.DNATMap{N: uint32(a.n), Map: s[slotsOf(a.set, a.nodePort)]})
+	ch.Rules = append(ch.Rules, last)
 	return ch
-}
-
-// sourcesChain dispatches traffic by its source.
-func (c *config) sourcesChain(a actions) chain {
-	ch := chain{Chain: dp.Chain{Name: a.chainName()}}
-	if a.fromPod != a.other || a.fromPod != a.fromNode {
-		for _, isLocalPod := range c.isLocalPod(false) {
-			ch.add(isLocalPod, dp.Goto{Chain: a.fromPod.chainName()})
-		}
-	}
-	if a.fromNode != a.other {
-		ch.add(dp.IsLocal{Field: dp.SourceAddr}, dp.Goto{Chain: a.fromNode.chainName()})
-	}
-	ch.add(dp.Goto{Chain: a.other.chainName()})
-	return ch
-}
-
-// isLocalPod returns matches, any one of which means that the source is a pod of this node (S30). With not, all of them
-// together mean that it is not.
-func (c *config) isLocalPod(not bool) []dp.Statement {
-	switch l := c.localPods; {
-	case l.Bridge != "":
-		return []dp.Statement{dp.FromInterface{Name: l.Bridge, Not: not}}
-	case l.InterfacePrefix != "":
-		return []dp.Statement{dp.FromInterface{Name: l.InterfacePrefix, Prefix: true, Not: not}}
-	default:
-		var statements []dp.Statement
-		for _, p := range l.CIDRs {
-			statements = append(statements, dp.InPrefix{Field: dp.SourceAddr, Prefix: p, Not: not})
-		}
-		return statements
-	}
 }

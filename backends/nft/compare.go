@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -93,26 +94,14 @@ func (p *plan) makeRoom(ports []*frontend.PortChange) {
 
 // compatible reports whether a table can be corrected instead of replaced.
 func compatible(t *dp.Table) bool {
-	if t.Comment != layoutComment {
-		return false
-	}
-	for _, ch := range (&config{}).baseChains(newSets(), false) {
-		if have := t.Chains[ch.Name]; have != nil &&
-			(have.Hook != ch.Hook || have.Priority != ch.Priority || have.Filter != ch.Filter) {
-			return false
+	sets := newSets()
+	fixed := slices.Concat(sets[:endpoints], sets[portEndpoints+1:]) // slots get another name if need be
+	for name := range t.Sets {
+		if strings.HasPrefix(name, clientsPrefix) {
+			fixed = append(fixed, clientsSet(nil, &ownPort{clients: name}))
 		}
 	}
-	for id, s := range newSets() {
-		if have := t.Sets[s.Name]; have != nil && !setID(id).hasSlots() && !have.Matches(s) {
-			return false // slots get another name if need be
-		}
-	}
-	for name, have := range t.Sets {
-		if strings.HasPrefix(name, clientsPrefix) && !have.Matches(clientsSet(nil, &ownPort{clients: name})) {
-			return false
-		}
-	}
-	return true
+	return rules.IsCompatible(t, layoutComment, (&config{}).baseChains(sets, false), fixed)
 }
 
 // keepSlots keeps the slot maps of the table before that are still there.

@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -127,14 +128,13 @@ func (f *family) sync(ctx context.Context, c *frontend.Changes) error {
 
 // compareAgain repeats the comparison until no other program changes the table meanwhile.
 func (f *family) compareAgain(ctx context.Context, c *frontend.Changes) (changed bool, err error) {
-	for range 5 {
-		changed, err = f.compare(ctx, c)
-		if errors.Is(err, errFull) {
+	err = rules.Retry(func() (err error) {
+		if changed, err = f.compare(ctx, c); errors.Is(err, errFull) {
 			f.state = unknown // which makes maps that are big enough
-		} else if !errors.Is(err, dp.ErrStale) {
-			break
+			changed, err = f.compare(ctx, c)
 		}
-	}
+		return err
+	})
 	return changed, err
 }
 
@@ -211,7 +211,7 @@ func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error)
 			return false, fmt.Errorf("%s: %w", s.Name, errFull)
 		}
 	}
-	if err := f.commit(ctx, first); err != nil {
+	if err := rules.Apply(ctx, f.dataplane, first); err != nil {
 		return false, err
 	}
 	f.table = p.base
@@ -223,7 +223,7 @@ func (f *family) execute(ctx context.Context, p *plan) (changed bool, err error)
 	if !first.IsEmpty() {
 		letPacketsPass(ctx)
 	}
-	if err := f.commit(ctx, second); err != nil {
+	if err := rules.Apply(ctx, f.dataplane, second); err != nil {
 		f.cannotRemove(ctx, err)
 	} else {
 		f.table.forget()
@@ -296,32 +296,8 @@ func letPacketsPass(ctx context.Context) {
 	}
 }
 
-// commit applies a transaction, split if the socket's buffer is too small: an unprivileged process may not have big
-// ones.
-func (f *family) commit(ctx context.Context, tx *dp.Transaction) error {
-	if tx.IsEmpty() {
-		return nil
-	}
-	err := f.dataplane.Apply(ctx, tx)
-	if !errors.Is(err, syscall.EMSGSIZE) {
-		return err
-	}
-	one, two, ok := tx.Split()
-	if !ok {
-		return err
-	}
-	if err := f.commit(ctx, one); err != nil {
-		return err
-	}
-	return f.commit(ctx, two)
-}
-
 // cleanUp deletes the table, if there is one.
 func (f *family) cleanUp(ctx context.Context) error {
 	f.state = unknown
-	tx := dp.NewTransaction(f.key)
-	tx.Unconditional = true
-	tx.AddTable("") // or deleting fails
-	tx.DeleteTable()
-	return f.dataplane.Apply(ctx, tx)
+	return rules.Delete(ctx, f.dataplane, f.key)
 }

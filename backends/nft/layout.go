@@ -6,32 +6,18 @@ import (
 	"slices"
 
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // layoutComment is the comment of the table. A table with another comment is replaced.
 const layoutComment = "service proxy of kube-proxy-lib, layout 3"
 
-// The chains that every table has. Others are named in action.go and own.go. ("reject" and "drop" are words that nft
-// reserves.)
+// The chains that every table has beside those of package rules. Others are named in action.go and own.go.
 const (
-	rejectChain      = "reject-traffic"
-	dropChain        = "drop-traffic"
-	preroutingChain  = "nat-prerouting"
-	outputChain      = "nat-output"
-	postroutingChain = "nat-postrouting"
-	masqueradeChain  = "masquerade-traffic"
-	clusterIPsChain  = "cluster-ips-check"
-	forwardChain     = "filter-forward"
-	filterChain      = "filter-output-post-dnat"
-)
-
-// Priorities of the base chains, those that nft calls dstnat, dstnat + 10, filter and srcnat.
-const (
-	dstNAT      = -100
-	afterDstNAT = -90
-	filter      = 0
-	srcNAT      = 100
+	masqueradeChain = "masquerade-traffic"
+	clusterIPsChain = "cluster-ips-check"
+	filterChain     = "filter-output-post-dnat"
 )
 
 // setID is one of the sets and maps that every table has, in the order in which they are made and listed.
@@ -79,14 +65,14 @@ type sets [numSets]*dp.Set
 const minSlots = 16 << 10
 
 func newSets() *sets {
-	vip := []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
+	vip := rules.VIPFields()
 	nodePort := []dp.Field{dp.Protocol, dp.DestinationPort}
 	slots := func(name string, key ...dp.Field) *dp.Set {
 		return &dp.Set{Name: name, Key: append(key[:len(key):len(key)], dp.Random), Size: minSlots,
 			Value: []dp.Field{dp.DestinationAddr, dp.DestinationPort}}
 	}
 	return &sets{
-		serviceIPs:             {Name: "service-ips", Key: vip, Verdicts: true},
+		serviceIPs:             rules.ServiceIPs(),
 		nodePorts:              {Name: "nodeports", Key: nodePort, Verdicts: true},
 		endpoints:              slots("endpoints", vip...),
 		localEndpoints:         slots("local-endpoints", vip...),
@@ -95,8 +81,8 @@ func newSets() *sets {
 		portEndpoints:          slots("port-endpoints", dp.Constant),
 		clusterIPs:             {Name: "cluster-ips", Key: []dp.Field{dp.DestinationAddr}},
 		nodePortIPs:            {Name: "nodeport-ips", Key: []dp.Field{dp.DestinationAddr}},
-		vipSources:             {Name: "vip-sources", Key: append(vip[:3:3], dp.SourceAddr), Interval: true},
-		hairpin:                {Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}},
+		vipSources:             rules.VIPSources(),
+		hairpin:                rules.Hairpin(),
 	}
 }
 
@@ -146,56 +132,31 @@ func newConfig(f model.Family, o *Options, node *model.Node) *config {
 // chain as for a lookup among thousands of elements. So two rules are in the chains of both hooks, service addresses
 // are looked up only within the service CIDRs, and the address of a node port is checked after the port, in the chains
 // that onNodeChain makes.
-func (c *config) baseChains(s *sets, strays bool) []chain {
-	reject := chain{Chain: dp.Chain{Name: rejectChain}}
-	reject.add(dp.Reject{})
-	drop := chain{Chain: dp.Chain{Name: dropChain}}
-	drop.add(dp.Drop{})
-	masquerade := chain{Chain: dp.Chain{Name: masqueradeChain}}
-	masquerade.add(dp.HasMark{Bit: c.mark}, dp.FlipMark{Bit: c.mark}, dp.Masquerade{})
-	masquerade.addCommented("an endpoint that reaches itself",
-		dp.InSet{Set: s[hairpin]}, dp.Masquerade{})
-	base := func(name string, hook dp.Hook, priority int32, isFilter bool, rules ...[]dp.Statement) chain {
-		ch := chain{Chain: dp.Chain{Name: name, Hook: hook, Priority: priority, Filter: isFilter}}
-		for _, rule := range rules {
-			ch.add(rule...)
-		}
-		return ch
-	}
-	services := [][]dp.Statement{{dp.GotoMap{Map: s[serviceIPs]}}, {dp.GotoMap{Map: s[nodePorts]}}}
-	check := c.toClusterIPsChain(strays)
-	return []chain{reject, drop, c.clusterIPsChain(s), masquerade,
-		base(preroutingChain, dp.Prerouting, dstNAT, false, services...),
-		base(outputChain, dp.Output, dstNAT, false, services...),
-		base(postroutingChain, dp.Postrouting, srcNAT, false,
-			[]dp.Statement{dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain}}),
-		base(forwardChain, dp.Forward, filter, true, check...),
-		base(filterChain, dp.Output, afterDstNAT, true, check...),
-	}
+func (c *config) baseChains(s *sets, strays bool) []rules.Chain {
+	return slices.Concat(rules.Verdicts(),
+		[]rules.Chain{c.clusterIPsChain(s), rules.NewChain(masqueradeChain, rules.Masquerade(c.mark, s[hairpin])...)},
+		rules.BaseChains(
+			[]dp.Rule{rules.Rule(dp.GotoMap{Map: s[serviceIPs]}), rules.Rule(dp.GotoMap{Map: s[nodePorts]})},
+			[]dp.Rule{rules.Rule(dp.IsDNATed{}, dp.Goto{Chain: masqueradeChain})},
+			c.toClusterIPsChain(strays), filterChain))
 }
 
 // clusterIPsChain refuses new connections to service addresses that no program has translated (S33).
-func (c *config) clusterIPsChain(s *sets) chain {
-	ch := chain{Chain: dp.Chain{Name: clusterIPsChain}}
-	ch.addCommented("ports that the service does not have",
-		dp.InSet{Set: s[clusterIPs]}, dp.Reject{})
-	for _, cidr := range c.serviceCIDRs {
-		ch.addCommented("service addresses that are not in use",
-			dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, dp.Drop{})
-	}
-	return ch
+func (c *config) clusterIPsChain(s *sets) rules.Chain {
+	refuse := rules.Commented("ports that the service does not have", dp.InSet{Set: s[clusterIPs]}, dp.Reject{})
+	return rules.NewChain(clusterIPsChain, append([]dp.Rule{refuse}, rules.DropUnused(c.serviceCIDRs)...)...)
 }
 
 // toClusterIPsChain are rules by which connections go there that may be to a service address.
-func (c *config) toClusterIPsChain(strays bool) (rules [][]dp.Statement) {
+func (c *config) toClusterIPsChain(strays bool) (list []dp.Rule) {
 	check := dp.Goto{Chain: clusterIPsChain}
 	if strays || len(c.serviceCIDRs) == 0 {
-		return [][]dp.Statement{{dp.IsNew{}, check}}
+		return []dp.Rule{rules.Rule(dp.IsNew{}, check)}
 	}
 	for _, cidr := range c.serviceCIDRs {
-		rules = append(rules, []dp.Statement{dp.IsNew{}, dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, check})
+		list = append(list, rules.Rule(dp.IsNew{}, dp.InPrefix{Field: dp.DestinationAddr, Prefix: cidr}, check))
 	}
-	return rules
+	return list
 }
 
 // strays counts the addresses that are in no service CIDR.
@@ -209,30 +170,18 @@ func (c *config) strays(ips []netip.Addr) (n int) {
 }
 
 // onNodeChain goes to another chain if the destination is one of the addresses that serve node ports (S35).
-func (c *config) onNodeChain(s *sets, name, to string) chain {
-	ch := chain{Chain: dp.Chain{Name: name}}
+func (c *config) onNodeChain(s *sets, name, to string) rules.Chain {
+	ch := rules.NewChain(name)
 	then := dp.Goto{Chain: to}
 	if c.nodePortPrimary {
-		ch.add(dp.InSet{Set: s[nodePortIPs]}, then)
+		ch.Rules = append(ch.Rules, rules.Rule(dp.InSet{Set: s[nodePortIPs]}, then))
 	}
 	for _, p := range c.nodePortPrefixes {
 		match := []dp.Statement{dp.InPrefix{Field: dp.DestinationAddr, Prefix: c.family.Loopback(), Not: true}}
 		if p.Bits() > 0 {
 			match = append(match, dp.InPrefix{Field: dp.DestinationAddr, Prefix: p})
 		}
-		ch.add(append(match, dp.IsLocal{Field: dp.DestinationAddr}, then)...)
+		ch.Rules = append(ch.Rules, rules.Rule(append(match, dp.IsLocal{Field: dp.DestinationAddr}, then)...))
 	}
 	return ch
-}
-
-// chain is a chain with its rules.
-type chain struct {
-	dp.Chain
-	rules []dp.Rule
-}
-
-func (c *chain) add(rule ...dp.Statement) { c.rules = append(c.rules, dp.Rule{Statements: rule}) }
-
-func (c *chain) addCommented(comment string, rule ...dp.Statement) {
-	c.rules = append(c.rules, dp.Rule{Statements: rule, Comment: comment})
 }

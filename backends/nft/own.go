@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -129,8 +130,8 @@ func readable(n model.PortName) string {
 
 // ownChains returns the chains of a service port that has its own, in the order in which they can be made. Some are
 // there more than once.
-func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []chain {
-	var chains []chain
+func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []rules.Chain {
+	var chains []rules.Chain
 	o := after.own
 	for i, set := range frontend.RouteSets() {
 		if c.After.Size(set) == 0 || len(kindsFor(c.After, set)) == 0 {
@@ -152,19 +153,20 @@ func (p *plan) ownChains(c *frontend.PortChange, after portPlan) []chain {
 }
 
 // randomChain sends to an endpoint of the i-th set at random.
-func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) chain {
+func (p *plan) randomChain(port *frontend.Port, o *ownPort, i int) rules.Chain {
 	set := frontend.RouteSets()[i]
-	ch := chain{Chain: dp.Chain{Name: action{set: set, n: 1, own: o.random}.chainName(), Comment: comment(port)}}
-	ch.add(dp.IsProtocol{Protocol: port.Name.Protocol},
-		dp.DNATMap{ID: o.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]})
+	ch := rules.NewChain(action{set: set, n: 1, own: o.random}.chainName(),
+		rules.Rule(dp.IsProtocol{Protocol: port.Name.Protocol},
+			dp.DNATMap{ID: o.ids[i], N: uint32(port.Size(set)), Map: p.base.sets[portEndpoints]}))
+	ch.Comment = comment(port)
 	return ch
 }
 
 // clientsChain keeps clients with their endpoints.
-func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) chain {
+func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.EndpointSets) rules.Chain {
 	clients := clientsSet(c.After, o)
-	a := action{set: set, n: 1, own: o.name}
-	ch := chain{Chain: dp.Chain{Name: a.chainName(), Comment: comment(c.After)}}
+	ch := rules.NewChain(action{set: set, n: 1, own: o.name}.chainName())
+	ch.Comment = comment(c.After)
 	endpoints := make([]netip.AddrPort, 0, c.After.Size(set))
 	for _, ep := range c.Endpoints(set) {
 		endpoints = append(endpoints, ep.Target)
@@ -172,24 +174,24 @@ func (p *plan) clientsChain(c *frontend.PortChange, o *ownPort, set model.Endpoi
 	slices.SortFunc(endpoints, model.CompareTargets) // otherwise the chain would differ after a restart
 	// There may be very many of these rules, so they share the statements that they have in common.
 	n := len(endpoints)
-	ch.rules = make([]dp.Rule, 2*n, 2*n+2)
+	ch.Rules = make([]dp.Rule, 2*n, 2*n+2)
 	for i, ep := range endpoints {
 		id := endpointID(ep)
 		known := []dp.Statement{dp.InSet{Set: clients, ID: id},
 			dp.Refresh{Set: clients, ID: id, Timeout: c.After.AffinityTimeout},
 			dp.IsProtocol{Protocol: c.After.Name.Protocol}, dp.DNAT{To: ep}}
-		ch.rules[i].Statements, ch.rules[n+i].Statements = known, known[1:]
+		ch.Rules[i].Statements, ch.Rules[n+i].Statements = known, known[1:]
 		if left := n - i; left > 1 {
-			ch.rules[n+i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, known[1:]...)
+			ch.Rules[n+i].Statements = append([]dp.Statement{dp.OneIn{N: uint32(left)}}, known[1:]...)
 		}
 	}
 	// For clients that do not fit into the set. A chain in which the packet finds no slot returns.
 	random := p.randomChains(c.After, o, set)
 	last := len(random) - 1
 	for _, name := range random[:last] {
-		ch.addCommented(fullComment, dp.Jump{Chain: name})
+		ch.Rules = append(ch.Rules, rules.Commented(fullComment, dp.Jump{Chain: name}))
 	}
-	ch.addCommented(fullComment, dp.Goto{Chain: random[last]})
+	ch.Rules = append(ch.Rules, rules.Commented(fullComment, dp.Goto{Chain: random[last]}))
 	return ch
 }
 

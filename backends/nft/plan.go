@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -20,8 +21,8 @@ type plan struct {
 	sets   [numSets]setPlan
 	// The other fields are about objects that not every table has.
 	newSets    []*dp.Set
-	newChains  []chain // to make
-	chains     []chain // to rewrite
+	newChains  []rules.Chain // to make
+	chains     []rules.Chain // to rewrite
 	goneChains []string
 	goneSets   []string
 
@@ -139,7 +140,7 @@ func concernsAll(c *frontend.PortChange, before, after portPlan) bool {
 func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *frontend.Frontend, after portPlan,
 	n *frontend.Frontend) {
 	k := cmp.Or(o, n).Key
-	key, nodePort := frontendKey(k), k.IsNodePort()
+	key, nodePort := rules.Key(k.Addr, k.Protocol, k.Port), k.IsNodePort()
 	verdicts, sources := &p.sets[serviceIPs], &p.sets[vipSources]
 	if nodePort {
 		verdicts = &p.sets[nodePorts]
@@ -162,10 +163,10 @@ func (p *plan) changeFrontend(c *frontend.PortChange, before portPlan, o *fronte
 		p.changeSlots(slotsOf(set, nodePort), key, c, set, wasSets.Has(set), isSets.Has(set))
 	}
 	if o != nil && o.Restricted {
-		sources.gone = append(sources.gone, sourceElements(key, before.SourceRanges)...)
+		sources.gone = append(sources.gone, rules.SourceElements(key, before.SourceRanges)...)
 	}
 	if n != nil && n.Restricted {
-		sources.add = append(sources.add, sourceElements(key, after.SourceRanges)...)
+		sources.add = append(sources.add, rules.SourceElements(key, after.SourceRanges)...)
 	}
 }
 
@@ -259,11 +260,11 @@ func (p *plan) chainFor(a actions) string {
 }
 
 // ensure plans a chain that is missing, or has other rules. It returns false if it has been asked for before.
-func (p *plan) ensure(ch chain) bool {
+func (p *plan) ensure(ch rules.Chain) bool {
 	if _, done := p.rules[ch.Name]; done {
 		return false
 	}
-	ids := dp.RuleIDs(ch.rules, p.config.family)
+	ids := dp.RuleIDs(ch.Rules, p.config.family)
 	p.rules[ch.Name] = ids
 	have, there := p.base.chains[ch.Name]
 	switch {
@@ -312,17 +313,7 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 	for _, s := range p.newSets {
 		first.AddSet(s)
 	}
-	for i := range p.newChains {
-		first.AddChain(&p.newChains[i].Chain)
-	}
-	for _, ch := range p.chains {
-		first.FlushChain(ch.Name)
-	}
-	for _, ch := range slices.Concat(p.newChains, p.chains) {
-		for i := range ch.rules {
-			first.AddRule(ch.Name, &ch.rules[i])
-		}
-	}
+	rules.SetChains(first, p.newChains, p.chains)
 	for id, s := range p.base.sets {
 		if sp := &p.sets[id]; setID(id).isLookedUpFirst() {
 			first.DeleteElements(s, sp.gone...)
@@ -336,14 +327,6 @@ func (p *plan) transactions(key dp.TableKey) (first, second *dp.Transaction) {
 		first.ReplaceElements(s, p.sets[id].replace...)
 		first.AddElements(s, p.sets[id].add...)
 	}
-	for _, name := range p.goneChains {
-		second.FlushChain(name)
-	}
-	for _, name := range p.goneSets {
-		second.DeleteSet(name)
-	}
-	for _, name := range p.goneChains {
-		second.DeleteChain(name)
-	}
+	rules.DeleteChains(second, p.goneChains, p.goneSets)
 	return first, second
 }

@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"net/netip"
+
+	"go4.org/netipx"
+
+	dp "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/model"
+)
+
+// VIPFields are the fields of a [Key] with an address.
+func VIPFields() []dp.Field {
+	return []dp.Field{dp.DestinationAddr, dp.Protocol, dp.DestinationPort}
+}
+
+// ServiceIPs returns the map that says where packets to a service's address go.
+func ServiceIPs() *dp.Set { return &dp.Set{Name: "service-ips", Key: VIPFields(), Verdicts: true} }
+
+// VIPSources returns the set that says which sources may use a VIP (S26). [SourceElements] makes its elements.
+func VIPSources() *dp.Set {
+	return &dp.Set{Name: "vip-sources", Key: append(VIPFields(), dp.SourceAddr), Interval: true}
+}
+
+// Hairpin returns the set of the packets that are from an endpoint to itself.
+func Hairpin() *dp.Set {
+	return &dp.Set{Name: "hairpin", Key: []dp.Field{dp.SourceAddr, dp.DestinationAddr}}
+}
+
+// Key returns a key of an address, protocol and port; for a node port, which has no address, of the other two.
+func Key(a netip.Addr, p model.Protocol, port uint16) string {
+	var b [24]byte
+	return string(dp.AppendPort(dp.AppendProtocol(dp.AppendAddr(b[:0], a), p), port))
+}
+
+// AddrKey returns a key of one address or more.
+func AddrKey(addrs ...netip.Addr) string {
+	var b [32]byte
+	k := b[:0]
+	for _, a := range addrs {
+		k = dp.AppendAddr(k, a)
+	}
+	return string(k)
+}
+
+// SourceElements returns the elements by which only some sources may use the VIP with a key. They do not overlap.
+func SourceElements(key string, sources []netip.Prefix) []dp.Element {
+	var b netipx.IPSetBuilder
+	for _, p := range sources {
+		b.AddPrefix(p)
+	}
+	set, _ := b.IPSet() // an error is about a prefix that is invalid
+	var list []dp.Element
+	for _, r := range set.Ranges() {
+		list = append(list, dp.Element{Key: key + AddrKey(r.From()) + key + AddrKey(r.To())})
+	}
+	return list
+}
