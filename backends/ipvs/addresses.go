@@ -7,18 +7,19 @@ import (
 	"slices"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 )
 
 // guard makes the packet filter protect an address of the dummy interface.
 func (f *family) guard(a netip.Addr) {
-	f.filter.set(element{boundSet, addrKey(a)}, "")
-	f.filter.set(element{boundSources, addrKey(a) + addrKey(a)}, "")
+	f.filter.set(element{boundIPs, rules.AddrKey(a)}, "")
+	f.filter.set(element{boundToItself, rules.AddrKey(a, a)}, "")
 }
 
 // unguard removes the protection of an address.
 func (f *family) unguard(a netip.Addr) {
-	f.filter.unset(element{boundSet, addrKey(a)})
-	f.filter.unset(element{boundSources, addrKey(a) + addrKey(a)})
+	f.filter.unset(element{boundIPs, rules.AddrKey(a)})
+	f.filter.unset(element{boundToItself, rules.AddrKey(a, a)})
 }
 
 // count notes which virtual servers need an address on the dummy interface.

@@ -200,7 +200,7 @@ func TestAddressesAreGuardedForAsLongAsTheyAreThere(t *testing.T) {
 	guarded := func() bool {
 		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: model.IPv4, Name: tableName}, nil)
 		require.NoError(t, err)
-		return table != nil && len(table.Sets[boundSet].Elements) == 1
+		return table != nil && len(table.Sets["bound-ips"].Elements) == 1
 	}
 	checked := 0
 	k.ipvs.Fail = func(call string) error {

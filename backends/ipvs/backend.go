@@ -169,7 +169,7 @@ func checkScheduler(ctx context.Context, d dp.Interface, scheduler string) error
 func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 	probe := newFilter(o.NFTables, nft.TableKey{Family: f, Name: tableName + "-probe"})
 	probe.known = true
-	for _, c := range newConfig(f, o, &model.Node{}, nil).baseChains() {
+	for _, c := range newConfig(f, o, &model.Node{}, nil).baseChains(probe.sets) {
 		probe.addChain(c)
 	}
 	if err := o.NFTables.Check(ctx, probe.transaction(false, false, false)); err != nil {

@@ -1,6 +1,7 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -23,7 +25,7 @@ var _ sink.Describer = (*Backend)(nil)
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
-		d := &description{family: b.families[c.Family()], elements: map[element]string{}, chains: map[string]chain{}}
+		d := &description{family: b.families[c.Family()], elements: map[element]string{}, chains: map[string]rules.Chain{}}
 		for _, pc := range ports {
 			d.add(pc)
 		}
@@ -37,7 +39,7 @@ type description struct {
 	family   *family
 	servers  []*server
 	elements map[element]string
-	chains   map[string]chain
+	chains   map[string]rules.Chain
 }
 
 // add adds a service port.
@@ -53,8 +55,8 @@ func (d *description) add(c *frontend.PortChange) {
 		}
 		d.servers = append(d.servers, s)
 		if s.key.Mark == 0 {
-			d.addElement(element{boundSet, addrKey(s.key.Addr)})
-			d.addElement(element{boundSources, addrKey(s.key.Addr) + addrKey(s.key.Addr)})
+			d.addElement(element{boundIPs, rules.AddrKey(s.key.Addr)})
+			d.addElement(element{boundToItself, rules.AddrKey(s.key.Addr, s.key.Addr)})
 		}
 	}
 	for e := range p.elements {
@@ -87,8 +89,8 @@ func (d *description) addChain(name string) {
 		return
 	}
 	d.chains[name] = c
-	for i := range c.rules {
-		for _, s := range c.rules[i].Statements {
+	for i := range c.Rules {
+		for _, s := range c.Rules[i].Statements {
 			switch s := s.(type) {
 			case nft.Goto:
 				d.addChain(s.Chain)
@@ -113,25 +115,13 @@ func (d *description) write(b *strings.Builder) {
 		b.WriteString(s.text())
 	}
 	tx := nft.NewTransaction(d.family.filter.key)
-	names := slices.Sorted(maps.Keys(d.chains))
-	for _, name := range names {
-		c := d.chains[name]
-		tx.AddChain(&c.Chain)
-	}
-	for _, name := range names {
-		c := d.chains[name]
-		for i := range c.rules {
-			tx.AddRule(name, &c.rules[i])
-		}
-	}
-	elements := slices.SortedFunc(maps.Keys(d.elements), func(x, y element) int { return compareText(x.key, y.key) })
-	for i := range d.family.filter.sets {
-		set := &d.family.filter.sets[i]
-		for _, e := range elements {
-			if e.set == set.Name {
-				tx.AddElements(set, nft.Element{Key: e.key, Value: d.elements[e]})
-			}
-		}
+	rules.SetChains(tx, slices.SortedFunc(maps.Values(d.chains),
+		func(x, y rules.Chain) int { return strings.Compare(x.Name, y.Name) }), nil)
+	elements := slices.SortedFunc(maps.Keys(d.elements), func(x, y element) int {
+		return cmp.Or(cmp.Compare(x.set, y.set), strings.Compare(x.key, y.key))
+	})
+	for _, e := range elements {
+		tx.AddElements(d.family.filter.sets[e.set], nft.Element{Key: e.key, Value: d.elements[e]})
 	}
 	b.WriteString(tx.Text())
 }

@@ -79,7 +79,7 @@ func TestAServiceIsDescribedByWhatTheKernelHas(t *testing.T) {
 	counts := map[string]int{}
 	for f, table := range map[model.Family]string{model.IPv4: "ip ", model.IPv6: "ip6 "} {
 		for e := range b.families[f].filter.want {
-			counts[table+e.set]++
+			counts[table+b.families[f].filter.sets[e.set].Name]++
 		}
 	}
 	require.Equal(t, counts, elements, "each element by one service")

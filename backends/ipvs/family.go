@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/failures"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -131,7 +132,7 @@ func (f *family) apply(ctx context.Context, c *frontend.Changes, next *config, n
 	return f.refusals()
 }
 
-func hairpin(a netip.Addr) element { return element{hairpinSet, addrKey(a) + addrKey(a)} }
+func hairpin(a netip.Addr) element { return element{hairpins, rules.AddrKey(a, a)} }
 
 // rebuild describes everything again.
 func (f *family) rebuild(c *frontend.Changes) {
@@ -145,7 +146,7 @@ func (f *family) rebuild(c *frontend.Changes) {
 	clear(f.elementOwner)
 	clear(f.markOwners)
 	clear(f.taken)
-	for _, chain := range f.config.baseChains() {
+	for _, chain := range f.config.baseChains(f.filter.sets) {
 		f.filter.addChain(chain)
 	}
 	for p := range c.All().Ports() {

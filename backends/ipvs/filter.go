@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 )
 
 // filter is the nftables table: its wanted content, and what it was last known to hold.
 type filter struct {
 	dataplane nft.Interface
 	key       nft.TableKey
-	sets      []nft.Set
+	sets      *sets
 
-	chains map[string]chain
+	chains map[string]rules.Chain
 	want   map[element]string // values; "" in sets
 	// actual is what the table holds. It is valid while known is set; otherwise the table has to be read.
 	actual       map[element]string
@@ -29,16 +31,13 @@ type filter struct {
 }
 
 // element is an element of a set or map, by its key.
-type element struct{ set, key string }
-
-// chain is a chain with its rules.
-type chain struct {
-	nft.Chain
-	rules []nft.Rule
+type element struct {
+	set setID
+	key string
 }
 
 func newFilter(d nft.Interface, key nft.TableKey) *filter {
-	return &filter{dataplane: d, key: key, sets: newSets(), chains: map[string]chain{}, want: map[element]string{},
+	return &filter{dataplane: d, key: key, sets: newSets(), chains: map[string]rules.Chain{}, want: map[element]string{},
 		dirty: map[element]bool{}, dirtyChains: map[string]bool{}}
 }
 
@@ -53,7 +52,7 @@ func (f *filter) reset() {
 	}
 }
 
-func (f *filter) addChain(c chain) {
+func (f *filter) addChain(c rules.Chain) {
 	f.chains[c.Name] = c
 	f.dirtyChains[c.Name] = true
 }
@@ -107,10 +106,10 @@ func (f *filter) read(ctx context.Context) (replace bool, err error) {
 		f.actualChains[name] = c.Rules
 		f.dirtyChains[name] = true
 	}
-	for name, s := range table.Sets {
-		for _, e := range s.Elements {
-			f.actual[element{name, e.Key}] = e.Value
-			f.dirty[element{name, e.Key}] = true
+	for id, s := range f.sets {
+		for _, e := range table.Sets[s.Name].Elements {
+			f.actual[element{setID(id), e.Key}] = e.Value
+			f.dirty[element{setID(id), e.Key}] = true
 		}
 	}
 	return false, nil
@@ -118,60 +117,43 @@ func (f *filter) read(ctx context.Context) (replace bool, err error) {
 
 // sameLayout reports whether a table can be corrected rather than replaced.
 func (f *filter) sameLayout(table *nft.Table) bool {
-	if table.Comment != layoutComment || len(table.Sets) != len(f.sets) {
-		return false
-	}
-	for i := range f.sets {
-		if s := table.Sets[f.sets[i].Name]; s == nil || !s.Matches(&f.sets[i]) {
+	for _, s := range f.sets {
+		if table.Sets[s.Name] == nil {
 			return false
 		}
 	}
-	for _, c := range table.Chains {
-		want, ok := f.chains[c.Name]
-		if c.Hook != nft.NoHook &&
-			(!ok || want.Hook != c.Hook || want.Priority != c.Priority || want.Filter != c.Filter) {
-			return false
-		}
-	}
-	return true
+	return len(table.Sets) == len(f.sets) &&
+		rules.IsCompatible(table, layoutComment, (&config{}).baseChains(f.sets), f.sets[:])
 }
-
-// maxTries is how often a transaction is retried because another program has changed the table meanwhile.
-const maxTries = 5
 
 // commit applies the wanted content. With final it also deletes what may be needed until then: guards of addresses, and
 // chains. The caller commits without it, then removes addresses, then commits with it.
 func (f *filter) commit(ctx context.Context, final bool) error {
 	withChains := final
-	for try := 1; ; try++ {
+	return rules.Retry(func() error {
 		replace, err := false, error(nil)
 		if !f.known {
 			if replace, err = f.read(ctx); err != nil {
 				return err
 			}
 		}
-		tx := f.transaction(replace, final, withChains)
-		if !tx.IsEmpty() {
-			err = f.dataplane.Apply(ctx, tx)
-		}
-		if err == nil {
-			f.applied(final, withChains)
-			return nil
-		}
+		err = rules.Apply(ctx, f.dataplane, f.transaction(replace, final, withChains))
 		if withChains && errors.Is(err, syscall.EBUSY) {
 			// Before Linux 6.2 a chain counts as used for a while after the last element that points at it is deleted.
 			withChains = false
-			continue
+			err = rules.Apply(ctx, f.dataplane, f.transaction(replace, final, withChains))
 		}
-		f.known = false
-		if !errors.Is(err, nft.ErrStale) || try == maxTries {
+		if err != nil {
+			f.known = false
 			return fmt.Errorf("nftables: %w", err)
 		}
-	}
+		f.applied(final, withChains)
+		return nil
+	})
 }
 
 // keeps reports whether an element stays until the final commit although it is not wanted.
-func keeps(e element, final bool) bool { return !final && e.set == boundSet }
+func keeps(e element, final bool) bool { return !final && e.set == boundIPs }
 
 // transaction returns the difference between the actual and the wanted content.
 func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
@@ -181,19 +163,15 @@ func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 	}
 	if len(f.actualChains) == 0 && len(f.chains) > 0 {
 		tx.AddTable(layoutComment)
-		for i := range f.sets {
-			tx.AddSet(&f.sets[i])
+		for _, s := range f.sets {
+			tx.AddSet(s)
 		}
 	}
 	f.changeChains(tx)
 	type change struct{ add, replace, remove []nft.Element }
-	changes := map[string]*change{}
+	var changes [numSets]change
 	for e := range f.dirty {
-		c := changes[e.set]
-		if c == nil {
-			c = &change{}
-			changes[e.set] = c
-		}
+		c := &changes[e.set]
 		want, wanted := f.want[e]
 		have, there := f.actual[e]
 		x := nft.Element{Key: e.key, Value: want}
@@ -207,16 +185,15 @@ func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 			c.remove = append(c.remove, x)
 		}
 	}
-	for i := range f.sets {
-		if c := changes[f.sets[i].Name]; c != nil {
-			for _, list := range [][]nft.Element{c.add, c.replace, c.remove} {
-				slices.SortFunc(list, func(a, b nft.Element) int { return compareText(a.Key, b.Key) })
-			}
-			// Ranges must not overlap at any moment, so deletions come first.
-			tx.DeleteElements(&f.sets[i], c.remove...)
-			tx.ReplaceElements(&f.sets[i], c.replace...)
-			tx.AddElements(&f.sets[i], c.add...)
+	for id, s := range f.sets {
+		c := &changes[id]
+		for _, list := range [][]nft.Element{c.add, c.replace, c.remove} {
+			slices.SortFunc(list, func(a, b nft.Element) int { return strings.Compare(a.Key, b.Key) })
 		}
+		// Ranges must not overlap at any moment, so deletions come first.
+		tx.DeleteElements(s, c.remove...)
+		tx.ReplaceElements(s, c.replace...)
+		tx.AddElements(s, c.add...)
 	}
 	if withChains {
 		f.deleteChains(tx)
@@ -224,56 +201,32 @@ func (f *filter) transaction(replace, final, withChains bool) *nft.Transaction {
 	return tx
 }
 
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 // changeChains adds chains, and corrects those whose rules differ. Chains come before the rules that point at them.
 func (f *filter) changeChains(tx *nft.Transaction) {
-	var changed []string
+	var added, changed []rules.Chain
 	for _, name := range slices.Sorted(maps.Keys(f.dirtyChains)) {
 		c, wanted := f.chains[name]
-		if !wanted {
-			continue
-		}
 		ids, there := f.actualChains[name]
-		if there && slices.Equal(ids, nft.RuleIDs(c.rules, f.key.Family)) {
-			continue
-		}
-		if !there {
-			tx.AddChain(&c.Chain)
-		} else {
-			tx.FlushChain(name)
-		}
-		changed = append(changed, name)
-	}
-	for _, name := range changed {
-		c := f.chains[name]
-		for i := range c.rules {
-			tx.AddRule(name, &c.rules[i])
+		switch {
+		case !wanted:
+		case !there:
+			added = append(added, c)
+		case !slices.Equal(ids, nft.RuleIDs(c.Rules, f.key.Family)):
+			changed = append(changed, c)
 		}
 	}
+	rules.SetChains(tx, added, changed)
 }
 
-// deleteChains deletes chains that nothing points at any more. They lose their rules first: they may point at each
-// other.
+// deleteChains deletes chains that nothing points at any more.
 func (f *filter) deleteChains(tx *nft.Transaction) {
 	var gone []string
 	for _, name := range slices.Sorted(maps.Keys(f.dirtyChains)) {
 		if _, there := f.actualChains[name]; there && !f.has(name) {
 			gone = append(gone, name)
-			tx.FlushChain(name)
 		}
 	}
-	for _, name := range gone {
-		tx.DeleteChain(name)
-	}
+	rules.DeleteChains(tx, gone, nil)
 }
 
 // applied notes that a transaction was applied.
@@ -292,7 +245,7 @@ func (f *filter) applied(final, withChains bool) {
 	leftChains := map[string]bool{}
 	for name := range f.dirtyChains {
 		if c, wanted := f.chains[name]; wanted {
-			f.actualChains[name] = nft.RuleIDs(c.rules, f.key.Family)
+			f.actualChains[name] = nft.RuleIDs(c.Rules, f.key.Family)
 		} else if _, there := f.actualChains[name]; there && !withChains {
 			leftChains[name] = true
 		} else {
@@ -305,18 +258,5 @@ func (f *filter) applied(final, withChains bool) {
 // cleanUp deletes the table.
 func (f *filter) cleanUp(ctx context.Context) error {
 	f.known = false
-	table, err := f.dataplane.ReadTable(ctx, f.key, func(*nft.TableSet) bool { return false })
-	if err != nil {
-		return fmt.Errorf("read table %v: %w", f.key, err)
-	}
-	if table == nil {
-		return nil
-	}
-	tx := nft.NewTransaction(f.key)
-	tx.Unconditional = true
-	tx.DeleteTable()
-	if err := f.dataplane.Apply(ctx, tx); err != nil {
-		return fmt.Errorf("nftables: %w", err)
-	}
-	return nil
+	return rules.Delete(ctx, f.dataplane, f.key)
 }

@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -75,7 +76,7 @@ func TestTheChainsOfMarksGoWhenTheirRoutesChange(t *testing.T) {
 	b.DeleteEndpoint(externalEndpoints()[0].(*model.Endpoint).Key())
 	require.NoError(t, b.Sync(t.Context()))
 	table := k.sorted(model.IPv4)
-	require.Contains(t, table, "other-"+dropChain, "others have no endpoint")
+	require.Contains(t, table, "other-"+rules.DropChain, "others have no endpoint")
 	require.NotContains(t, table, "other-"+keepChain)
 	put(t, b, externalEndpoints()[0])
 	require.Equal(t, with, k.sorted(model.IPv4))

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
@@ -233,7 +234,7 @@ func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Fro
 		f.serve(c, p, key, c.After.RoutesOf(fr.Kind).Other.Endpoints)
 		for _, e := range elementsOf(c.After, key, fr.Restricted) {
 			value := ""
-			if e.set == servicesMap {
+			if e.set == serviceIPs {
 				value = chain
 			}
 			p.elements[e] = value
@@ -245,11 +246,11 @@ func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Fro
 
 // elementsOf returns the elements in the packet filter for a port at one address.
 func elementsOf(p *frontend.Port, key dp.ServerKey, restricted bool) []element {
-	vip := dispatchKey(key.Addr, key.Port, key.Protocol)
-	list := []element{{servicesMap, vip}}
+	vip := rules.Key(key.Addr, key.Protocol, key.Port)
+	list := []element{{serviceIPs, vip}}
 	if restricted {
-		for _, k := range sourceKeys(vip, p.SourceRanges) {
-			list = append(list, element{sourcesSet, k})
+		for _, e := range rules.SourceElements(vip, p.SourceRanges) {
+			list = append(list, element{vipSources, e.Key})
 		}
 	}
 	return list

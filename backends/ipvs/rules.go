@@ -2,129 +2,74 @@ package ipvs
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
+	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 )
 
 // layoutComment is the comment of the table. A table with another one is replaced.
 const layoutComment = "beside IPVS: service proxy of kube-proxy-lib, layout 1"
 
-// Names of sets.
+// setID is one of the sets and maps of the table, in the order in which they are made.
+type setID int
+
 const (
-	servicesMap = "service-ips"
-	sourcesSet  = "vip-sources"
-	boundSet    = "bound-ips"
+	serviceIPs setID = iota // which chain to go to
+	vipSources
+	boundIPs
 	// A process of the node that opens a connection to an address of the dummy interface has that address as its
 	// source.
-	boundSources = "bound-to-itself"
-	hairpinSet   = "hairpin"
+	boundToItself
+	hairpins
+	numSets
 )
 
-func vipKey() []nft.Field { return []nft.Field{nft.DestinationAddr, nft.Protocol, nft.DestinationPort} }
+type sets [numSets]*nft.Set
 
-// newSets returns the sets and maps of the table, in the order in which they are made.
-func newSets() []nft.Set {
-	return []nft.Set{
-		{Name: servicesMap, Key: vipKey(), Verdicts: true},
-		{Name: sourcesSet, Key: append(vipKey(), nft.SourceAddr), Interval: true},
-		{Name: boundSet, Key: []nft.Field{nft.DestinationAddr}},
-		{Name: boundSources, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
-		{Name: hairpinSet, Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
+func newSets() *sets {
+	return &sets{
+		serviceIPs:    rules.ServiceIPs(),
+		vipSources:    rules.VIPSources(),
+		boundIPs:      {Name: "bound-ips", Key: []nft.Field{nft.DestinationAddr}},
+		boundToItself: {Name: "bound-to-itself", Key: []nft.Field{nft.SourceAddr, nft.DestinationAddr}},
+		hairpins:      rules.Hairpin(),
 	}
-}
-
-// set returns one of these.
-func set(name string) *nft.Set {
-	all := newSets()
-	return &all[slices.IndexFunc(all, func(s nft.Set) bool { return s.Name == name })]
 }
 
 // markPrefix is what the names of chains begin with that set the mark of a virtual server.
 const markPrefix = "mark-"
 
-// Chains that are always there.
+// Chains that are always there, beside those of package rules.
 const (
-	rejectChain      = "reject-traffic"
-	dropChain        = "drop-traffic"
-	keepChain        = "keep-source"
-	masqChain        = "masquerade-traffic"
-	masqNonPodChain  = "masquerade-nonpod"
-	addressesChain   = "service-cidrs-check"
-	preroutingChain  = "nat-prerouting"
-	outputChain      = "nat-output"
-	postroutingChain = "nat-postrouting"
-	forwardChain     = "filter-forward"
-	filterChain      = "filter-output"
+	keepChain       = "keep-source"
+	masqChain       = "masquerade-traffic"
+	masqNonPodChain = "masquerade-nonpod"
+	addressesChain  = "service-cidrs-check"
+	filterChain     = "filter-output"
 )
-
-// Priorities of the base chains. IPVS sees packets of the node itself at -98, and those that are addressed to it at 99.
-const (
-	beforeIPVS = -100 // dstnat
-	afterIPVS  = -90
-	filterPrio = 0
-	srcNAT     = 100
-)
-
-func rule(comment string, statements ...nft.Statement) nft.Rule {
-	return nft.Rule{Statements: statements, Comment: comment}
-}
 
 // baseChains are the chains that are always there, in the order in which they can be made.
-func (c *config) baseChains() []chain {
-	named := func(name string, rules ...nft.Rule) chain { return chain{nft.Chain{Name: name}, rules} }
-	services := []nft.Rule{rule("", nft.GotoMap{Map: set(servicesMap)})}
+func (c *config) baseChains(s *sets) []rules.Chain {
+	services := []nft.Rule{rules.Rule(nft.GotoMap{Map: s[serviceIPs]})}
 	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
-		services = append(services, rule("ports of the node, by an address of a service", nft.IsProtocol{Protocol: p},
-			nft.InSet{Set: set(boundSet)}, nft.Reject{}))
+		services = append(services, rules.Commented("ports of the node, by an address of a service",
+			nft.IsProtocol{Protocol: p}, nft.InSet{Set: s[boundIPs]}, nft.Reject{}))
 	}
-	var addresses []nft.Rule
-	for _, cidr := range c.serviceCIDRs {
-		addresses = append(addresses, rule("service addresses that are not in use",
-			nft.InPrefix{Field: nft.DestinationAddr, Prefix: cidr}, nft.Drop{}))
-	}
-	check := []nft.Rule{rule("", nft.IsNew{}, nft.Jump{Chain: addressesChain})}
-	base := func(name string, hook nft.Hook, priority int32, isFilter bool, rules []nft.Rule) chain {
-		return chain{nft.Chain{Name: name, Hook: hook, Priority: priority, Filter: isFilter}, rules}
-	}
-	return []chain{
-		named(rejectChain, rule("", nft.Reject{})),
-		named(dropChain, rule("", nft.Drop{})),
-		named(keepChain, rule("the node itself, by an address of the dummy interface",
-			nft.InSet{Set: set(boundSources)},
-			nft.SetMark{Bit: c.mark})),
-		named(masqChain, rule("", nft.SetMark{Bit: c.mark})),
-		named(masqNonPodChain, append(c.fromPods(nft.Goto{Chain: keepChain}), rule("", nft.SetMark{Bit: c.mark}))...),
-		named(addressesChain, addresses...),
-		base(preroutingChain, nft.Prerouting, beforeIPVS, false, services),
-		base(outputChain, nft.Output, beforeIPVS, false, services),
-		base(postroutingChain, nft.Postrouting, srcNAT, false, []nft.Rule{
-			rule("", nft.HasMark{Bit: c.mark}, nft.FlipMark{Bit: c.mark}, nft.Masquerade{}),
-			rule("an endpoint that reaches itself",
-				nft.InSet{Set: set(hairpinSet)}, nft.Masquerade{})}),
-		base(forwardChain, nft.Forward, filterPrio, true, check),
-		base(filterChain, nft.Output, afterIPVS, true, check),
-	}
-}
-
-// fromPods returns rules that apply a verdict to packets from pods of this node (S30).
-func (c *config) fromPods(verdict nft.Statement) []nft.Rule {
-	l := c.localPods
-	switch {
-	case l.Bridge != "":
-		return []nft.Rule{rule("", nft.FromInterface{Name: l.Bridge}, verdict)}
-	case l.InterfacePrefix != "":
-		return []nft.Rule{rule("", nft.FromInterface{Name: l.InterfacePrefix, Prefix: true}, verdict)}
-	}
-	var rules []nft.Rule
-	for _, cidr := range l.CIDRs {
-		rules = append(rules, rule("", nft.InPrefix{Field: nft.SourceAddr, Prefix: cidr}, verdict))
-	}
-	return rules
+	setMark := rules.Rule(nft.SetMark{Bit: c.mark})
+	return slices.Concat(rules.Verdicts(),
+		[]rules.Chain{
+			rules.NewChain(keepChain, rules.Commented("the node itself, by an address of the dummy interface",
+				nft.InSet{Set: s[boundToItself]}, nft.SetMark{Bit: c.mark})),
+			rules.NewChain(masqChain, setMark),
+			rules.NewChain(masqNonPodChain, append(rules.FromPods(c.localPods, keepChain), setMark)...),
+			rules.NewChain(addressesChain, rules.DropUnused(c.serviceCIDRs)...),
+		},
+		rules.BaseChains(services, rules.Masquerade(c.mark, s[hairpins]),
+			[]nft.Rule{rules.Rule(nft.IsNew{}, nft.Jump{Chain: addressesChain})}, filterChain))
 }
 
 // routeChain returns the chain for one kind of source: a route, the size of its set, and the mark of the virtual server
@@ -132,13 +77,13 @@ func (c *config) fromPods(verdict nft.Statement) []nft.Rule {
 func (f *family) routeChain(r model.Route, size int, mark uint32) string {
 	switch {
 	case size == 0 && r.Empty == model.Drop:
-		return dropChain
+		return rules.DropChain
 	case size == 0:
-		return rejectChain
+		return rules.RejectChain
 	case mark != 0:
 		name := fmt.Sprintf("%s%08x", markPrefix, mark)
 		if !f.filter.has(name) {
-			f.filter.addChain(chain{nft.Chain{Name: name}, []nft.Rule{rule("", nft.SetMark{Bit: mark})}})
+			f.filter.addChain(rules.NewChain(name, rules.Rule(nft.SetMark{Bit: mark})))
 		}
 		return name
 	case r.Masquerade == model.MasqueradeAlways:
@@ -168,54 +113,17 @@ func (f *family) dispatchChain(p *frontend.Port, own *port, kind frontend.Kind, 
 			keep(chain)
 		}
 		if !f.filter.has(name) {
-			rules := append(f.config.fromPods(nft.Goto{Chain: pod}),
-				rule("", nft.IsLocal{Field: nft.SourceAddr}, nft.Goto{Chain: node}),
-				rule("", nft.Goto{Chain: other}))
-			f.filter.addChain(chain{nft.Chain{Name: name}, rules})
+			f.filter.addChain(rules.BySource(name, f.config.localPods, pod, node, other))
 		}
 	}
 	if !restricted {
 		return name
 	}
 	open := name
-	name = "restricted-" + open
+	name = rules.Restricted(open)
 	keep(name)
 	if !f.filter.has(name) {
-		f.filter.addChain(chain{nft.Chain{Name: name}, []nft.Rule{
-			rule("", nft.InSet{Set: set(sourcesSet), Not: true}, nft.Drop{}),
-			rule("", nft.Goto{Chain: open})}})
+		f.filter.addChain(rules.RestrictedChain(f.filter.sets[vipSources], open))
 	}
 	return name
-}
-
-// dispatchKey is the key of an address and port in the map of services.
-func dispatchKey(a netip.Addr, port uint16, p model.Protocol) string {
-	return string(nft.AppendPort(nft.AppendProtocol(nft.AppendAddr(nil, a), p), port))
-}
-
-// addrKey is a key of one address.
-func addrKey(a netip.Addr) string { return string(nft.AppendAddr(nil, a)) }
-
-// sourceKeys are the keys of source ranges of a VIP. Ranges within others are left out: they must not overlap.
-func sourceKeys(vip string, ranges []netip.Prefix) []string {
-	var last netip.Prefix
-	keys := make([]string, 0, len(ranges))
-	for _, r := range slices.SortedFunc(slices.Values(ranges), model.ComparePrefixes) {
-		if last.Contains(r.Addr()) {
-			continue
-		}
-		last = r
-		keys = append(keys, vip+addrKey(r.Masked().Addr())+vip+addrKey(lastAddr(r)))
-	}
-	return keys
-}
-
-// lastAddr returns the last address of a prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < 8*len(b); i++ {
-		b[i/8] |= 1 << (7 - i%8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
