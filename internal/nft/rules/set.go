@@ -50,9 +50,11 @@ func SourceElements(key string, sources []netip.Prefix) []dp.Element {
 		b.AddPrefix(p)
 	}
 	set, _ := b.IPSet() // an error is about a prefix that is invalid
-	var list []dp.Element
-	for _, r := range set.Ranges() {
-		list = append(list, dp.Element{Key: key + AddrKey(r.From()) + key + AddrKey(r.To())})
+	ranges := set.Ranges()
+	list := make([]dp.Element, len(ranges))
+	for i, r := range ranges {
+		k := append(dp.AppendAddr([]byte(key), r.From()), key...)
+		list[i].Key = string(dp.AppendAddr(k, r.To()))
 	}
 	return list
 }
