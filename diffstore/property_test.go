@@ -177,6 +177,14 @@ func (s *simulation) expected() map[int]diffstore.Change {
 func (s *simulation) checkDiff() {
 	expected := s.expected()
 	require.Equal(s.t, len(expected) > 0, s.store.HasChanges(), "seed %d", s.seed)
+	for key := range 10 {
+		value, want := s.wanted[key]
+		leaf, wanted := s.store.Wanted(key)
+		require.Equal(s.t, want, wanted, "seed %d", s.seed)
+		if want {
+			require.Equal(s.t, value, leaf.String(), "seed %d", s.seed)
+		}
+	}
 	keys := func(changes ...diffstore.Change) []int {
 		var keys []int
 		for _, key := range slices.Sorted(maps.Keys(expected)) {

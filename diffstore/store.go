@@ -51,6 +51,15 @@ func (s *Store[K, L]) Delete(key K) {
 	}
 }
 
+// Wanted returns the leaf of a key, as described so far, and whether the key is wanted. Do not write to the leaf.
+func (s *Store[K, L]) Wanted(key K) (leaf L, wanted bool) {
+	e := s.entries[key]
+	if e == nil || !e.want || s.whole && e.wave != s.wave {
+		return leaf, false
+	}
+	return e.Value(), true
+}
+
 // open records that the wave mentions an entry.
 func (s *Store[K, L]) open(e *Entry[K, L]) {
 	if s.done {

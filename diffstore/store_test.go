@@ -2,6 +2,7 @@ package diffstore_test
 
 import (
 	"iter"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -313,6 +314,40 @@ func TestAmendLeavesAlone(t *testing.T) {
 	assert.Equal(t, []string{"created c=1"}, diff(s))
 	describe(s, wants{"a": "1"})
 	assert.Equal(t, []string{"deleted b=2", "deleted c=1"}, diff(s))
+}
+
+func TestWantedIsWhatHasBeenDescribedSoFar(t *testing.T) {
+	s := diffstore.NewBufferStore[string]()
+	wanted := func(keys ...string) {
+		t.Helper()
+		for _, key := range []string{"a", "b", "c"} {
+			leaf, ok := s.Wanted(key)
+			require.Equal(t, slices.Contains(keys, key), ok, key)
+			if ok {
+				require.Equal(t, "value of "+key, leaf.String())
+			}
+		}
+	}
+	want := func(key string) { _, _ = s.Get(key).WriteString("value of " + key) }
+	wanted()
+	want("a")
+	want("b")
+	wanted("a", "b")
+	s.Done()
+	s.Amend()
+	wanted("a", "b")
+	s.Delete("a")
+	want("c")
+	wanted("b", "c")
+	s.Done()
+	s.Reset()
+	wanted() // this wave has not described anything yet
+	want("c")
+	wanted("c")
+	s.Amend()
+	wanted("c") // which goes on with it
+	s.Done()
+	wanted("c")
 }
 
 func TestDeleteTakesBackGet(t *testing.T) {

@@ -9,14 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All Go code in docs/write-a-backend.md is taken from files that are compiled and tested.
-func TestThePageQuotesRealCode(t *testing.T) {
+// All Go code in these pages is taken from files that are compiled and tested.
+func TestThePagesQuoteRealCode(t *testing.T) {
 	const root = "../../../.."
-	page, err := os.ReadFile(filepath.Join(root, "docs/write-a-backend.md"))
-	require.NoError(t, err)
 	var sources string
 	for _, pattern := range []string{"*.go", "../../example_test.go", filepath.Join(root, "examples/mock/*.go"),
-		filepath.Join(root, "examples/internal/source/*.go")} {
+		filepath.Join(root, "examples/internal/source/*.go"), filepath.Join(root, "diffstore/*_test.go")} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files, pattern)
@@ -26,12 +24,16 @@ func TestThePageQuotesRealCode(t *testing.T) {
 			sources += string(text)
 		}
 	}
-	blocks := strings.Split(string(page), "```go\n")[1:]
-	require.NotEmpty(t, blocks)
-	for _, b := range blocks {
-		code, _, closed := strings.Cut(b, "```")
-		require.True(t, closed)
-		require.True(t, strings.Contains(sources, code),
-			"docs/write-a-backend.md quotes what is in none of the files any more:\n%s", code)
+	for _, name := range []string{"docs/write-a-backend.md", "docs/move-here.md"} {
+		page, err := os.ReadFile(filepath.Join(root, name))
+		require.NoError(t, err)
+		blocks := strings.Split(string(page), "```go\n")[1:]
+		require.NotEmpty(t, blocks, name)
+		for _, b := range blocks {
+			code, _, closed := strings.Cut(b, "```")
+			require.True(t, closed)
+			require.True(t, strings.Contains(sources, code), "%s quotes what is in none of the files any more:\n%s", name,
+				code)
+		}
 	}
 }
