@@ -102,7 +102,7 @@ var layers = []struct {
 	{"internal/hns", []string{module + "/model", "golang.org/x/sys/", "github.com/Microsoft/hnslib/hcn"}},
 	// IPVS filters and masquerades by nftables.
 	{"backends/ipvs", []string{module + "/model", module + "/sink", module + "/nodeaddr", module + "/sysctl",
-		module + "/backends/internal/", module + "/backends/frontend", module + "/internal/ipvs/",
+		module + "/diffstore", module + "/backends/internal/", module + "/backends/frontend", module + "/internal/ipvs/",
 		module + "/internal/nft/", "k8s.io/klog/v2", "github.com/vishvananda/netns",
 		"github.com/prometheus/client_golang/"}},
 	{"backends/hns", []string{module + "/model", module + "/sink", module + "/backends/internal/",

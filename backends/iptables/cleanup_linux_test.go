@@ -72,7 +72,7 @@ func TestSomebodyElseFindsNothingOfOursAfterCleanUp(t *testing.T) {
 		require.NoError(t, other.ClearChain("nat", "KPL-SERVICES"))
 		require.NoError(t, other.Insert("nat", "OUTPUT", 1, "-p", "udp", "-j", "KPL-SERVICES"))
 		require.NoError(t, other.NewChain("filter", "KPL-OLD"))
-		require.NoError(t, iptables.CleanUp(t.Context(), iptables.Options{Variant: v}))
+		require.NoError(t, iptables.CleanUp(t.Context(), iptables.Options{}.Of(v)))
 		assert.Equal(t, before, rules())
 	})
 }

@@ -172,7 +172,7 @@ func probeFilter(ctx context.Context, o *Options, f model.Family) error {
 	for _, c := range newConfig(f, o, &model.Node{}, nil).baseChains(probe.sets) {
 		probe.addChain(c)
 	}
-	if err := o.NFTables.Check(ctx, probe.transaction(false, false, false)); err != nil {
+	if err := o.NFTables.Check(ctx, probe.transaction(false)); err != nil {
 		return fmt.Errorf("nftables of this kernel cannot do what is needed for %v: %w", f, err)
 	}
 	return nil

@@ -73,21 +73,22 @@ func (d *description) add(c *frontend.PortChange) {
 
 // addElement adds an element, if the filter should have it, and the chains that it points at.
 func (d *description) addElement(e element) {
-	value, wanted := d.family.filter.want[e]
+	leaf, wanted := d.family.filter.elements[e.set].Wanted(e.key)
 	if !wanted {
 		return
 	}
-	d.elements[e] = value
-	if value != "" {
-		d.addChain(value)
+	d.elements[e] = leaf.Get()
+	if e.set == serviceIPs {
+		d.addChain(leaf.Get())
 	}
 }
 
 func (d *description) addChain(name string) {
-	c, wanted := d.family.filter.chains[name]
+	leaf, wanted := d.family.filter.chains.Wanted(name)
 	if _, added := d.chains[name]; added || !wanted {
 		return
 	}
+	c := *leaf.Get().Chain
 	d.chains[name] = c
 	for i := range c.Rules {
 		for _, s := range c.Rules[i].Statements {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/internal/backendtest"
+	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	fm "sigs.k8s.io/kube-proxy-lib/testing/fakemodel"
 )
@@ -77,9 +78,13 @@ func TestAServiceIsDescribedByWhatTheKernelHas(t *testing.T) {
 	}
 	require.Equal(t, there, servers)
 	counts := map[string]int{}
-	for f, table := range map[model.Family]string{model.IPv4: "ip ", model.IPv6: "ip6 "} {
-		for e := range b.families[f].filter.want {
-			counts[table+b.families[f].filter.sets[e.set].Name]++
+	for f, prefix := range map[model.Family]string{model.IPv4: "ip ", model.IPv6: "ip6 "} {
+		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: f, Name: DefaultTableName}, nil)
+		require.NoError(t, err)
+		for name, set := range table.Sets {
+			if len(set.Elements) > 0 {
+				counts[prefix+name] = len(set.Elements)
+			}
 		}
 	}
 	require.Equal(t, counts, elements, "each element by one service")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -155,8 +156,10 @@ func (f *family) rebuild(c *frontend.Changes) {
 	for _, a := range c.All().Hairpins().Added {
 		f.filter.set(hairpin(a), "")
 	}
-	for a := range f.users {
-		f.guard(a)
+	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(f.users), maps.Keys(f.bound)} {
+		for a := range addrs {
+			f.guard(a)
+		}
 	}
 	f.freed = nil // all node ports have been served again
 }

@@ -232,7 +232,7 @@ func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Fro
 			continue
 		}
 		f.serve(c, p, key, c.After.RoutesOf(fr.Kind).Other.Endpoints)
-		for _, e := range elementsOf(c.After, key, fr.Restricted) {
+		for _, e := range elementsFor(c.After, key, fr.Restricted) {
 			value := ""
 			if e.set == serviceIPs {
 				value = chain
@@ -244,8 +244,8 @@ func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Fro
 	}
 }
 
-// elementsOf returns the elements in the packet filter for a port at one address.
-func elementsOf(p *frontend.Port, key dp.ServerKey, restricted bool) []element {
+// elementsFor returns the elements in the packet filter for a port at one address.
+func elementsFor(p *frontend.Port, key dp.ServerKey, restricted bool) []element {
 	vip := rules.Key(key.Addr, key.Protocol, key.Port)
 	list := []element{{serviceIPs, vip}}
 	if restricted {
@@ -264,7 +264,7 @@ func (f *family) withdraw(c *frontend.PortChange, p *port, fr *frontend.Frontend
 			continue
 		}
 		f.releaseServer(p, f.servers[key])
-		for _, e := range elementsOf(c.Before, key, fr.Restricted) {
+		for _, e := range elementsFor(c.Before, key, fr.Restricted) {
 			f.releaseElement(p, e)
 		}
 	}
