@@ -10,16 +10,21 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 )
 
-// guard makes the packet filter protect an address of the dummy interface.
-func (f *family) guard(a netip.Addr) {
-	f.filter.set(element{boundIPs, rules.AddrKey(a)}, "")
-	f.filter.set(element{boundToItself, rules.AddrKey(a, a)}, "")
+// guards are the elements by which the packet filter protects an address of the dummy interface.
+func guards(a netip.Addr) []element {
+	return []element{{boundIPs, rules.AddrKey(a)}, {boundToItself, rules.AddrKey(a, a)}}
 }
 
-// unguard removes the protection of an address.
+func (f *family) guard(a netip.Addr) {
+	for _, e := range guards(a) {
+		f.filter.set(e, "")
+	}
+}
+
 func (f *family) unguard(a netip.Addr) {
-	f.filter.unset(element{boundIPs, rules.AddrKey(a)})
-	f.filter.unset(element{boundToItself, rules.AddrKey(a, a)})
+	for _, e := range guards(a) {
+		f.filter.unset(e)
+	}
 }
 
 // count notes which virtual servers need an address on the dummy interface.

@@ -1,7 +1,6 @@
 package ipvs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"sigs.k8s.io/kube-proxy-lib/backends/frontend"
 	dp "sigs.k8s.io/kube-proxy-lib/internal/ipvs/dataplane"
 	nft "sigs.k8s.io/kube-proxy-lib/internal/nft/dataplane"
-	"sigs.k8s.io/kube-proxy-lib/internal/nft/rules"
 	"sigs.k8s.io/kube-proxy-lib/model"
 	"sigs.k8s.io/kube-proxy-lib/sink"
 )
@@ -25,7 +23,9 @@ var _ sink.Describer = (*Backend)(nil)
 func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (string, error) {
 	var text strings.Builder
 	b.View(name, func(c *frontend.Changes, ports []*frontend.PortChange) {
-		d := &description{family: b.families[c.Family()], elements: map[element]string{}, chains: map[string]rules.Chain{}}
+		f := b.families[c.Family()]
+		d := &description{family: f, filter: newFilter(nil, f.filter.key)}
+		d.filter.there = true
 		for _, pc := range ports {
 			d.add(pc)
 		}
@@ -36,10 +36,9 @@ func (b *Backend) DescribeService(_ context.Context, name model.ServiceName) (st
 
 // description has the kernel's objects for a service in one family.
 type description struct {
-	family   *family
-	servers  []*server
-	elements map[element]string
-	chains   map[string]rules.Chain
+	family  *family
+	servers []*server
+	filter  *filter // has the service's part of the family's
 }
 
 // add adds a service port.
@@ -55,8 +54,9 @@ func (d *description) add(c *frontend.PortChange) {
 		}
 		d.servers = append(d.servers, s)
 		if s.key.Mark == 0 {
-			d.addElement(element{boundIPs, rules.AddrKey(s.key.Addr)})
-			d.addElement(element{boundToItself, rules.AddrKey(s.key.Addr, s.key.Addr)})
+			for _, e := range guards(s.key.Addr) {
+				d.addElement(e)
+			}
 		}
 	}
 	for e := range p.elements {
@@ -77,7 +77,7 @@ func (d *description) addElement(e element) {
 	if !wanted {
 		return
 	}
-	d.elements[e] = leaf.Get()
+	d.filter.set(e, leaf.Get())
 	if e.set == serviceIPs {
 		d.addChain(leaf.Get())
 	}
@@ -85,11 +85,11 @@ func (d *description) addElement(e element) {
 
 func (d *description) addChain(name string) {
 	leaf, wanted := d.family.filter.chains.Wanted(name)
-	if _, added := d.chains[name]; added || !wanted {
+	if !wanted || d.filter.has(name) {
 		return
 	}
-	c := *leaf.Get().Chain
-	d.chains[name] = c
+	c := leaf.Get()
+	d.filter.addChain(*c.Chain)
 	for i := range c.Rules {
 		for _, s := range c.Rules[i].Statements {
 			switch s := s.(type) {
@@ -104,7 +104,8 @@ func (d *description) addChain(name string) {
 
 // write writes the virtual servers, and then the commands for nft.
 func (d *description) write(b *strings.Builder) {
-	if len(d.servers)+len(d.elements) == 0 {
+	commands := d.filter.transaction(false).Text()
+	if len(d.servers) == 0 && commands == "" {
 		return
 	}
 	fmt.Fprintf(b, "# %v\n", d.family.key)
@@ -115,16 +116,7 @@ func (d *description) write(b *strings.Builder) {
 		}
 		b.WriteString(s.text())
 	}
-	tx := nft.NewTransaction(d.family.filter.key)
-	rules.SetChains(tx, slices.SortedFunc(maps.Values(d.chains),
-		func(x, y rules.Chain) int { return strings.Compare(x.Name, y.Name) }), nil)
-	elements := slices.SortedFunc(maps.Keys(d.elements), func(x, y element) int {
-		return cmp.Or(cmp.Compare(x.set, y.set), strings.Compare(x.key, y.key))
-	})
-	for _, e := range elements {
-		tx.AddElements(d.family.filter.sets[e.set], nft.Element{Key: e.key, Value: d.elements[e]})
-	}
-	b.WriteString(tx.Text())
+	b.WriteString(commands)
 }
 
 // text returns the virtual server with its real servers, as the kernel was last known to have them.

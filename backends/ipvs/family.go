@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -156,10 +155,11 @@ func (f *family) rebuild(c *frontend.Changes) {
 	for _, a := range c.All().Hairpins().Added {
 		f.filter.set(hairpin(a), "")
 	}
-	for _, addrs := range []iter.Seq[netip.Addr]{maps.Keys(f.users), maps.Keys(f.bound)} {
-		for a := range addrs {
-			f.guard(a)
-		}
+	for a := range f.users {
+		f.guard(a)
+	}
+	for a := range f.bound { // also those that nobody needs: removeAddresses removes them, and then their guards
+		f.guard(a)
 	}
 	f.freed = nil // all node ports have been served again
 }

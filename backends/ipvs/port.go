@@ -15,7 +15,7 @@ import (
 type port struct {
 	name     model.PortName
 	servers  map[*server]model.EndpointSets // and the set that each balances over
-	elements map[element]string
+	elements map[element]bool
 	marks    marks
 	chains   map[string]bool // those that set its marks, or go to one that does: no other port has them
 	taken    []dp.ServerKey  // where it was found that another program has a virtual server
@@ -179,7 +179,7 @@ func roleOf(c *frontend.PortChange, set model.EndpointSets, target netip.AddrPor
 func (f *family) describe(c *frontend.PortChange) {
 	p := c.After
 	old := f.ports[p.Name]
-	next := &port{name: p.Name, servers: map[*server]model.EndpointSets{}, elements: map[element]string{},
+	next := &port{name: p.Name, servers: map[*server]model.EndpointSets{}, elements: map[element]bool{},
 		marks: f.marksOf(p), chains: map[string]bool{}}
 	f.ports[p.Name] = next
 	if old != nil {
@@ -237,7 +237,7 @@ func (f *family) serveFrontend(c *frontend.PortChange, p *port, fr *frontend.Fro
 			if e.set == serviceIPs {
 				value = chain
 			}
-			p.elements[e] = value
+			p.elements[e] = true
 			f.elementOwner[e] = p
 			f.filter.set(e, value)
 		}
