@@ -79,7 +79,7 @@ func TestAServiceIsDescribedByWhatTheKernelHas(t *testing.T) {
 	require.Equal(t, there, servers)
 	counts := map[string]int{}
 	for f, prefix := range map[model.Family]string{model.IPv4: "ip ", model.IPv6: "ip6 "} {
-		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: f, Name: DefaultTableName}, nil)
+		table, err := k.nft.ReadTable(t.Context(), nft.TableKey{Family: f, Name: tableName}, nil)
 		require.NoError(t, err)
 		for name, set := range table.Sets {
 			if len(set.Elements) > 0 {

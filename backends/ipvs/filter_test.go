@@ -21,7 +21,7 @@ func TestAnAddressThatAnEarlierProcessLeftIsGuardedUntilItIsGone(t *testing.T) {
 		require.NoError(t, k.ipvs.DeleteServer(t.Context(), s.ServerKey))
 	}
 	require.Contains(t, k.ipvs.Dump(), "address 10.96.0.10")
-	key := nft.TableKey{Family: model.IPv4, Name: DefaultTableName}
+	key := nft.TableKey{Family: model.IPv4, Name: tableName}
 	deleted := false
 	k.ipvs.Fail = func(call string) error {
 		if call == "delete address 10.96.0.10" {
@@ -58,7 +58,7 @@ func TestTheTableIsReadAgainWhenAnotherProgramHasChangedItMeanwhile(t *testing.T
 	k := newKernel(t)
 	want := newKernel(t)
 	put(t, want.start(t), web()...)
-	key := nft.TableKey{Family: model.IPv4, Name: DefaultTableName}
+	key := nft.TableKey{Family: model.IPv4, Name: tableName}
 	filter := &disturbed{Fake: k.nft, change: func() *nft.Transaction {
 		tx := nft.NewTransaction(key)
 		tx.AddTable("")
@@ -90,7 +90,7 @@ func TestATableWithOtherSetsIsReplaced(t *testing.T) {
 		b := k.start(t)
 		put(t, b, web()...)
 		before := k.table(model.IPv4)
-		tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: DefaultTableName})
+		tx := nft.NewTransaction(nft.TableKey{Family: model.IPv4, Name: tableName})
 		change(tx)
 		require.NoError(t, k.nft.ApplyUnnoticed(tx))
 		require.NotEqual(t, before, k.table(model.IPv4))
