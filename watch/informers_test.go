@@ -9,9 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
@@ -53,18 +51,6 @@ func (e *factoryEnv) source(opts InformersOptions) *Informers {
 }
 
 func (e *factoryEnv) start() { e.Start(e.ctx.Done()) }
-
-func (e *factoryEnv) update(obj object) {
-	e.t.Helper()
-	var err error
-	switch o := obj.(type) {
-	case *corev1.Service:
-		_, err = e.client.CoreV1().Services(o.Namespace).Update(e.ctx, o, metav1.UpdateOptions{})
-	default:
-		err = e.client.Tracker().Update(resources[keyOf(obj).kind], obj, obj.GetNamespace())
-	}
-	require.NoError(e.t, err)
-}
 
 func TestInformersNeedAFactory(t *testing.T) {
 	_, err := NewInformers(nil, InformersOptions{})

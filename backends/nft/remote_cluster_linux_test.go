@@ -238,7 +238,7 @@ func differenceOf(want, got *sink.Recorder) string {
 	wants, gots := want.Services(), got.Services()
 	wantEndpoints, gotEndpoints := want.Endpoints(), got.Endpoints()
 	for name, s := range wants {
-		if g := gots[name]; g == nil || !s.Equal(plain(g, s)) {
+		if g := gots[name]; g == nil || !plain(s, g).Equal(plain(g, s)) {
 			return fmt.Sprintf("want %v\ngot  %v", s, g)
 		}
 	}
