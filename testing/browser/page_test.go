@@ -244,7 +244,7 @@ func TestTheMocksPage(t *testing.T) {
 
 // The answer to the last question is the one that stays, even if that to an earlier one comes later.
 func TestALateAnswerIsNotShown(t *testing.T) {
-	p := page.New(page.Options{MinInterval: time.Millisecond})
+	p := page.New(page.Options{})
 	s := p.Sink(nil)
 	s.(sink.NodeSetter).SetNode(&model.Node{Name: "node-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
 	s.SetService(service("shop", "web", 1))
@@ -386,7 +386,7 @@ func service(namespace, name string, n int) *model.Service {
 // Whatever users can name is shown as text, and changes appear by themselves.
 func TestEvilNames(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'><script>alert(2)</script>{{7*7}}` + "\u202e\x00%2e%2e/\"&lt;"
-	p := page.New(page.Options{MinInterval: time.Millisecond})
+	p := page.New(page.Options{})
 	told := &teller{text: evil}
 	s := p.Sink(told)
 	server := httptest.NewServer(p)
@@ -445,7 +445,7 @@ func (s *teller) DescribeService(context.Context, model.ServiceName) (string, er
 
 // With 10,000 services the page draws a hundred rows, and finds the others.
 func TestABigCluster(t *testing.T) {
-	p := page.New(page.Options{MinInterval: time.Millisecond})
+	p := page.New(page.Options{})
 	s := p.Sink(nil)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
