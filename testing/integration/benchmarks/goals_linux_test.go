@@ -69,7 +69,7 @@ func (c comparison) nftablesGoals() []goal {
 	case "5000x50":
 		return []goal{start(3), memory}
 	case "44000x1": // most of the start is the API server's
-		return []goal{start(1.2), change(50), memory}
+		return []goal{start(1.2), memory}
 	}
 	return nil
 }
