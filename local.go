@@ -1,6 +1,7 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,12 +95,7 @@ func (f *LocalFeed) newState(ctx context.Context) (*localstate.State, error) {
 	return state, nil
 }
 
-func (f *LocalFeed) timeout() time.Duration {
-	if f.NodeCIDRTimeout == 0 {
-		return 5 * time.Minute
-	}
-	return f.NodeCIDRTimeout
-}
+func (f *LocalFeed) timeout() time.Duration { return cmp.Or(f.NodeCIDRTimeout, 5*time.Minute) }
 
 // Families implements Feed.
 func (f *LocalFeed) Families() []model.Family { return f.State.EnabledFamilies() }

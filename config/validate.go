@@ -76,7 +76,7 @@ func (v *validator) invalid(path string, value any, format string, args ...any) 
 func (v *validator) mode(mode v1alpha2.ProxyMode, goos string, ipvs bool) {
 	modes := []v1alpha2.ProxyMode{v1alpha2.ProxyModeIPTables, v1alpha2.ProxyModeIPVS, v1alpha2.ProxyModeNFTables}
 	if !ipvs {
-		modes = slices.Delete(modes, 1, 2)
+		modes = slices.DeleteFunc(modes, func(m v1alpha2.ProxyMode) bool { return m == v1alpha2.ProxyModeIPVS })
 	}
 	if goos == "windows" {
 		modes = []v1alpha2.ProxyMode{v1alpha2.ProxyModeKernelspace}

@@ -142,10 +142,10 @@ func (f *filter) commit(ctx context.Context, final bool) error {
 		return fmt.Errorf("nftables: %w", err)
 	}
 	f.there, f.replace = true, false
-	for e := range f.chains.Deleted() {
-		if held, _ := e.Applied(); !final {
-			ids := held.Get().ids
-			f.chains.Seed(e.Key()).Set(chain{ids: ids}) // it is still there
+	if !final { // chains that are not wanted are still there
+		for e := range f.chains.Deleted() {
+			held, _ := e.Applied()
+			f.chains.Seed(e.Key()).Set(chain{ids: held.Get().ids})
 		}
 	}
 	f.each(store.Amend)
