@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -28,6 +30,14 @@ type laptop struct {
 func newLaptop(t testing.TB, o userspace.Options) *laptop {
 	t.Helper()
 	return newLaptopIn(context.Background(), t, o)
+}
+
+// newLoggingLaptop returns a laptop, and the lines that its backend logs.
+func newLoggingLaptop(t testing.TB, tuning userspace.Tuning) (*laptop, <-chan string) {
+	t.Helper()
+	lines := make(chan string, 10)
+	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
+	return newLaptopIn(klog.NewContext(context.Background(), logger), t, userspace.Options{}.With(tuning)), lines
 }
 
 // newLaptopIn is newLaptop with the context that the backend is made with.

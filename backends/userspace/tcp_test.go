@@ -16,10 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/kube-proxy-lib/backends/userspace"
 	"sigs.k8s.io/kube-proxy-lib/model"
@@ -347,10 +345,7 @@ func TestAConnectionThatWaitsEndsWithItsService(t *testing.T) {
 
 // The old owner of an address has all the connections that it may have. The new one has none.
 func TestAConnectionThatWaitsIsTheNewServicesIfTheAddressMoves(t *testing.T) {
-	lines := make(chan string, 10)
-	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
-	l := newLaptopIn(klog.NewContext(context.Background(), logger), t,
-		userspace.Options{}.With(userspace.Tuning{MaxConnections: 2}))
+	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxConnections: 2})
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
 	served := l.dial(t, "http")
@@ -422,10 +417,7 @@ func TestUnservedPortsCostNothingUntilTheyAreTriedAgain(t *testing.T) {
 }
 
 func TestThatConnectionsWaitIsLogged(t *testing.T) {
-	lines := make(chan string, 10)
-	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
-	l := newLaptopIn(klog.NewContext(context.Background(), logger), t,
-		userspace.Options{}.With(userspace.Tuning{MaxConnections: 2}))
+	l, lines := newLoggingLaptop(t, userspace.Tuning{MaxConnections: 2})
 	l.Set(web().Build(), tcpEndpoint(mirror(t)))
 	l.Sync()
 	require.Equal(t, "hello", exchange(t, l.dial(t, "http"), "hello"))
@@ -440,13 +432,10 @@ func TestThatConnectionsWaitIsLogged(t *testing.T) {
 
 // Clients are cut off because this process has too few file descriptors: that is no fault of an endpoint.
 func TestThatFileDescriptorsHaveRunOutIsLogged(t *testing.T) {
-	lines := make(chan string, 10)
-	logger := funcr.New(func(_, line string) { lines <- line }, funcr.Options{})
 	dial := func(context.Context, *net.Dialer, string, netip.AddrPort) (net.Conn, error) {
 		return nil, os.NewSyscallError("socket", syscall.EMFILE)
 	}
-	l := newLaptopIn(klog.NewContext(context.Background(), logger), t,
-		userspace.Options{}.With(userspace.Tuning{Dial: dial}))
+	l, lines := newLoggingLaptop(t, userspace.Tuning{Dial: dial})
 	l.Set(web().Build(), tcpEndpoint("192.0.2.1:80"))
 	l.Sync()
 	c, err := net.Dial("tcp", l.addr(t, "http").String())
